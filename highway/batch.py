@@ -1,0 +1,135 @@
+"""What flows: a sample or a batch, as a tuple or dict of numpy arrays. The only module that knows the two kinds.
+
+A *batch* has the batch axis first in every field, a *sample* has none. A field is addressed by its name (dict) or its position (tuple).
+A value that is neither a tuple, a list nor a dict counts as an item with one field, ``0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Field = str | int
+Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; inside a process any object may flow
+
+
+def names(item: Item) -> tuple[Field, ...]:
+    """Return how the fields of ``item`` are addressed: the keys of a dict, or ``0, 1, ...``."""
+    if isinstance(item, dict):
+        return tuple(item)
+    return tuple(range(len(item))) if isinstance(item, (tuple, list)) else (0,)
+
+
+def fields(item: Item) -> tuple[Any, ...]:
+    """Return the values of ``item``, in the order of :func:`names`."""
+    if isinstance(item, dict):
+        return tuple(item.values())
+    return tuple(item) if isinstance(item, (tuple, list)) else (item,)
+
+
+def get(item: Item, field: Field) -> Any:
+    """Return one field.
+
+    Raises:
+        KeyError: there is no such field; the message lists those that there are.
+    """
+    _check(item, field)
+    return item[field] if isinstance(item, (dict, tuple, list)) else item
+
+
+def replace(item: Item, values: Mapping[Field, Any]) -> Item:
+    """Return a copy of ``item`` in which the fields named in ``values`` have new values; the item itself is not changed.
+
+    Raises:
+        KeyError: one of them is not a field of ``item``.
+    """
+    for field in values:
+        _check(item, field)
+    if isinstance(item, dict):
+        return {**item, **values}
+    if not isinstance(item, (tuple, list)):
+        return values.get(0, item)
+    changed = list(item)
+    for field, value in values.items():
+        changed[field] = value  # type: ignore[call-overload]
+    return tuple(changed)
+
+
+def rebuild(item: Item, values: Sequence[Any]) -> Item:
+    """Return an item of the kind of ``item`` (dict with the same names, tuple, or one bare value) that holds ``values``."""
+    if isinstance(item, dict):
+        return dict(zip(item, values, strict=True))
+    return tuple(values) if isinstance(item, (tuple, list)) else values[0]
+
+
+def collate(samples: Sequence[Item]) -> Item:
+    """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``.
+
+    Raises:
+        ValueError: there are no samples, they differ in kind or fields, or in the shape or dtype of one field; the message names it.
+    """
+    if not samples:
+        raise ValueError("collate: no samples")
+    first = samples[0]
+    columns = [names(sample) for sample in samples]
+    for position, column in enumerate(columns):
+        if column != columns[0] or type(samples[position]) is not type(first):
+            raise ValueError(
+                f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
+            )
+    rows = [fields(sample) for sample in samples]
+    return rebuild(first, [_stack(name, [row[i] for row in rows]) for i, name in enumerate(columns[0])])
+
+
+def split(batch: Item) -> list[Item]:
+    """Return the samples of a batch, as views.
+
+    Raises:
+        ValueError: the fields differ in their first axis, or a field has none.
+    """
+    lengths = {name: _length(value) for name, value in zip(names(batch), fields(batch), strict=True)}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise ValueError(f"split: the fields must share a batch axis, but their lengths are {lengths}")
+    (length,) = set(lengths.values())
+    values = fields(batch)
+    return [rebuild(batch, [value[row] for value in values]) for row in range(length or 0)]
+
+
+def nbytes(item: Item) -> int:
+    """Return the bytes of the arrays and byte strings in ``item``; other values count nothing."""
+    total = 0
+    for value in fields(item):
+        if isinstance(value, np.ndarray):
+            total += value.nbytes
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            total += len(value)
+    return total
+
+
+def _check(item: Item, field: Field) -> None:
+    known = names(item)
+    if field not in known:
+        raise KeyError(f"no field {field!r}; the item has {', '.join(map(repr, known)) or 'no fields'}")
+
+
+def _stack(name: Field, values: list[Any]) -> np.ndarray:
+    arrays = [np.asarray(value) for value in values]
+    shapes, dtypes = {a.shape for a in arrays}, {a.dtype for a in arrays}
+    if len(shapes) > 1:
+        raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
+    if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
+        raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
+    return np.stack(arrays)
+
+
+def _length(value: Any) -> int | None:
+    if isinstance(value, np.ndarray):
+        return value.shape[0] if value.ndim else None
+    return len(value) if isinstance(value, (list, tuple, bytes)) else None
+
+
+def _kind(item: Item) -> str:
+    kind = type(item).__name__
+    return f"{kind} with fields {names(item)}" if isinstance(item, (dict, tuple, list)) else kind

@@ -1,0 +1,70 @@
+"""How code inside a stage learns that it should stop, and reports what it could leave out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from highway.errors import Cancelled
+
+
+class Scope:
+    """One stage's run, as the code that runs inside it sees it; the engine makes one for each stage."""
+
+    def __init__(self, tolerate: Callable[[Exception], None] | None = None) -> None:
+        self._event = threading.Event()
+        self._tolerate = tolerate
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        if self._event.is_set():
+            raise Cancelled
+
+    def wait(self, seconds: float) -> None:
+        if self._event.wait(seconds):
+            raise Cancelled
+
+    def tolerate(self, error: Exception) -> None:
+        if self._tolerate is None:
+            raise error
+        self._tolerate(error)
+
+
+class _Here(threading.local):
+    scope: Scope = Scope()  # outside a stage: never cancelled, tolerates nothing
+
+
+_here = _Here()
+
+
+def enter(scope: Scope) -> None:
+    """Make ``scope`` the one of the calling thread; the engine calls this at the start of each worker."""
+    _here.scope = scope
+
+
+def check_cancelled() -> None:
+    """Return at once, or unwind the stage that runs on this thread if it was cancelled.
+
+    Code that blocks outside highway (a socket, a lock, a device) calls this at least every 100 ms. Outside a pipeline it does nothing.
+    """
+    _here.scope.check()
+
+
+def wait(seconds: float) -> None:
+    """Sleep for ``seconds`` unless the stage that runs on this thread is cancelled meanwhile."""
+    _here.scope.wait(seconds)
+
+
+def tolerate(error: Exception) -> None:
+    """Report an error that the calling stage could go on from, by leaving out or replacing a part of its output.
+
+    Returns, once the error is counted and logged, if the stage runs with ``on_error="skip"`` and its budget ``max_errors`` lasts;
+    else raises ``error``. For sources (which cannot be called again after they raised) and for maps that fill a batch from many files.
+    """
+    _here.scope.tolerate(error)

@@ -1,0 +1,44 @@
+"""The exceptions of highway.
+
+::
+
+    HighwayError
+    ├── EndOfStream      (EOFError)    nothing more will come: the normal end, or stop()
+    ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
+    ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
+    ├── FrameError       (ValueError)  received bytes that are not a message
+    └── LinkError        (OSError)     a socket that cannot be bound, reached or used
+
+An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
+"""
+
+
+class HighwayError(Exception):
+    """Base of the errors that highway raises of its own."""
+
+
+class EndOfStream(HighwayError, EOFError):
+    """Nothing more will come: the source has ended, or the pipeline was stopped."""
+
+
+class PipelineError(HighwayError, TypeError):
+    """Stages that do not fit together, or a pipeline used against its shape."""
+
+
+class ConfigError(HighwayError, ValueError):
+    """A topology file, a URL or a parameter that cannot be used as written."""
+
+
+class FrameError(HighwayError, ValueError):
+    """Received bytes that are not a message; says what was expected, and where."""
+
+
+class LinkError(HighwayError, OSError):
+    """A socket that cannot be bound, reached or used."""
+
+
+class Cancelled(BaseException):
+    """Unwinds a stage whose items nobody wants any more.
+
+    A ``BaseException``, so that ``except Exception`` in a stage does not catch it. Never seen by the consumer of a pipeline.
+    """
