@@ -1,0 +1,162 @@
+"""The few operations on pixels that are faster in OpenCV: done by it where it is installed (``highway[fast]``), else by Pillow and numpy.
+
+Nothing else in highway asks which of the two is there, but the decoder. Flips, tables and nearest-neighbour sampling are equal to the bit.
+Resizing differs when an image shrinks: Pillow filters over all the pixels that fall together (antialiasing), OpenCV only with ``"area"``.
+Warping and mixing differ by rounding, and on the outermost half pixel.
+
+An ``out`` argument is a wish: where its shape and dtype are those of the result, it may be filled and returned; else there is a new array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+Interp = Literal["nearest", "bilinear", "bicubic", "lanczos", "area"]
+
+_CV2 = {"bilinear": "INTER_LINEAR", "bicubic": "INTER_CUBIC", "lanczos": "INTER_LANCZOS4", "area": "INTER_AREA"}
+_PILLOW = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "area": Image.Resampling.BOX,
+}
+
+
+@cache
+def cv2_or_none() -> Any:
+    """Return the module ``cv2``, its own threads switched off (workers are threads already), or ``None`` where it is not installed."""
+    try:
+        import cv2
+    except ModuleNotFoundError:
+        return None
+    cv2.setNumThreads(0)
+    return cv2
+
+
+def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
+    """Return ``out`` if a result of this shape and dtype can be written into it, else ``None``."""
+    return out if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous else None
+
+
+def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) -> np.ndarray:
+    """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
+    cv2 = cv2_or_none()
+    if cv2 and _native(image) and (image.ndim == 2 or image.shape[2] <= 4):
+        return _filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, 1 - axis, dst=to))
+    target = usable(out, image.shape, image.dtype)
+    target = np.empty(image.shape, image.dtype) if target is None else target
+    target[...] = np.flip(image, axis)
+    return target
+
+
+def scale(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+    """Resize an image to ``shape`` (height, width); any dtype with ``"nearest"``, else uint8 or float32."""
+    if interp == "nearest":
+        rows, columns = (((np.arange(new) + 0.5) * old / new).astype(np.intp) for new, old in zip(shape, image.shape, strict=False))
+        sampled: np.ndarray = image.take(rows, axis=0).take(columns, axis=1)
+        return sampled
+    _expect_native(image, "scale")
+    size = (shape[1], shape[0])
+    if cv2 := cv2_or_none():
+        flag = getattr(cv2, _CV2[interp])
+        return _filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
+    resample = _PILLOW[interp]
+    return _filled(image, shape, out, _pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
+
+
+def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear") -> np.ndarray:
+    """Sample an image at the places that an affine map names; what lies outside is 0. No antialiasing.
+
+    Args:
+        image: Any dtype with ``"nearest"``, else uint8 or float32.
+        inverse: float64 ``(2, 3)``, the map from output to input, in pixels with (0, 0) at the upper left corner of the upper left pixel.
+        shape: Height and width of the result.
+        interp: ``"nearest"``, ``"bilinear"`` or ``"bicubic"``.
+    """
+    if interp == "nearest":
+        return _sample(image, inverse, shape)
+    _expect_native(image, "warp")
+    size = (shape[1], shape[0])
+    if cv2 := cv2_or_none():
+        centred = inverse.copy()  # OpenCV has (0, 0) at the centre of the upper left pixel
+        centred[:, 2] += inverse[:, :2].sum(axis=1) / 2 - 0.5
+        flags = getattr(cv2, _CV2[interp]) | cv2.WARP_INVERSE_MAP
+        return _filled(image, shape, None, 4, lambda part, _: cv2.warpAffine(part, centred, size, flags=flags))
+    data = tuple(inverse.ravel().tolist())
+
+    def one(part: np.ndarray, _: np.ndarray | None) -> np.ndarray:
+        return np.asarray(Image.fromarray(part).transform(size, Image.Transform.AFFINE, data, Image.Resampling[interp.upper()]))
+
+    return _filled(image, shape, None, _pillow_channels(image), one)
+
+
+def lookup(image: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Replace each value ``v`` of a uint8 image by ``table[v]``, a uint8 array of 256."""
+    cv2 = cv2_or_none()
+    replaced: np.ndarray = cv2.LUT(image.reshape(len(image), -1), table).reshape(image.shape) if cv2 else table[image]
+    return replaced
+
+
+def mix(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Multiply each pixel of a uint8 or float32 ``(H, W, 3)`` image by a float32 ``(C, 3)`` matrix; uint8 is rounded and saturates."""
+    if cv2 := cv2_or_none():
+        mixed: np.ndarray = cv2.transform(image, matrix).reshape(*image.shape[:2], len(matrix))
+        return mixed
+    return saturated(image.astype(np.float32) @ matrix.T, image.dtype)
+
+
+def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return floats as float32, or rounded and clipped to 0 ... 255 as uint8."""
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8) if dtype == np.uint8 else values.astype(np.float32, copy=False)
+
+
+def _sample(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
+    column, row = (np.floor(a * x + b * y + c).astype(np.intp) for a, b, c in inverse)
+    inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
+    result = np.zeros(shape + image.shape[2:], image.dtype)
+    result[inside] = image[row[inside], column[inside]]
+    return result
+
+
+def _native(image: np.ndarray) -> bool:
+    return image.dtype in (np.uint8, np.float32)
+
+
+def _expect_native(image: np.ndarray, what: str) -> None:
+    if not _native(image):
+        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8 or float32 (convert it, or use nearest neighbours)")
+
+
+def _pillow_channels(image: np.ndarray) -> int:
+    """How many channels Pillow handles as they are: three bytes as RGB (it would premultiply by a fourth), else one by one."""
+    return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
+
+
+Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+
+
+def _filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
+    """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels, and may fill its second argument, to an image of any number."""
+    full = tuple(shape) + image.shape[2:]
+    out = usable(out, full, image.dtype)
+    if image.ndim == 2 or 1 < image.shape[2] <= most:
+        result = operation(image, out)
+        if out is None or result is out:
+            return result
+        out[...] = result  # OpenCV has declined to fill it
+        return out
+    out = np.empty(full, image.dtype) if out is None else out
+    if most == 1 or image.shape[2] == 1:
+        for channel in range(image.shape[2]):
+            out[..., channel] = operation(np.ascontiguousarray(image[..., channel]), None)
+    else:
+        for first in range(0, image.shape[2], most):
+            part = image[..., first : first + most]
+            out[..., first : first + most] = _filled(np.ascontiguousarray(part), shape, None, most, operation)
+    return out

@@ -1,0 +1,261 @@
+"""Plain functions on one image: ``(H, W, C)`` or ``(H, W)``, uint8 or float32, in RGB.
+
+Dtype and channels are kept unless the text says otherwise. Results of uint8 are rounded and saturate; float32 is never clipped, since its
+range is not known. What only moves pixels (flips, pad, crop, shift, and sampling of order 0) takes any dtype. No function writes into its
+argument; a result may be the argument itself or a view of it. ``out`` may be filled and returned where its shape and dtype fit.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import backend
+from highway.backend import Interp
+
+Order = Literal[0, 1, 3]
+Padding = Literal["constant", "edge", "nearest", "reflect", "symmetric", "wrap"]
+PerChannel = float | tuple[float, ...]
+
+INTERP_OF_ORDER: dict[int, Interp] = {0: "nearest", 1: "bilinear", 3: "bicubic"}
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def flip_x(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Mirror left and right."""
+    return backend.flip(image, 1, out)
+
+
+def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Mirror top and bottom."""
+    return backend.flip(image, 0, out)
+
+
+def pad(image: np.ndarray, padsize: int | tuple[tuple[int, int], tuple[int, int]], mode: Padding = "constant") -> np.ndarray:
+    """Add pixels on each side.
+
+    Args:
+        image: Any dtype.
+        padsize: Pixels on every side, or ((above, below), (left, right)).
+        mode: What the new pixels hold, in numpy's words: ``"constant"`` (0), ``"edge"`` (``"nearest"`` is another name for it),
+            ``"reflect"``, ``"symmetric"`` or ``"wrap"``.
+    """
+    sides = ((padsize, padsize), (padsize, padsize)) if isinstance(padsize, int) else padsize
+    return np.pad(image, (*sides, *[(0, 0)] * (image.ndim - 2)), mode="edge" if mode == "nearest" else mode)
+
+
+def crop(image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
+    """Cut out a box, as a view.
+
+    Raises:
+        ValueError: the box is not within the image.
+    """
+    if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
+        raise ValueError(
+            f"crop: rows {top} to {top + height} and columns {left} to {left + width} are not within the image of "
+            f"{image.shape[0]}x{image.shape[1]} (height x width); resize or pad it first"
+        )
+    return image[top : top + height, left : left + width]
+
+
+def shift(image: np.ndarray, offset: tuple[int, int], mode: Padding = "constant") -> np.ndarray:
+    """Move the image by ``offset`` (down, right) whole pixels; the pixels that come in follow ``mode`` (see :func:`pad`)."""
+    (down, right), (height, width) = offset, image.shape[:2]
+    padded = pad(image, ((max(down, 0), max(-down, 0)), (max(right, 0), max(-right, 0))), mode)
+    return crop(padded, max(-down, 0), max(-right, 0), height, width)
+
+
+def resize(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+    """Scale the image to ``shape`` (height, width).
+
+    ``interp`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"lanczos"`` or ``"area"``. With OpenCV only ``"area"`` antialiases when
+    the image shrinks; with Pillow all but ``"nearest"`` do.
+    """
+    return image if image.shape[:2] == tuple(shape) else backend.scale(image, shape, interp, out)
+
+
+def rotate(image: np.ndarray, angle: float, order: Order = 1, reshape: bool = False) -> np.ndarray:
+    """Turn the image about its centre.
+
+    Args:
+        image: See above.
+        angle: Degrees, counterclockwise as seen.
+        order: 0 nearest neighbour, 1 bilinear, 3 bicubic.
+        reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image. New pixels are 0.
+    """
+    if angle % 360 == 0:
+        return image
+    size = image.shape[:2]
+    return backend.warp(image, _inverted(rotation(size, angle, reshape)), rotated_size(size, angle, reshape), INTERP_OF_ORDER[order])
+
+
+def clipped_zoom(image: np.ndarray, factor: float, order: Order = 1) -> np.ndarray:
+    """Scale the image about its centre and keep its size: above 1 the border is cut off, below 1 there is a border of 0."""
+    if factor == 1:
+        return image
+    return backend.warp(image, _inverted(zooming(image.shape[:2], factor)), image.shape[:2], INTERP_OF_ORDER[order])
+
+
+def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
+    """Return where :func:`rotate` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
+    sine, cosine = (round(f(math.radians(angle)), 12) for f in (math.sin, math.cos))
+    return _about_centre(np.array([[cosine, sine], [-sine, cosine]]), size, rotated_size(size, angle, reshape))
+
+
+def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[int, int]:
+    """Return height and width of the result of :func:`rotate`."""
+    if not reshape:
+        return size
+    sine, cosine = (abs(round(f(math.radians(angle)), 12)) for f in (math.sin, math.cos))
+    height, width = size
+    return math.ceil(round(height * cosine + width * sine, 6)), math.ceil(round(height * sine + width * cosine, 6))
+
+
+def zooming(size: tuple[int, int], factor: float) -> np.ndarray:
+    """Return where :func:`clipped_zoom` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
+    return _about_centre(np.eye(2) * factor, size, size)
+
+
+def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Apply a ``(2, 3)`` matrix to points, float32 ``(N, 2)``."""
+    moved: np.ndarray = points @ matrix[:, :2].T + matrix[:, 2]
+    return moved.astype(np.float32)
+
+
+def add_noise(image: np.ndarray, strength: float, mu: float = 0.0, sigma: float = 1.0, rng: Generator | None = None) -> np.ndarray:
+    """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value, in the image's own units (grey levels)."""
+    _expect_float_or_byte(image, "add_noise")
+    noise = (rng or np.random.default_rng()).standard_normal(image.shape, np.float32)
+    noise *= strength * sigma
+    noise += strength * mu
+    noise += image
+    return backend.saturated(noise, image.dtype)
+
+
+def image_histogram_equalization(image: np.ndarray, bins: int = 256) -> np.ndarray:
+    """Spread the values so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
+
+    uint8 goes to 0 ... 255 by the cumulated histogram (for one channel as OpenCV's ``equalizeHist``); float32 keeps its range, by a
+    histogram of ``bins``. An image of one value is returned as it is.
+    """
+    _expect_float_or_byte(image, "image_histogram_equalization")
+    if image.size == 0 or (low := image.min()) == (high := image.max()):
+        return image
+    if image.dtype == np.uint8:
+        counted = np.bincount(image.ravel(), minlength=256).cumsum()
+        first = counted[low]
+        return backend.lookup(image, backend.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
+    counts, edges = np.histogram(image, bins, (low, high))
+    share = np.concatenate([[0.0], counts.cumsum() / image.size])
+    spread: np.ndarray = np.interp(image, edges, low + (high - low) * share)
+    return spread.astype(np.float32)
+
+
+def brightness(image: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply all values by ``factor``."""
+    return _linear(image, factor, 0.0, "brightness")
+
+
+def contrast(image: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply the distance of all values from the image's mean grey by ``factor``."""
+    sums = image.sum(axis=0, dtype=np.float64 if image.dtype.kind == "f" else np.int64)
+    means = sums.reshape(image.shape[1], -1).sum(axis=0) / max(1, image.shape[0] * image.shape[1])
+    grey = float(means @ LUMA if len(means) == 3 else means.mean())
+    return _linear(image, factor, (1 - factor) * grey, "contrast")
+
+
+def saturation(image: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply the distance of each pixel from its own grey by ``factor``: 0 is grey, 1 the image. One channel stays as it is."""
+    _expect_float_or_byte(image, "saturation")
+    if factor == 1 or _is_grey(image, "saturation"):
+        return image
+    matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
+    return backend.mix(image, matrix.astype(np.float32))
+
+
+def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
+    """Return the luma (ITU-R BT.601), in as many equal channels as the image has, or as ``(H, W, 1)`` without ``keep_channels``."""
+    _expect_float_or_byte(image, "grayscale")
+    if _is_grey(image, "grayscale"):
+        return image
+    return backend.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
+
+
+def rescale(image: np.ndarray, scale: PerChannel, offset: PerChannel = 0.0, out: np.ndarray | None = None) -> np.ndarray:
+    """Return ``image * scale + offset`` as float32; ``scale`` and ``offset`` are numbers, or one for each channel.
+
+    Raises:
+        ValueError: there are not as many numbers as channels.
+    """
+    channels = image.shape[2] if image.ndim == 3 else 1
+    for name, value in (("scale", scale), ("offset", offset)):
+        if isinstance(value, tuple) and len(value) not in (1, channels):
+            raise ValueError(
+                f"rescale: {len(value)} numbers as {name} {value}, but the image has {channels} channels; give one for each, or one"
+            )
+    target = backend.usable(out, image.shape, np.dtype(np.float32))
+    target = np.empty(image.shape, np.float32) if target is None else target
+    rows, wide = image.reshape(len(image), -1), target.reshape(len(image), -1)
+    # Whole rows against a row of numbers: broadcasting over three channels takes ten times as long.
+    np.multiply(rows, _row(scale, channels, image.shape[1]), out=wide)
+    np.add(wide, _row(offset, channels, image.shape[1]), out=wide)
+    return target
+
+
+def normalize(
+    image: np.ndarray, mean: PerChannel = IMAGENET_MEAN, std: PerChannel = IMAGENET_STD, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first: ``mean`` and ``std`` are in units of the full range."""
+    return rescale(image, *_scale_and_offset(mean, std, 255.0 if image.dtype == np.uint8 else 1.0), out)
+
+
+@lru_cache(maxsize=64)
+def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    means, stds = np.broadcast_arrays(np.atleast_1d(mean), np.atleast_1d(std))
+    return tuple((1 / (stds * full)).tolist()), tuple((-means / stds).tolist())
+
+
+@lru_cache(maxsize=64)
+def _row(value: PerChannel, channels: int, width: int) -> np.ndarray:
+    row = np.tile(np.broadcast_to(np.asarray(value, np.float32), (channels,)), width)
+    row.flags.writeable = False
+    return row
+
+
+def _linear(image: np.ndarray, scale: float, offset: float, what: str) -> np.ndarray:
+    _expect_float_or_byte(image, what)
+    if scale == 1 and offset == 0:
+        return image
+    if image.dtype == np.uint8:
+        return backend.lookup(image, backend.saturated(np.arange(256) * scale + offset, image.dtype))
+    result: np.ndarray = image * np.float32(scale) + np.float32(offset)
+    return result
+
+
+def _about_centre(linear: np.ndarray, size: tuple[int, int], result: tuple[int, int]) -> np.ndarray:
+    (height, width), (new_height, new_width) = size, result
+    shift_by = np.array([new_width, new_height]) / 2 - linear @ (np.array([width, height]) / 2)
+    return np.column_stack([linear, shift_by])
+
+
+def _inverted(matrix: np.ndarray) -> np.ndarray:
+    linear = np.linalg.inv(matrix[:, :2])
+    return np.column_stack([linear, -linear @ matrix[:, 2]])
+
+
+def _is_grey(image: np.ndarray, what: str) -> bool:
+    channels = image.shape[2] if image.ndim == 3 else 1
+    if channels not in (1, 3):
+        raise ValueError(f"{what}: the image has {channels} channels; expected 1 or 3 (RGB)")
+    return channels == 1
+
+
+def _expect_float_or_byte(image: np.ndarray, what: str) -> None:
+    if image.dtype not in (np.uint8, np.float32):
+        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8 or float32")

@@ -1,0 +1,44 @@
+"""Transforms of one image and what belongs to it: the protocol in :mod:`highway.transforms.base`, and highway's own."""
+
+from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, Writing
+from highway.transforms.color import (
+    AdditiveNoise,
+    Brightness,
+    Contrast,
+    Grayscale,
+    HistEq,
+    Normalize,
+    RescaleImages,
+    Saturation,
+)
+from highway.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop, Slicer, TopCenterCrop, covering_box
+from highway.transforms.geometry import FlipX, FlipY, PadCrop, Resize, Rotate, Shift, Zoom
+
+__all__ = [
+    "AdditiveNoise",
+    "BoxCrop",
+    "Brightness",
+    "CenterCrop",
+    "Contrast",
+    "Crop",
+    "FlipX",
+    "FlipY",
+    "Geometric",
+    "Grayscale",
+    "HistEq",
+    "Normalize",
+    "PadCrop",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "RescaleImages",
+    "Resize",
+    "Rotate",
+    "Saturation",
+    "Shift",
+    "Slicer",
+    "TopCenterCrop",
+    "Transform",
+    "Writing",
+    "Zoom",
+    "covering_box",
+]

@@ -1,0 +1,155 @@
+"""What a transform is: it draws its parameters once, from the image's size alone, and applies them to the image and all that belongs to it.
+
+A colour transform is a frozen dataclass with ``image``, and with ``draw`` if there is chance in it. A geometric one (:class:`Geometric`)
+also says where a point goes; the boxes follow from that. A crop (:class:`Crop`) says which box it cuts.
+
+Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left pixel, x to the right and y down: an image has the points
+``0 <= x <= width``, and the centre of its first pixel is (0.5, 0.5).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.errors import ConfigError
+
+Size = tuple[int, int]  # height, width in pixels
+Box = tuple[int, int, int, int]  # top, left, height, width in pixels
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """Change one image, and the boxes, points and mask that belong to it, by parameters that are drawn once.
+
+    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or float32. Subclasses get all methods but ``image``: without chance, and leaving boxes,
+    points and mask as they are. Subclassing is not needed; an object that has the methods is a transform.
+
+    No method writes into what it receives; a result may be the argument itself, or a view of it.
+    """
+
+    def draw(self, size: Size, rng: Generator | None) -> Any:
+        """Return the parameters for an image of ``size``; without ``rng`` those of no chance: the identity, the centre."""
+        return None
+
+    @abstractmethod
+    def image(self, image: np.ndarray, params: Any) -> np.ndarray:
+        """Return the transformed image."""
+
+    def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        """Return where the boxes, float32 ``(N, 4)`` as x1, y1, x2, y2, of an image of ``size`` go."""
+        return boxes
+
+    def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        """Return where the points, float32 ``(N, 2)`` as x, y, of an image of ``size`` go."""
+        return points
+
+    def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
+        """Return the mask ``(H, W)`` of any dtype as it belongs to the transformed image; its values are never mixed."""
+        return mask
+
+    def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray:
+        """Draw, and transform one image."""
+        return self.image(image, self.draw(image.shape[:2], rng))
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """A transform that can write its result into an array: the row of a batch, if it comes last."""
+
+    def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
+        """Transform ``image`` into ``out`` and return it if its shape and dtype fit, else return a new array."""
+
+
+@runtime_checkable
+class BoxCrop(Protocol):
+    """A crop that draws its box from the image's size alone, so that a reader can draw it before decoding and decode no more than that.
+
+    ``box`` returns (top, left, height, width) within the image; what it holds is resized to ``shape`` (height, width) if it differs.
+    """
+
+    @property
+    def shape(self) -> Size: ...
+
+    def box(self, size: Size, rng: Generator | None) -> Box: ...
+
+
+class Geometric(Transform, Protocol):
+    """A transform that moves pixels: says where points go, and has boxes and mask follow.
+
+    A box becomes the smallest one around its four moved corners, clipped to the output. Boxes keep their number and order, since labels go
+    with them: one of which nothing is left becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) stay as they are.
+    """
+
+    @abstractmethod
+    def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        """Return where the points go; they may leave the image."""
+
+    def output(self, params: Any, size: Size) -> Size:
+        """Return the size of what comes out for an image of ``size``."""
+        return size
+
+    def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)
+        moved = self.points(corners, params, size).reshape(-1, 4, 2)
+        height, width = self.output(params, size)
+        low, high = (np.clip(edge, 0, (width, height)) for edge in (moved.min(axis=1), moved.max(axis=1)))
+        left = np.where((low < high).all(axis=1, keepdims=True), np.hstack([low, high]), 0)
+        empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1, keepdims=True)
+        return np.where(empty, boxes, left).astype(np.float32)
+
+    def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
+        """Return the mask moved like the image; a transform that interpolates overrides this with nearest neighbours."""
+        return self.image(mask, params)
+
+
+class Crop(Geometric, Protocol):
+    """A transform that cuts out a box, which it draws from the image's size alone."""
+
+    @abstractmethod
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        """Return top, left, height and width of the box for an image of ``size``; the centre without ``rng``."""
+
+    def draw(self, size: Size, rng: Generator | None) -> Box:
+        return self.box(size, rng)
+
+    def output(self, params: Box, size: Size) -> Size:
+        return params[2:]
+
+    def image(self, image: np.ndarray, params: Box) -> np.ndarray:
+        return F.crop(image, *params)
+
+    def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
+        top, left, _, _ = params
+        return placed(points, offset=(-left, -top))
+
+
+def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tuple[float, float] = (0, 0)) -> np.ndarray:
+    """Return points times ``scale`` plus ``offset``, both for x and y, as float32."""
+    moved: np.ndarray = points * np.array(scale, np.float32) + np.array(offset, np.float32)
+    return moved.astype(np.float32, copy=False)
+
+
+def happens(p: float, rng: Generator | None) -> bool:
+    """Say whether something of probability ``p`` is to happen; without ``rng`` only what is certain does."""
+    return p >= 1 if rng is None else bool(rng.random() < p)
+
+
+def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
+    """Raise a ConfigError that names a transform's parameter, its value and what was expected, unless ``ok``."""
+    if not ok:
+        raise ConfigError(f"{type(owner).__name__}: {parameter}={getattr(owner, parameter)!r}; expected {expected}")
+
+
+def require_p(owner: Any) -> None:
+    require(0 <= owner.p <= 1, owner, "p", "a probability from 0 to 1")
+
+
+def require_size(owner: object, parameter: str) -> None:
+    value = getattr(owner, parameter)
+    ok = isinstance(value, tuple) and len(value) == 2 and all(isinstance(n, (int, np.integer)) and n >= 1 for n in value)
+    require(ok, owner, parameter, "a tuple (height, width) of whole numbers, at least 1")

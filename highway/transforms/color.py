@@ -1,0 +1,149 @@
+"""Transforms of values: they leave every pixel, and so boxes, points and masks, in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.transforms.base import Size, Transform, happens, require, require_p
+
+
+@dataclass(frozen=True)
+class AdditiveNoise(Transform):
+    """Add normal noise to each value; none without chance.
+
+    Args:
+        strength: Factor of the noise, in the image's own units: grey levels for uint8.
+        mu: Mean of the noise, before ``strength``.
+        sigma: Standard deviation of the noise, before ``strength``; at least 0.
+    """
+
+    strength: float
+    mu: float = 0.0
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.sigma >= 0, self, "sigma", "at least 0")
+
+    def draw(self, size: Size, rng: Generator | None) -> int | None:
+        return None if rng is None else int(rng.integers(2**63))  # a seed: how many channels the noise needs is not known here
+
+    def image(self, image: np.ndarray, params: int | None) -> np.ndarray:
+        return image if params is None else F.add_noise(image, self.strength, self.mu, self.sigma, np.random.default_rng(params))
+
+
+@dataclass(frozen=True)
+class HistEq(Transform):
+    """Equalize the histogram, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.image_histogram_equalization(image)
+
+
+@dataclass(frozen=True)
+class RescaleImages(Transform):
+    """Return ``image * scale + offset`` as float32; each is a number, or one for each channel."""
+
+    scale: F.PerChannel = 1 / 255
+    offset: F.PerChannel = 0.0
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.rescale(image, self.scale, self.offset)
+
+    def into(self, image: np.ndarray, params: None, out: np.ndarray) -> np.ndarray:
+        return F.rescale(image, self.scale, self.offset, out)
+
+
+@dataclass(frozen=True)
+class Normalize(Transform):
+    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
+
+    Args:
+        mean: A number, or one for each channel, in units of the full range; ImageNet's by default.
+        std: Likewise, above 0.
+    """
+
+    mean: F.PerChannel = F.IMAGENET_MEAN
+    std: F.PerChannel = F.IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        stds = self.std if isinstance(self.std, tuple) else (self.std,)
+        require(all(value > 0 for value in stds), self, "std", "numbers above 0")
+        several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
+        require(not several or len(self.mean) == len(stds), self, "mean", f"as many numbers as std={self.std!r}")  # type: ignore[arg-type]
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.normalize(image, self.mean, self.std)
+
+    def into(self, image: np.ndarray, params: None, out: np.ndarray) -> np.ndarray:
+        return F.normalize(image, self.mean, self.std, out)
+
+
+class _Factor(Transform, Protocol):
+    """Draw a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+
+    amount: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.amount < math.inf, self, "amount", "at least 0")
+
+    def draw(self, size: Size, rng: Generator | None) -> float:
+        return 1.0 if rng is None else float(rng.uniform(max(0.0, 1 - self.amount), 1 + self.amount))
+
+
+@dataclass(frozen=True)
+class Brightness(_Factor):
+    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+
+    amount: float = 0.4
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.brightness(image, params)
+
+
+@dataclass(frozen=True)
+class Contrast(_Factor):
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+
+    amount: float = 0.4
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.contrast(image, params)
+
+
+@dataclass(frozen=True)
+class Saturation(_Factor):
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+
+    amount: float = 0.4
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.saturation(image, params)
+
+
+@dataclass(frozen=True)
+class Grayscale(Transform):
+    """Turn RGB into grey with probability ``p``.
+
+    Args:
+        p: Probability; only 1 without ``keep_channels``, since the images of a batch need equal channels.
+        keep_channels: Whether the result has as many channels as the image, all equal; else it is ``(H, W, 1)``.
+    """
+
+    p: float = 1.0
+    keep_channels: bool = True
+
+    def __post_init__(self) -> None:
+        require_p(self)
+        require(self.keep_channels or self.p == 1, self, "p", "1 with keep_channels=False")
+
+    def draw(self, size: Size, rng: Generator | None) -> bool:
+        return happens(self.p, rng)
+
+    def image(self, image: np.ndarray, params: bool) -> np.ndarray:
+        return F.grayscale(image, self.keep_channels) if params else image

@@ -1,0 +1,160 @@
+"""Crops: transforms that draw their box from the image's size alone, so that readers can decode no more than it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.transforms.base import Box, Crop, Size, placed, require, require_size
+
+
+@dataclass(frozen=True)
+class CenterCrop(Crop):
+    """Cut out the centre.
+
+    Args:
+        shape: Height and width in pixels.
+
+    Raises:
+        ValueError: the image is smaller (when called). So for every crop here but :class:`RandomResizedCrop`.
+    """
+
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        require_size(self, "shape")
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        down, right = _spare(self, size, self.shape)
+        return down // 2, right // 2, *self.shape
+
+
+@dataclass(frozen=True)
+class RandomCrop(Crop):
+    """Cut out ``shape`` (height, width) at a random place; the centre without chance."""
+
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        require_size(self, "shape")
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        down, right = _spare(self, size, self.shape)
+        if rng is None:
+            return down // 2, right // 2, *self.shape
+        return int(rng.integers(down + 1)), int(rng.integers(right + 1)), *self.shape
+
+
+@dataclass(frozen=True)
+class TopCenterCrop(Crop):
+    """Cut out ``crop_shape`` (height, width) at the top, in the middle from left to right."""
+
+    crop_shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        require_size(self, "crop_shape")
+
+    @property
+    def shape(self) -> Size:
+        return self.crop_shape
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        _, right = _spare(self, size, self.shape)
+        return 0, right // 2, *self.shape
+
+
+@dataclass(frozen=True)
+class Slicer(Crop):
+    """Cut out ``height`` rows from row ``yoffset`` and ``width`` columns from column ``xoffset`` on."""
+
+    height: int
+    width: int
+    yoffset: int = 0
+    xoffset: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("height", 1), ("width", 1), ("yoffset", 0), ("xoffset", 0)):
+            require(getattr(self, name) >= least, self, name, f"pixels, at least {least}")
+
+    @property
+    def shape(self) -> Size:
+        return self.height, self.width
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        _spare(self, size, (self.yoffset + self.height, self.xoffset + self.width))
+        return self.yoffset, self.xoffset, self.height, self.width
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Crop):
+    """Cut out a box of random area, proportions and place, and scale it to ``shape``.
+
+    Without chance the box is the largest centred one with the proportions of ``shape`` (:func:`covering_box`).
+
+    Args:
+        shape: Height and width of the result in pixels.
+        scale: Least and greatest area of the box, as a share of the image's.
+        ratio: Least and greatest width / height of the box; drawn evenly on a logarithmic scale.
+
+    The sampling is that of "Going deeper with convolutions" (Szegedy et al. 2015, section 6) as torchvision's ``RandomResizedCrop`` does
+    it: ten tries for a box that fits into the image, else the largest centred box with proportions within ``ratio``. Scaling is bilinear.
+    """
+
+    shape: tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        require_size(self, "shape")
+        require(len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1] <= 1, self, "scale", "(least, greatest), within 0 to 1")
+        require(len(self.ratio) == 2 and 0 < self.ratio[0] <= self.ratio[1], self, "ratio", "(least, greatest), above 0")
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        height, width = size
+        if rng is None:
+            return covering_box(size, self.shape[1] / self.shape[0])
+        for _ in range(10):
+            area = height * width * rng.uniform(*self.scale)
+            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+            if 0 < h <= height and 0 < w <= width:
+                return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+        return covering_box(size, min(max(width / height, self.ratio[0]), self.ratio[1]))
+
+    def output(self, params: Box, size: Size) -> Size:
+        return self.shape
+
+    def image(self, image: np.ndarray, params: Box) -> np.ndarray:
+        return F.resize(F.crop(image, *params), self.shape)
+
+    def into(self, image: np.ndarray, params: Box, out: np.ndarray) -> np.ndarray:
+        return F.resize(F.crop(image, *params), self.shape, out=out)
+
+    def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
+        top, left, height, width = params
+        x, y = self.shape[1] / width, self.shape[0] / height
+        return placed(points, (x, y), (-left * x, -top * y))
+
+    def mask(self, mask: np.ndarray, params: Box) -> np.ndarray:
+        return F.resize(F.crop(mask, *params), self.shape, "nearest")
+
+
+def covering_box(size: Size, ratio: float) -> Box:
+    """Return the largest centred box with ``ratio`` = width / height in an image of ``size``."""
+    height, width = size
+    h, w = min(height, max(1, round(width / ratio))), min(width, max(1, round(height * ratio)))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def _spare(crop: object, size: Size, shape: Size) -> Size:
+    down, right = size[0] - shape[0], size[1] - shape[1]
+    if down < 0 or right < 0:
+        raise ValueError(
+            f"{crop}: needs an image of at least {shape[0]}x{shape[1]} (height x width), got {size[0]}x{size[1]}; "
+            f"resize or pad it first, or use RandomResizedCrop, which scales"
+        )
+    return down, right
