@@ -36,7 +36,8 @@ def get(item: Item, field: Field) -> Any:
         KeyError: there is no such field; the message lists those that there are.
     """
     _check(item, field)
-    return item[field] if isinstance(item, (dict, tuple, list)) else item
+    values: Any = item
+    return values[field] if isinstance(item, (dict, tuple, list)) else item
 
 
 def replace(item: Item, values: Mapping[Field, Any]) -> Item:
@@ -51,10 +52,7 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
         return {**item, **values}
     if not isinstance(item, (tuple, list)):
         return values.get(0, item)
-    changed = list(item)
-    for field, value in values.items():
-        changed[field] = value  # type: ignore[call-overload]
-    return tuple(changed)
+    return tuple(values.get(position, value) for position, value in enumerate(item))
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:

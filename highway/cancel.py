@@ -36,8 +36,11 @@ class Scope:
         self._tolerate(error)
 
 
+_OUTSIDE = Scope()  # never cancelled, tolerates nothing
+
+
 class _Here(threading.local):
-    scope: Scope = Scope()  # outside a stage: never cancelled, tolerates nothing
+    scope: Scope = _OUTSIDE
 
 
 _here = _Here()
@@ -54,6 +57,16 @@ def check_cancelled() -> None:
     Code that blocks outside highway (a socket, a lock, a device) calls this at least every 100 ms. Outside a pipeline it does nothing.
     """
     _here.scope.check()
+
+
+def in_stage() -> bool:
+    """Say whether the calling thread runs a stage."""
+    return _here.scope is not _OUTSIDE
+
+
+def is_cancelled() -> bool:
+    """Say whether the stage that runs on this thread was cancelled."""
+    return _here.scope.cancelled
 
 
 def wait(seconds: float) -> None:

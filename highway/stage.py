@@ -50,7 +50,7 @@ class Passport(NamedTuple):
     """
 
     epoch: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody asks a passport for
     origin: Origin = Origin()
     keys: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
@@ -85,7 +85,9 @@ class Stage:
             maps do), as many as the cores this process may use.
         ordered: Whether a map with several workers keeps the order of its items.
         buffer_size: Finished items that may wait for the next stage, at least 1.
-        on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns.
+        on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
+            or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
+            :func:`highway.cancel.tolerate`.
         max_errors: With ``"skip"``: the errors that may be left out; one more ends the run. ``None`` is no limit.
         name: Name in statistics and messages, and part of what randomness hangs on; the class's or function's name when empty.
 

@@ -1,0 +1,94 @@
+"""A script that ends with a pipeline: constructing one that ends in a sink is enough to run it.
+
+::
+
+    p = Pipeline([ImageFileReader(data_dir, 16, (240, 320)), ZMQSink("tcp://source:5555")])   # the last line
+
+Nothing starts when a pipeline is constructed, so such a script would end having done nothing. Therefore a pipeline that ends in a sink,
+was constructed by the ``__main__`` script itself, and was neither run nor stopped when the script ends, is run then, before the
+interpreter exits: until its source ends (exit code 0), a stage raises (1, with the error's message) or it is interrupted (130). It is not
+run if the script ends in an exception, or in an interactive interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import FrameType
+from typing import NoReturn, Protocol
+
+log = logging.getLogger("highway")
+
+
+class Run(Protocol):
+    """What is to be run at the end."""
+
+    def start(self) -> None: ...
+    def wait(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+_waiting: dict[Run, object] = {}  # each with its pipeline, which must not be collected meanwhile
+_registered = False
+
+
+def is_built_by_script(frame: FrameType) -> bool:
+    """Say whether ``frame`` belongs to a script that the interpreter runs, rather than a library or an interactive session."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and not interactive
+
+
+def run_at_end(run: Run, pipeline: object) -> None:
+    """Run it when the main thread has come to its end, unless it is forgotten before.
+
+    Python starts no threads any more by then (3.12 and later), so the caller has created them, waiting.
+    """
+    global _registered
+    _waiting[run] = pipeline
+    if not _registered:
+        _registered = True
+        # The hook that concurrent.futures uses: called when the main thread ends, before its fellows are joined and atexit functions run.
+        threading._register_atexit(_run_all)  # type: ignore[attr-defined]
+
+
+def forget(run: Run) -> None:
+    """Do not run it at the end: somebody has started or stopped it."""
+    _waiting.pop(run, None)
+
+
+def _run_all() -> None:
+    runs = list(_waiting)
+    if not runs:
+        return
+    if getattr(sys, "last_value", None) is not None:  # the script failed, and its traceback was printed
+        for run in runs:
+            run.stop()
+        return
+    try:
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.wait()
+    except KeyboardInterrupt:
+        _exit(130, runs)
+    except BaseException as error:
+        message = "".join(traceback.format_exception_only(error)).strip()
+        print(f"highway: {message}", file=sys.stderr)
+        _exit(1, runs)
+
+
+def _exit(code: int, runs: list[Run]) -> NoReturn:
+    """Leave with an exit code: at this point only ``os._exit`` can set one, so what an exit does otherwise is done here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for run in runs:
+        run.stop()
+    atexit._run_exitfuncs()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

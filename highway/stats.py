@@ -1,0 +1,143 @@
+"""How much each stage did, what it waited for, and the sentence that names the bottleneck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+BUSY: Final = 0
+STARVED: Final = 1
+BLOCKED: Final = 2
+IDLE: Final = 3
+
+
+class Meter:
+    """Counts of one worker, written by its thread alone, so without a lock; read by anybody."""
+
+    __slots__ = ("bytes", "errors", "items", "seconds", "since", "state")
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.bytes = 0
+        self.errors = 0
+        self.seconds = [0.0, 0.0, 0.0, 0.0]
+        self.state = IDLE
+        self.since = time.perf_counter()
+
+    def enter(self, state: int) -> None:
+        """Begin to be ``BUSY``, ``STARVED`` (waiting for input), ``BLOCKED`` (waiting for room behind it) or ``IDLE``."""
+        now = time.perf_counter()
+        self.seconds[self.state] += now - self.since
+        self.state = state
+        self.since = now
+
+    def read(self) -> tuple[float, float, float]:
+        """Return the seconds busy, starved and blocked, with the state that lasts still."""
+        seconds = list(self.seconds)
+        seconds[self.state] += max(0.0, time.perf_counter() - self.since)
+        return seconds[BUSY], seconds[STARVED], seconds[BLOCKED]
+
+
+@dataclass(frozen=True)
+class StageStats:
+    """One stage since the start of its pipeline.
+
+    Args:
+        name: The stage's name.
+        num_workers: Its worker threads.
+        items: Items it has handed on; for a sink, items it has taken.
+        bytes: Bytes of the arrays in them.
+        errors: Errors left out under ``on_error="skip"``.
+        busy: Seconds its workers worked, all together.
+        starved: Seconds they waited for input.
+        blocked: Seconds they waited for room in the next stage's queue.
+        queued: Items that wait behind it or are being made.
+        capacity: How many of these there can be.
+        counters: What the component counts of its own (a link's gaps, the decoder in use).
+    """
+
+    name: str
+    num_workers: int
+    items: int = 0
+    bytes: int = 0
+    errors: int = 0
+    busy: float = 0.0
+    starved: float = 0.0
+    blocked: float = 0.0
+    queued: int = 0
+    capacity: int = 0
+    counters: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, meters: list[Meter], **rest: Any) -> StageStats:
+        """Add up the meters of a stage's workers."""
+        times = [meter.read() for meter in meters]
+        busy, starved, blocked = (sum(column) for column in zip(*times, strict=True))
+        counts = {key: sum(getattr(meter, key) for meter in meters) for key in ("items", "bytes", "errors")}
+        return cls(name, len(meters), **counts, busy=busy, starved=starved, blocked=blocked, **rest)
+
+    def share(self, seconds: float) -> float:
+        """Return the part, 0 to 1, of its workers' time that ``seconds`` is."""
+        return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
+
+
+@dataclass(frozen=True)
+class PipelineStats:
+    """All stages of a pipeline, in order, and the ``seconds`` since it started. ``str()`` is a table."""
+
+    stages: list[StageStats]
+    seconds: float
+
+    @property
+    def items(self) -> int:
+        """Items that came out at the end."""
+        return self.stages[-1].items
+
+    @property
+    def rate(self) -> float:
+        """Items per second that came out at the end, over the whole run."""
+        return self.items / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bottleneck(self) -> str:
+        """One sentence that names what limits the rate.
+
+        It is the stage whose workers are busiest: what stands behind it starves, what stands before it is blocked.
+        """
+        if self.seconds <= 0 or not any(stage.items for stage in self.stages):
+            return "Nothing has passed through yet."
+        last = self.stages[-1]
+        if last.capacity and last.share(last.blocked) > 0.5:
+            return (
+                f"The consumer is the bottleneck: {last.name} waited {_percent(last.share(last.blocked))} of its time to hand on its items."
+            )
+        stage = max(self.stages, key=lambda s: s.share(s.busy))
+        advice = _advice(stage, is_source=stage is self.stages[0])
+        workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
+        return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time{advice}."
+
+    def __str__(self) -> str:
+        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors")
+        rows = [header, *(self._row(stage) for stage in self.stages)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows]
+        return "\n".join([*lines, self.bottleneck])
+
+    def _row(self, stage: StageStats) -> tuple[str, ...]:
+        seconds = max(self.seconds, 1e-9)
+        shares = (_percent(stage.share(part)) for part in (stage.busy, stage.starved, stage.blocked))
+        rates = (f"{stage.items / seconds:,.1f}", f"{stage.bytes / seconds / 1e6:,.1f}")
+        queued = f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"
+        return (stage.name, str(stage.num_workers), f"{stage.items:,}", *rates, *shares, queued, str(stage.errors))
+
+
+def _percent(part: float) -> str:
+    return f"{100 * min(part, 1.0):.0f}%"
+
+
+def _advice(stage: StageStats, is_source: bool) -> str:
+    if stage.share(stage.busy) < 0.5:
+        return ", so none of the stages is short of time: the rate is set outside (a link, a disk, the consumer)"
+    return "" if is_source else f"; give it more workers (num_workers={stage.num_workers + 1}) while there are cores, or less to do"

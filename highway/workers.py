@@ -1,0 +1,276 @@
+"""What runs on the worker threads of one stage: a body for each of the four shapes."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from numpy.random import Generator, Philox
+
+from highway import cancel
+from highway.batch import nbytes
+from highway.channel import Channel
+from highway.cores import available_cores
+from highway.errors import Cancelled, EndOfStream
+from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped
+from highway.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
+
+log = logging.getLogger("highway")
+
+WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
+_MASK = 2**64 - 1
+
+
+class Owner(Protocol):
+    """What a stage's workers tell the run that they belong to."""
+
+    def fail(self, error: BaseException) -> None: ...
+    def finished(self, worker: StageWorkers) -> None: ...
+
+
+class StageWorkers:
+    """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
+
+    def __init__(self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, seed: int, origin: Origin) -> None:
+        self.stage, self.shape, self.origin = stage, shape, origin
+        self.inbox, self.outbox = inbox, outbox
+        self.meters = [Meter() for _ in range(worker_count(stage, shape))]
+        self.scope = cancel.Scope(self._tolerate)
+        self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
+        self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
+        self._tally = threading.Lock()
+        self._running = len(self.meters)
+        self._here = threading.local()
+        self._errors = 0
+        self._unreported = 0
+        self._warned = -WARN_EVERY
+        self._takes_rng = shape == "map" and takes_rng(stage.op)
+        self._key = int.from_bytes(hashlib.blake2b(f"{seed}/{stage.name}".encode(), digest_size=16).digest(), "little")
+
+    @property
+    def capacity(self) -> int:
+        return 0 if self.shape == "sink" else self.outbox.capacity
+
+    def stats(self) -> StageStats:
+        counters = dict(getattr(self.stage.op, "counters", {}))
+        queued = 0 if self.shape == "sink" else len(self.outbox)
+        return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=self.capacity, counters=counters)
+
+    def work(self, number: int, owner: Owner) -> None:
+        """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
+        self._here.number, self._here.passport = number, None
+        cancel.enter(self.scope)
+        meter = self.meters[number]
+        meter.enter(BUSY)
+        try:
+            self.scope.check()
+            self.body(meter)
+        except Cancelled as error:
+            if not self.scope.cancelled:
+                owner.fail(self._place(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
+        except BaseException as error:
+            owner.fail(self._place(error))
+        finally:
+            meter.enter(IDLE)
+            with self._tally:
+                self._running -= 1
+                last = self._running == 0
+            if last:
+                self.outbox.close()
+                owner.finished(self)
+
+    # --- the four bodies ---
+
+    def _source(self, meter: Meter) -> None:
+        self._emit(open_source(self.stage.op), meter, self._number_from_zero())
+
+    def _stream(self, meter: Meter) -> None:
+        items = _Items(self, meter)
+        self._emit(iter(self.stage.op.stream(items)), meter, self._number_in_epoch_of(items))
+
+    def _sink(self, meter: Meter) -> None:
+        items = _Items(self, meter, count=True)
+        self.stage.op.consume(items)
+
+    def _map(self, meter: Meter) -> None:
+        ordered = self.stage.ordered
+        while True:
+            meter.enter(BLOCKED)
+            self.outbox.acquire()
+            meter.enter(STARVED)
+            with self._turn:
+                try:
+                    item, passport = self.inbox.get()
+                except EndOfStream:
+                    return
+                place = self.outbox.reserve() if ordered else None
+            meter.enter(BUSY)
+            self._here.passport = passport
+            result = self._apply(item, passport)
+            if result is not DROP:
+                result = result if type(result) is Stamped else Stamped(result, passport)
+                meter.items += 1
+                meter.bytes += nbytes(result.item)
+            if place is not None:
+                self.outbox.fill(place, result)
+            else:
+                self.outbox.append(result)
+
+    def _apply(self, item: Any, passport: Passport) -> Any:
+        try:
+            result = self.stage.op(item, self._rng(passport)) if self._takes_rng else self.stage.op(item)
+            if result is None:
+                raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
+            return result
+        except Exception as error:
+            self._tolerate(error)
+            return DROP
+
+    def _emit(self, outputs: Iterator[Any], meter: Meter, number: Callable[[], Passport]) -> None:
+        """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more."""
+        try:
+            for output in outputs:
+                if type(output) is not Stamped:
+                    output = Stamped(output, number())
+                elif not output.passport.times:
+                    output = Stamped(output.item, output.passport._replace(origin=self.origin, times=(time.time(),)))
+                meter.enter(BLOCKED)
+                self.outbox.put(output)
+                meter.enter(BUSY)
+                meter.items += 1
+                meter.bytes += nbytes(output.item)
+                self._here.passport = output.passport
+        finally:
+            if callable(close := getattr(outputs, "close", None)) and inspect.isgenerator(outputs):
+                close()
+
+    # --- passports and randomness ---
+
+    def _number_from_zero(self) -> Callable[[], Passport]:
+        numbers = iter(range(2**63))
+        return lambda: Passport(0, next(numbers), self.origin, (), (time.time(),))
+
+    def _number_in_epoch_of(self, items: _Items) -> Callable[[], Passport]:
+        numbers = iter(range(2**63))
+        return lambda: Passport(items.passport.epoch, next(numbers), self.origin, (), items.passport.times or (time.time(),))
+
+    def _rng(self, passport: Passport) -> Generator:
+        # Philox is a counter-based generator: each (epoch, index) owns a stretch of 2**128 numbers of the stage's own sequence.
+        return Generator(Philox(key=self._key, counter=(passport.epoch & _MASK) << 192 | (passport.index & _MASK) << 128))
+
+    # --- errors ---
+
+    def _tolerate(self, error: Exception) -> None:
+        """Count and report an error that the stage may leave out, or raise it."""
+        if self.stage.on_error != "skip":
+            raise error
+        meter = self.meters[self._here.number]
+        meter.errors += 1
+        with self._tally:
+            self._errors += 1
+            self._unreported += 1
+            spent = self.stage.max_errors is not None and self._errors > self.stage.max_errors
+            now = time.monotonic()
+            count, due = self._unreported, now - self._warned >= WARN_EVERY
+            if due:
+                self._warned, self._unreported = now, 0
+        if spent:
+            error.add_note(f"max_errors={self.stage.max_errors} is spent: this is error {self._errors}")
+            raise error
+        if due:
+            what = f"{count} items, the last" if count > 1 else "an item"
+            log.warning("%s left out %s (%s): %s: %s", self.stage.name, what, self._where(), type(error).__name__, error)
+
+    def _place(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
+        """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""
+        if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
+            cause, error = error, RuntimeError(f"{self.stage.name} raised {type(error).__name__}; to end a stream, return")
+        if cause is not None:
+            error.__cause__ = cause
+        error.add_note(f"highway: {self._where()}")
+        return error
+
+    def _where(self) -> str:
+        passport: Passport | None = self._here.passport
+        parts = [f"in stage {self.stage.name!r}"]
+        if len(self.meters) > 1:
+            parts.append(f"worker {self._here.number + 1} of {len(self.meters)}")
+        if passport is not None:
+            which = {"source": "after epoch", "map": "at epoch"}.get(self.shape, "last input epoch")
+            parts.append(f"{which} {passport.epoch}, item {passport.index}")
+            if passport.keys:
+                parts.append(f"keys {', '.join(passport.keys[:3])}{', ...' if len(passport.keys) > 3 else ''}")
+            if passport.origin.host and passport.origin != self.origin:
+                parts.append(f"made by {_origin(passport.origin)}")
+        if self.origin.role:
+            parts.append(f"role {_origin(self.origin)}")
+        return ", ".join(parts)
+
+    def entered(self, passport: Passport) -> None:
+        """Remember the input that a stream or sink works on, for messages."""
+        self._here.passport = passport
+
+
+class _Items:
+    """The input of a stream or sink: the bare items, and the passport of the last."""
+
+    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
+        self.passport = Passport()
+        self._workers, self._meter, self._count = workers, meter, count
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        self._meter.enter(STARVED)
+        try:
+            item, self.passport = self._workers.inbox.get()
+        except EndOfStream:
+            raise StopIteration from None
+        finally:
+            self._meter.enter(BUSY)
+        self._workers.entered(self.passport)
+        if self._count:
+            self._meter.items += 1
+            self._meter.bytes += nbytes(item)
+        return item
+
+
+def worker_count(stage: Stage, shape: Shape) -> int:
+    """Return how many threads run a stage: one, but for a map, which gets what it asks for."""
+    if shape != "map":
+        return 1
+    return stage.num_workers or (available_cores() if getattr(stage.op, "parallel", False) else 1)
+
+
+def takes_rng(op: Callable[..., Any]) -> bool:
+    """Say whether a map has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(op).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+def open_source(op: Any) -> Iterator[Any]:
+    """Return the iterator of a source: an iterable, a generator function, or a function that is called until it raises ``EndOfStream``."""
+    if hasattr(op, "__iter__"):
+        return iter(op)
+    return iter(op()) if inspect.isgeneratorfunction(op) else _call_until_end(op)
+
+
+def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
+    while True:
+        try:
+            item = function()
+        except (EndOfStream, StopIteration):
+            return
+        yield item
+
+
+def _origin(origin: Origin) -> str:
+    return f"{origin.role}[{origin.replica}] on {origin.host}" if origin.role else origin.host

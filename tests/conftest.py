@@ -1,0 +1,37 @@
+"""What every test is held to: it leaves no thread, child process, open file or shared memory behind."""
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LASTING_THREADS = {"GarbageCollectorThread"}  # pyzmq starts one for the whole process
+
+
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if type(thread).__name__ not in LASTING_THREADS}
+
+
+def _children() -> set[int]:
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    return {int(pid) for pid in children.read_text().split()} if children.exists() else set()
+
+
+def _shared_memory() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("highway", "psm_"))} if os.path.isdir("/dev/shm") else set()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    threads, children, memory = _threads(), _children(), _shared_memory()
+    yield
+    gc.collect()
+    for thread in _threads() - threads:
+        thread.join(timeout=5)  # a thread that has done its work may need a moment to end
+    left = sorted(thread.name for thread in _threads() - threads)
+    assert not left, f"threads left behind: {left}"
+    assert not _children() - children, "child processes left behind"
+    assert not _shared_memory() - memory, "shared memory left behind"

@@ -1,0 +1,133 @@
+"""Scripts that end with a pipeline, and how they end: in real interpreters."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import sys, threading, time
+from highway import Pipeline, Stage, check_cancelled
+
+class Print:
+    def consume(self, items):
+        for item in items:
+            print(item, flush=True)
+
+def forever():
+    number = 0
+    while True:
+        yield number
+        number += 1
+        check_cancelled()
+"""
+
+
+def start(body, tmp_path, *arguments):
+    path = tmp_path / "script.py"
+    path.write_text(PRELUDE + textwrap.dedent(body))
+    return subprocess.Popen([sys.executable, *arguments, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(body, tmp_path, *arguments):
+    with start(body, tmp_path, *arguments) as process:
+        out, err = process.communicate(timeout=30)
+    return process.returncode, out.split(), err
+
+
+def test_a_script_that_ends_with_a_sink_pipeline_runs_it(tmp_path):
+    assert finish("p = Pipeline([range(3), Print()])", tmp_path) == (0, ["0", "1", "2"], "")
+
+
+def test_it_need_not_be_assigned_and_there_may_be_two(tmp_path):
+    code, out, err = finish("Pipeline([range(2), Print()])\nPipeline([range(10, 12), Print()])", tmp_path)
+    assert (code, sorted(out), err) == (0, ["0", "1", "10", "11"], "")
+
+
+def test_a_pipeline_that_was_run_does_not_run_again(tmp_path):
+    assert finish("p = Pipeline([range(2), Print()])\np.run()", tmp_path) == (0, ["0", "1"], "")
+
+
+def test_a_pipeline_that_was_stopped_does_not_run(tmp_path):
+    assert finish("p = Pipeline([range(2), Print()])\np.stop()", tmp_path) == (0, [], "")
+
+
+def test_a_script_that_failed_does_not_run_it(tmp_path):
+    code, out, err = finish("p = Pipeline([forever, Print()])\nraise ValueError('mine')", tmp_path)
+    assert (code, out) == (1, [])
+    assert err.strip().endswith("ValueError: mine")
+
+
+def test_an_error_ends_it_with_1_and_the_message(tmp_path):
+    code, _, err = finish("p = Pipeline([range(3), Stage(lambda n: 1 // (1 - n), name='divide'), Print()])", tmp_path)
+    assert code == 1
+    assert err.startswith("highway: ZeroDivisionError: integer division or modulo by zero")
+    assert "in stage 'divide'" in err and "item 1" in err and "Traceback" not in err
+
+
+def test_other_exit_functions_still_run(tmp_path):
+    code, out, _ = finish("import atexit; atexit.register(print, 'bye')\np = Pipeline([range(2), lambda n: 1 // n, Print()])", tmp_path)
+    assert (code, out) == (1, ["bye"])
+
+
+@pytest.mark.parametrize("last_line", ["p = Pipeline([forever, Print()])", "Pipeline([forever, Print()]).run()"])
+def test_ctrl_c_ends_it(tmp_path, last_line):
+    with start(last_line, tmp_path) as process:
+        assert process.stdout.readline() == "0\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    if last_line.startswith("p ="):
+        assert (process.returncode, err) == (130, "")
+    else:  # inside the user's own call it is Python's own KeyboardInterrupt
+        assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+
+
+def test_an_interpreter_that_exits_with_a_running_pipeline_does_not_hang(tmp_path):
+    assert finish("p = Pipeline([forever, Stage(str, num_workers=4)])\nprint(p.dequeue())", tmp_path) == (0, ["0"], "")
+
+
+def test_a_stuck_stage_does_not_keep_the_interpreter(tmp_path):
+    body = """
+        import highway.engine
+        highway.engine.PATIENCE = 0.2
+        entered = threading.Event()
+        def stuck(n):
+            entered.set()
+            threading.Event().wait()
+        p = Pipeline([range(3), Stage(stuck, name="stuck")])
+        try:
+            p.dequeue(timeout=0)
+        except TimeoutError:
+            entered.wait()
+    """
+    code, _, err = finish(body, tmp_path)
+    assert code == 0
+    assert "highway:stuck:0 does not stop: it is in wait, line" in err
+
+
+def test_a_forked_child_is_told_and_ends(tmp_path):
+    body = """
+        import os
+        p = Pipeline([forever, str])
+        p.dequeue()
+        if os.fork() == 0:
+            try:
+                p.dequeue()
+            except TypeError as error:
+                print("forked" if "forked child" in str(error) else error, flush=True)
+            sys.exit(0)
+        os.wait()
+        print(p.dequeue())
+    """
+    code, out, _ = finish(body, tmp_path, "-W", "ignore::DeprecationWarning")
+    assert (code, out) == (0, ["forked", "1"])
+
+
+def test_a_pipeline_in_an_imported_module_waits_for_its_run(tmp_path):
+    (tmp_path / "library.py").write_text(PRELUDE + "p = Pipeline([range(2), Print()])")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", "import library"], env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
