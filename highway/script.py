@@ -62,7 +62,8 @@ def forget(run: Run) -> None:
 
 
 def _run_all() -> None:
-    runs = list(_waiting)
+    pipelines = dict(_waiting)  # starting a run forgets it, and nothing else may hold its pipeline
+    runs = list(pipelines)
     if not runs:
         return
     if getattr(sys, "last_value", None) is not None:  # the script failed, and its traceback was printed
