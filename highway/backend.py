@@ -47,7 +47,7 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
     """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
     cv2 = cv2_or_none()
     if cv2 and _native(image) and (image.ndim == 2 or image.shape[2] <= 4):
-        return _filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, 1 - axis, dst=to))
+        return _filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, dst=to))
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, image.dtype) if target is None else target
     target[...] = np.flip(image, axis)
