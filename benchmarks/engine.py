@@ -1,0 +1,72 @@
+"""How much the engine costs: items per second over one hop, batches by reference through three stages, against queue.Queue."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import threading
+
+import numpy as np
+from measure import Work, console, in_turns, machine, show
+
+from highway import Pipeline, Stage
+
+
+def same(item: object) -> object:
+    return item
+
+
+def with_pipeline(source: list[object], hops: int, nbytes: int = 0) -> Work:
+    """Items from a source through ``hops - 1`` maps to the consumer."""
+    count = sum(1 for _ in Pipeline([source, *[Stage(same)] * (hops - 1)]))
+    assert count == len(source)
+    return Work(count, count * nbytes)
+
+
+def with_queues(source: list[object], hops: int, nbytes: int = 0) -> Work:
+    """The same by hand: a thread per stage and a queue.Queue of the same capacity between them; no errors, no order, no statistics."""
+    queues: list[queue.Queue[object]] = [queue.Queue(3) for _ in range(hops)]
+    end = object()
+
+    def feed() -> None:
+        for item in [*source, end]:
+            queues[0].put(item)
+
+    def work(inbox: queue.Queue[object], outbox: queue.Queue[object]) -> None:
+        while (item := inbox.get()) is not end:
+            outbox.put(same(item))
+        outbox.put(end)
+
+    threads = [threading.Thread(target=feed)]
+    threads += [threading.Thread(target=work, args=pair) for pair in zip(queues, queues[1:], strict=False)]
+    for thread in threads:
+        thread.start()
+    count = 0
+    while queues[-1].get() is not end:
+        count += 1
+    for thread in threads:
+        thread.join()
+    assert count == len(source)
+    return Work(count, count * nbytes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    console.print(machine("highway", "numpy"))
+    numbers: list[object] = list(range(options.items))
+    hop = {"highway": lambda: with_pipeline(numbers, 1), "queue.Queue": lambda: with_queues(numbers, 1)}
+    show("One hop: source to consumer, small items (target: 25,000 items/s)", in_turns(hop, options.rounds), "queue.Queue")
+    batch = (np.zeros((64, 224, 224, 3), np.uint8), np.zeros(64, np.int32))
+    batches: list[object] = [batch] * options.items
+    nbytes = sum(array.nbytes for array in batch)
+    chain = {"highway": lambda: with_pipeline(batches, 3, nbytes), "queue.Queue": lambda: with_queues(batches, 3, nbytes)}
+    show(
+        "Three stages: batches of 9.6 MB by reference (target: 20,000 batches/s)", in_turns(chain, options.rounds), "queue.Queue", "batches"
+    )
+
+
+if __name__ == "__main__":
+    main()
