@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import queue
 import threading
 
 import numpy as np
-from measure import Work, console, in_turns, machine, show
 
 from highway import Pipeline, Stage
+from measure import Work, console, in_turns, machine, show
 
 
 def same(item: object) -> object:
@@ -38,7 +39,7 @@ def with_queues(source: list[object], hops: int, nbytes: int = 0) -> Work:
         outbox.put(end)
 
     threads = [threading.Thread(target=feed)]
-    threads += [threading.Thread(target=work, args=pair) for pair in zip(queues, queues[1:], strict=False)]
+    threads += [threading.Thread(target=work, args=pair) for pair in itertools.pairwise(queues)]
     for thread in threads:
         thread.start()
     count = 0

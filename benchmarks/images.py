@@ -1,4 +1,7 @@
-"""A folder of JPEGs to batches of 64 uint8 images of 224x224, random-resized crop and flip: highway against the bare loop and PyTorch's DataLoader."""
+"""A folder of JPEGs to batches of 64 uint8 images of 224x224, random-resized crop and flip.
+
+highway against the bare decode loop and PyTorch's DataLoader.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from dataset import describe, imagenet_like
-from measure import Work, console, in_turns, machine, show
 from PIL import Image
 
+from dataset import describe, imagenet_like
 from highway import Pipeline
 from highway.modules import ImageFileReader
 from highway.modules.decode import backend, decode_crop, size
 from highway.transforms import RandomResizedCrop
+from measure import Work, console, in_turns, machine, show
 
 SHAPE = (224, 224)
 BATCH = 64
+IMAGES = Path(tempfile.gettempdir()) / "highway-benchmark-images"
 CROP = RandomResizedCrop(SHAPE)
 
 
