@@ -1,0 +1,57 @@
+"""Where a value stands in a file, so that an error can say it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from highway.errors import ConfigError
+
+Key = str | int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path into a tree of plain values, and the lines on which its parts were written.
+
+    Args:
+        path: Keys and indexes from the root.
+        marks: For each path of the file ``FILE:LINE``; the nearest one above counts. Empty for values that come from no file.
+
+    >>> str(Place(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
+    'quickstart.yaml:12: roles.worker.stages[1]'
+    """
+
+    path: tuple[Key, ...] = ()
+    marks: Mapping[tuple[Key, ...], str] = field(default_factory=dict, repr=False)
+
+    def __truediv__(self, key: Key) -> Place:
+        return Place((*self.path, key), self.marks)
+
+    def __str__(self) -> str:
+        steps = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
+        return ": ".join(filter(None, [self.mark, "".join(steps).lstrip(".")]))
+
+    @property
+    def mark(self) -> str:
+        """``FILE:LINE`` of the value, or of what holds it."""
+        for length in range(len(self.path), -1, -1):
+            if mark := self.marks.get(self.path[:length]):
+                return mark
+        return ""
+
+    def error(self, message: str) -> ConfigError:
+        """Return an error to raise, whose message begins with the place."""
+        return ConfigError(": ".join(filter(None, [str(self), message])))
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean X?`` if one of the ``known`` words is close to ``word``, else what there is to choose from."""
+    words = sorted(known)
+    close = difflib.get_close_matches(str(word), words, n=1) or [w for w in words if w.lower() == str(word).lower()]
+    if close:
+        return f"; did you mean {close[0]}?"
+    if not words:
+        return "; there are none"
+    return f"; expected one of {', '.join(words)}" if len(words) <= 12 else ""
