@@ -1,0 +1,143 @@
+"""Size and orientation of an image, read from the first bytes of its file, without decoding it.
+
+Formats: JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948), BMP (Microsoft's BITMAPINFOHEADER and the older BITMAPCOREHEADER), Exif 2.3 for the
+orientation. Whatever else Pillow can open is asked of Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from PIL import Image, UnidentifiedImageError
+
+from highway.errors import HighwayError
+
+_EXIF = b"Exif\0\0"
+_ORIENTATION = 0x0112
+_NO_SEGMENT = {0x01, *range(0xD0, 0xD8)}  # markers that stand alone: TEM, RST0 to RST7
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which hold the size
+
+
+class ImageError(HighwayError, ValueError):
+    """An image file that cannot be used: no image, damaged, cut short, too large or too small; says what is wrong with it."""
+
+
+class Header(NamedTuple):
+    """What the start of an image file announces.
+
+    Args:
+        format: ``"JPEG"``, ``"PNG"``, ``"BMP"`` or another of Pillow's names.
+        height: Rows as stored, before the orientation is applied.
+        width: Columns as stored.
+        orientation: Exif's, 1 to 8; 1 means upright, 5 and above exchange height and width.
+        channels: Colour components of a JPEG (1, 3, or 4 for CMYK); 0 for other formats.
+    """
+
+    format: str
+    height: int
+    width: int
+    orientation: int = 1
+    channels: int = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels as the image is meant to be seen."""
+        return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
+
+
+def read_header(data: bytes) -> Header:
+    """Return what the start of an image file announces.
+
+    Raises:
+        ImageError: the bytes are empty, of no known format, or end within the header.
+    """
+    if not data:
+        raise ImageError("the file is empty")
+    try:
+        for magic, read in _READERS.items():
+            if data.startswith(magic):
+                return read(data)
+        return _ask_pillow(data)
+    except (struct.error, IndexError):
+        raise ImageError(f"the file ends within its header, after {len(data)} bytes") from None
+
+
+def _jpeg(data: bytes) -> Header:
+    orientation, at = 1, 2
+    while True:
+        if data[at] != 0xFF:
+            raise ImageError(f"not a JPEG: expected a marker (0xff) at byte {at}, found {data[at]:#04x}")
+        while data[at] == 0xFF:  # any number of fill bytes may stand before a marker
+            at += 1
+        marker, at = data[at], at + 1
+        if marker in _NO_SEGMENT:
+            continue
+        (length,) = struct.unpack_from(">H", data, at)
+        if marker in _FRAMES:
+            height, width, channels = struct.unpack_from(">HHB", data, at + 3)
+            return _checked(Header("JPEG", height, width, orientation, channels))
+        if marker == 0xE1 and data.startswith(_EXIF, at + 2):
+            orientation = _exif_orientation(data[at + 2 + len(_EXIF) : at + length])
+        at += length
+
+
+def _png(data: bytes) -> Header:
+    width, height = struct.unpack_from(">II", data, 16)
+    orientation, at = 1, 8
+    while at + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        if kind == b"eXIf":
+            orientation = _exif_orientation(data[at + 8 : at + 8 + length])
+        if kind in (b"eXIf", b"IEND"):
+            break
+        at += length + 12
+    return _checked(Header("PNG", height, width, orientation))
+
+
+def _bmp(data: bytes) -> Header:
+    (kind,) = struct.unpack_from("<I", data, 14)
+    width, height = struct.unpack_from("<HH" if kind == 12 else "<ii", data, 18)
+    return _checked(Header("BMP", abs(height), width))  # a negative height means that the top row comes first
+
+
+def _ask_pillow(data: bytes) -> Header:
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return _checked(Header(image.format or "", image.height, image.width, _valid(image.getexif().get(_ORIENTATION))))
+    except UnidentifiedImageError:
+        raise ImageError(f"not an image: it begins with {data[:12]!r}") from None
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ImageError(f"not an image that can be read: {error}") from error
+
+
+def _checked(header: Header) -> Header:
+    if header.height < 1 or header.width < 1:
+        raise ImageError(f"a {header.format} of height {header.height} and width {header.width}; expected at least 1 x 1 pixels")
+    return header
+
+
+def _exif_orientation(tiff: bytes) -> int:
+    """Return the orientation in an Exif block, or 1 if it has none or cannot be parsed: a broken comment does not make a broken picture."""
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return 1
+    try:
+        (at,) = struct.unpack_from(order + "I", tiff, 4)
+        (entries,) = struct.unpack_from(order + "H", tiff, at)
+        for entry in range(entries):
+            tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, at + 2 + 12 * entry)
+            if tag == _ORIENTATION and kind == 3:
+                return _valid(value)
+    except struct.error:
+        return 1
+    return 1
+
+
+def _valid(orientation: object) -> int:
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+_READERS: dict[bytes, Callable[[bytes], Header]] = {b"\xff\xd8": _jpeg, b"\x89PNG\r\n\x1a\n": _png, b"BM": _bmp}
