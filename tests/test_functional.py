@@ -243,9 +243,9 @@ def test_saturation_moves_colours_away_from_their_grey_and_saturates_bytes(backe
 
 
 def test_grey_images_have_neither_saturation_nor_colour_to_lose():
-    for given in (image(4, 5), image(4, 5, 1)):
-        assert F.saturation(given, 0.3) is given
-        assert F.grayscale(given) is given
+    for grey in (image(4, 5), image(4, 5, 1)):
+        assert F.saturation(grey, 0.3) is grey
+        assert F.grayscale(grey) is grey
     with pytest.raises(ValueError, match="saturation: the image has 4 channels; expected 1 or 3"):
         F.saturation(image(4, 5, 4), 0.3)
 
@@ -275,7 +275,7 @@ def test_rescale_works_on_views_and_fills_out():
 def test_numbers_per_channel_must_match_the_channels():
     with pytest.raises(ValueError, match=r"rescale: 2 numbers as scale \(1.0, 2.0\), but the image has 3 channels"):
         F.rescale(image(4, 5, 3), (1.0, 2.0))
-    with pytest.raises(ValueError, match="3 numbers as scale .* but the image has 1 channels"):
+    with pytest.raises(ValueError, match=r"3 numbers as scale .* but the image has 1 channels"):
         F.normalize(image(4, 5))
 
 

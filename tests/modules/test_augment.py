@@ -1,0 +1,244 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from highway.errors import ConfigError
+from highway.modules.augment import Augmentations
+from highway.transforms import (
+    AdditiveNoise,
+    Brightness,
+    CenterCrop,
+    FlipX,
+    FlipY,
+    Grayscale,
+    Normalize,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Rotate,
+    Saturation,
+    Shift,
+    Transform,
+    Zoom,
+)
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), dtype=np.uint8)
+LABELS = np.arange(6, dtype=np.int32)
+for array in (IMAGES, LABELS):
+    array.flags.writeable = False
+
+EVERYTHING = [
+    RandomResizedCrop((16, 24)),
+    FlipX(),
+    Rotate(10),
+    Zoom(0.1),
+    Shift(2),
+    Brightness(),
+    Saturation(),
+    AdditiveNoise(3.0),
+    Normalize(),
+]
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_each_image_of_a_batch_gets_a_draw_of_its_own_in_the_order_of_the_rows():
+    transforms = [FlipX(), RandomCrop((16, 16)), Brightness()]
+    images, labels = Augmentations(transforms)((IMAGES, LABELS), rng())
+    generator, expected = rng(), []
+    for image in IMAGES:
+        for transform in transforms:
+            image = transform(image, generator)
+        expected.append(image)
+    assert_array_equal(images, np.stack(expected), strict=True)
+    assert labels is LABELS
+
+
+def test_same_generator_same_batch_and_another_generator_another_batch():
+    augment = Augmentations(EVERYTHING)
+    first, again, other = (augment((IMAGES,), rng(seed))[0] for seed in (1, 1, 2))
+    assert_array_equal(first, again, strict=True)
+    assert not np.array_equal(first, other)
+    assert (first.shape, first.dtype) == ((6, 16, 24, 3), np.float32)
+
+
+def test_deterministic_leaves_out_all_chance_whatever_the_generator():
+    augment = Augmentations([FlipX(), Rotate(10), CenterCrop((10, 20)), Brightness()], deterministic=True)
+    for generator in (rng(1), rng(2), None):
+        (images,) = augment((IMAGES,), generator)
+        assert_array_equal(images, IMAGES[:, 5:15, 5:25], strict=True)
+
+
+@pytest.mark.parametrize("transforms", [[], [FlipX()], [FlipX(0.0)], [CenterCrop((20, 30))], [CenterCrop((10, 10))], EVERYTHING], ids=len)
+def test_results_are_new_and_the_input_is_never_written(transforms):
+    before = IMAGES.copy()
+    mask = np.zeros((6, 20, 30), np.uint8)
+    item = {"image": IMAGES, "mask": mask}
+    done = Augmentations(transforms, mask="mask")(item, rng())
+    alone = Augmentations(transforms, mask="mask")({"image": IMAGES[0], "mask": mask[0]}, rng())
+    for result in (done, alone):
+        assert not np.shares_memory(result["image"], IMAGES)
+        assert not np.shares_memory(result["mask"], mask)
+        assert result["image"].flags.writeable
+        assert result["image"].flags.c_contiguous
+    assert item == {"image": IMAGES, "mask": mask}
+    assert_array_equal(IMAGES, before)
+
+
+@pytest.mark.parametrize("image", [IMAGES[0], IMAGES[0, ..., 0]], ids=["colour", "grey"])
+def test_a_sample_is_known_by_its_two_or_three_axes(image):
+    assert_array_equal(Augmentations([FlipX(1.0)])((image, 3), rng())[0], image[:, ::-1], strict=True)
+    assert_array_equal(Augmentations([FlipX(1.0)])(image, rng()), image[:, ::-1], strict=True)
+
+
+def test_grey_images_keep_their_channel_axis():
+    (images,) = Augmentations([FlipX(1.0), Resize((10, 10))])((IMAGES[..., :1],), rng())
+    assert images.shape == (6, 10, 10, 1)
+
+
+@pytest.mark.parametrize(
+    ("item", "field", "changed"),
+    [
+        ((IMAGES, LABELS), None, 0),
+        ((LABELS, IMAGES), 1, 1),
+        ({"label": LABELS, "image": IMAGES}, None, "image"),
+        ({"label": LABELS, "images": IMAGES}, None, "images"),
+        ({"left": IMAGES, "image_id": LABELS}, None, "left"),
+        ({"image": IMAGES, "right": IMAGES}, "right", "right"),
+    ],
+)
+def test_the_field_of_the_images_is_given_or_found(item, field, changed):
+    done = Augmentations([FlipX(1.0)], field=field)(item, rng())
+    for name in item if isinstance(item, dict) else range(len(item)):
+        expected = IMAGES[:, :, ::-1] if name == changed else item[name]
+        assert_array_equal(done[name], expected, strict=True)
+    assert list(done) == list(item) if isinstance(item, dict) else type(done) is tuple
+
+
+def test_a_list_of_images_of_different_sizes_becomes_one_batch():
+    given = [IMAGES[0], IMAGES[1, :15], IMAGES[2, :, :18]]
+    (images,) = Augmentations([Resize((8, 8))])((given,), rng())
+    assert_array_equal(images, np.stack([Resize((8, 8))(image) for image in given]), strict=True)
+
+
+def scene(count=5):
+    """Images with one bright rectangle each, its box, its mask, and its centre."""
+    generator = rng(8)
+    images, boxes = np.zeros((count, 60, 80, 3), np.uint8), np.zeros((count, 2, 4), np.float32)
+    for image, (box, _) in zip(images, boxes):
+        left, top = generator.integers(20, 40), generator.integers(15, 30)
+        box[:] = left, top, left + 20, top + 14
+        image[top : top + 14, left : left + 20] = 255
+    points = (boxes[:, :1, :2] + boxes[:, :1, 2:]) / 2
+    return {"image": images, "boxes": boxes, "points": points, "mask": (images[..., 0] > 0).astype(np.int64)}
+
+
+def test_boxes_points_and_mask_share_the_draw_of_their_image():
+    transforms = [RandomResizedCrop((64, 64), scale=(0.6, 1.0)), FlipX(), FlipY(), Shift(5), Zoom(0.1), Brightness()]
+    augment = Augmentations(transforms, boxes="boxes", points="points", mask="mask")
+    for seed in range(5):
+        done = augment(scene(), rng(seed))
+        assert {name: (value.shape, value.dtype.name) for name, value in done.items()} == {
+            "image": ((5, 64, 64, 3), "uint8"),
+            "boxes": ((5, 2, 4), "float32"),
+            "points": ((5, 1, 2), "float32"),
+            "mask": ((5, 64, 64), "int64"),
+        }
+        for image, boxes, points, mask in zip(*done.values()):
+            assert np.mean((image[..., 0] > 100) != (mask == 1)) < 0.04
+            rows, columns = np.nonzero(mask)
+            found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+            np.testing.assert_allclose(boxes[0], found, atol=2)  # a pixel for each of the two that interpolate
+            assert_array_equal(boxes[1], np.zeros(4))  # the padding
+            if (np.clip(points[0], 0, 63) == points[0]).all():
+                assert mask[int(points[0, 1]), int(points[0, 0])] == 1
+
+
+def test_boxes_of_different_number_go_as_a_list_or_object_array_and_come_back_so():
+    ragged = [np.float32([[1, 2, 3, 4]]), np.zeros((0, 4), np.float32), [[0, 0, 5, 5], [1, 1, 2, 2]]]
+    expected = [np.float32([[27, 2, 29, 4]]), np.zeros((0, 4), np.float32), np.float32([[25, 0, 30, 5], [28, 1, 29, 2]])]
+    objects = np.empty(3, object)
+    objects[:] = ragged
+    for given, kind in ((ragged, list), (objects, np.ndarray)):
+        _, boxes = Augmentations([FlipX(1.0)], boxes=1)((IMAGES[:3], given), rng())
+        assert type(boxes) is kind
+        for got, wanted in zip(boxes, expected):
+            assert_array_equal(got, wanted, strict=True)
+    assert_array_equal(ragged[0], np.float32([[1, 2, 3, 4]]))
+
+
+def test_a_sample_takes_its_boxes_and_mask_without_a_batch_axis():
+    item = {"image": IMAGES[0], "boxes": np.float64([[1, 2, 3, 4]]), "mask": IMAGES[0, ..., 0]}
+    done = Augmentations([FlipX(1.0)], boxes="boxes", mask="mask")(item, rng())
+    assert_array_equal(done["boxes"], np.float32([[27, 2, 29, 4]]), strict=True)
+    assert_array_equal(done["mask"], IMAGES[0, :, ::-1, 0], strict=True)
+
+
+def test_an_empty_batch_stays_empty():
+    empty = (IMAGES[:0], LABELS[:0])
+    assert Augmentations([FlipX()])(empty, rng()) == empty
+
+
+def test_images_of_different_shapes_are_an_error_that_names_transforms_shapes_and_way_out():
+    given = [IMAGES[0], IMAGES[1, :15]]
+    with pytest.raises(
+        ValueError, match=r"after FlipX\(p=1.0\) image 0 of the batch is \(20, 30, 3\) uint8 and image 1 is \(15, 30, 3\)"
+    ) as caught:
+        Augmentations([FlipX(1.0)])((given,), rng())
+    assert "end with a transform that gives one, such as Resize" in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Failing(Transform):
+    def image(self, image, params):
+        raise ZeroDivisionError("as it may happen")
+
+
+def test_an_error_in_a_transform_keeps_its_type_and_notes_the_image_and_transform():
+    with pytest.raises(ZeroDivisionError) as caught:
+        Augmentations([FlipX(), Failing()])((IMAGES,), rng())
+    assert caught.value.__notes__ == ["in transforms[1], Failing()", "image 0 of a batch of 6"]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        ([FlipX(), FlipX], r"transforms\[1\] is <class '.*FlipX'>, which is no transform; an instance is meant"),
+        ([len], r"transforms\[0\] is <built-in function len>, which is no transform; it needs draw, image, boxes, points and mask"),
+    ],
+)
+def test_what_is_no_transform_is_refused_on_construction(transforms, message):
+    with pytest.raises(ConfigError, match=message):
+        Augmentations(transforms)
+
+
+@pytest.mark.parametrize(
+    ("item", "fields", "error", "message"),
+    [
+        ({"image": IMAGES}, {"boxes": "bbox"}, KeyError, "no field 'bbox'; the item has 'image'"),
+        ({}, {}, KeyError, "the item has no fields"),
+        ((LABELS,), {}, ValueError, r"the image field holds an array of shape \(6,\); expected images \(B, H, W, C\)"),
+        (("a.jpg",), {}, ValueError, "the image field holds a str; expected images"),
+        ((["a.jpg"],), {}, ValueError, r"expected an image, an array \(H, W, C\) or \(H, W\); got 'a.jpg'"),
+        ((IMAGES, [[]] * 5), {"boxes": 1}, ValueError, "the batch has 6 images, but boxes for 5"),
+        (
+            (IMAGES, np.zeros((6, 3, 5))),
+            {"boxes": 1},
+            ValueError,
+            r"boxes are \(N, 4\) and points \(N, 2\) .* got an array of shape \(3, 5\)",
+        ),
+        ((IMAGES[0], np.zeros((2, 3))), {"points": 1}, ValueError, r"got an array of shape \(2, 3\)"),
+        ((IMAGES, np.zeros((6, 9, 9))), {"mask": 1}, ValueError, r"the mask is \(9, 9\), but its image \(20, 30, 3\)"),
+    ],
+)
+def test_fields_that_do_not_fit_are_an_error_that_says_what_was_expected(item, fields, error, message):
+    with pytest.raises(error, match=message):
+        Augmentations([FlipX()], **fields)(item, rng())
+
+
+def test_grayscale_to_one_channel_changes_the_shape_of_the_batch():
+    assert Augmentations([Grayscale(keep_channels=False)])((IMAGES,), rng())[0].shape == (6, 20, 30, 1)

@@ -1,0 +1,256 @@
+"""The protocol, and the table of what every transform keeps."""
+
+from dataclasses import dataclass, fields
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import highway.transforms as T
+from highway.errors import ConfigError
+
+KEEPING = [  # size, dtype and channels stay
+    T.FlipX(),
+    T.FlipX(p=1.0),
+    T.FlipY(p=1.0),
+    T.PadCrop(3, "reflect"),
+    T.AdditiveNoise(20.0),
+    T.Shift(4, "wrap"),
+    T.Rotate(40, order=3),
+    T.Zoom(0.4),
+    T.HistEq(),
+    T.Brightness(),
+    T.Contrast(),
+    T.Saturation(),
+    T.Grayscale(),
+]
+SIZING = [  # the size becomes (12, 10)
+    T.Resize((12, 10)),
+    T.Slicer(12, 10, 2, 3),
+    T.CenterCrop((12, 10)),
+    T.TopCenterCrop((12, 10)),
+    T.RandomCrop((12, 10)),
+    T.RandomResizedCrop((12, 10)),
+]
+FLOATING = [T.RescaleImages(), T.Normalize(0.5, 0.5)]  # the dtype becomes float32
+ALL = KEEPING + SIZING + FLOATING
+CHANCELESS = [
+    T.FlipX(),
+    T.FlipY(),
+    T.PadCrop(3),
+    T.AdditiveNoise(20.0),
+    T.Shift(4),
+    T.Rotate(40),
+    T.Zoom(0.4),
+    T.Brightness(),
+    T.Contrast(),
+    T.Saturation(),
+    T.Grayscale(p=0.5),
+]
+
+
+def image(*shape, dtype=np.uint8):
+    made = np.random.default_rng(3).integers(0, 256, shape).astype(dtype)
+    if made.dtype == np.float32:
+        made /= 255
+    made.flags.writeable = False
+    return made
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 3)], ids=str)
+@pytest.mark.parametrize("transform", ALL, ids=str)
+def test_size_dtype_and_channels_are_what_the_table_says(backend, transform, shape, dtype):
+    expected_size = (12, 10) if transform in SIZING else shape[:2]
+    expected_dtype = np.float32 if transform in FLOATING else dtype
+    for rng in (None, np.random.default_rng(0)):
+        result = transform(image(*shape, dtype=dtype), rng)
+        assert (result.shape, result.dtype) == (expected_size + shape[2:], np.dtype(expected_dtype))
+
+
+def test_the_table_has_every_transform_there_is():
+    there_are = {cls for name in T.__all__ if isinstance(cls := getattr(T, name), type) and not getattr(cls, "_is_protocol", False)}
+    assert {type(transform) for transform in ALL} == there_are
+
+
+@pytest.mark.parametrize("transform", ALL, ids=str)
+def test_same_generator_gives_same_image_and_other_draws_differ_where_there_is_chance(transform):
+    given = image(40, 50, 3)
+    first, again = (transform(given, np.random.default_rng(5)) for _ in range(2))
+    assert_array_equal(first, again, strict=True)
+    others = [transform(given, np.random.default_rng(seed)) for seed in range(12)]
+    differ = any(not np.array_equal(other, first) for other in others)
+    by_chance = type(transform) in {type(t) for t in CHANCELESS} | {T.RandomCrop, T.RandomResizedCrop} and getattr(transform, "p", 0) != 1
+    assert differ == by_chance
+
+
+@pytest.mark.parametrize("transform", CHANCELESS, ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
+def test_without_chance_the_image_stays(transform, dtype):
+    given = image(20, 30, 3, dtype=dtype)
+    assert_array_equal(transform(given), given, strict=True)
+    assert_array_equal(transform(given, None), given, strict=True)
+
+
+@pytest.mark.parametrize("transform", [t for t in ALL if isinstance(t, T.Writing)], ids=str)
+def test_into_a_row_of_a_batch_is_the_same_as_a_new_image(backend, transform):
+    for shape in ((20, 30), (20, 30, 1), (20, 30, 3)):
+        given = image(*shape)
+        expected = transform(given, np.random.default_rng(1))
+        out = np.zeros((3, *expected.shape), expected.dtype)[1]
+        result = transform.into(given, transform.draw(given.shape[:2], np.random.default_rng(1)), out)
+        assert_array_equal(result, expected, strict=True)
+        if transform != T.FlipX():  # which returns the image itself half of the time
+            assert result is out
+
+
+@pytest.mark.parametrize("transform", ALL, ids=str)
+def test_a_transform_is_frozen_equal_by_value_and_typed_for_yaml(transform):
+    values = {field.name: getattr(transform, field.name) for field in fields(transform)}
+    assert type(transform)(**values) == transform
+    assert hash(transform) == hash(type(transform)(**values))
+    assert isinstance(transform, T.Transform)
+    hints = get_type_hints(type(transform))
+    assert set(values) <= set(hints)
+
+
+def test_bytes_saturate_and_never_wrap():
+    bright, dark = np.full((8, 8, 3), 250, np.uint8), np.full((8, 8, 3), 5, np.uint8)
+    assert_array_equal(T.AdditiveNoise(1, mu=50, sigma=0)(bright, np.random.default_rng(0)), np.full((8, 8, 3), 255, np.uint8))
+    assert_array_equal(T.AdditiveNoise(1, mu=-50, sigma=0)(dark, np.random.default_rng(0)), np.zeros((8, 8, 3), np.uint8))
+    assert_array_equal(T.Brightness().image(bright, 1.4), np.full((8, 8, 3), 255, np.uint8))
+
+
+def painted(height, width, box):
+    left, top, right, bottom = box
+    picture = np.zeros((height, width), np.uint8)
+    picture[top:bottom, left:right] = 255
+    return picture
+
+
+def bounding_box(picture):
+    rows, columns = np.flatnonzero(picture.any(axis=1)), np.flatnonzero(picture.any(axis=0))
+    return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) if len(rows) else None
+
+
+UPRIGHT = [T.FlipX(1.0), T.FlipY(1.0), T.Shift(9), T.PadCrop(9), T.Zoom(0.5), T.Resize((31, 90)), T.Resize((1, 40), mode="width"), *SIZING]
+
+
+@pytest.mark.parametrize("transform", [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True)], ids=str)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_boxes_follow_a_painted_rectangle_within_a_pixel(transform, data, seed):
+    height, width = data.draw(st.integers(24, 60)), data.draw(st.integers(24, 60))
+    left, top = data.draw(st.integers(0, width - 4)), data.draw(st.integers(0, height - 4))
+    box = (left, top, data.draw(st.integers(left + 4, width)), data.draw(st.integers(top + 4, height)))
+    params = transform.draw((height, width), np.random.default_rng(seed))
+    mask = transform.mask(painted(height, width, box), params)
+    (moved,) = transform.boxes(np.float32([box]), params, (height, width))
+    assert mask.shape == transform.output(params, (height, width))
+    assert set(np.unique(mask)) <= {0, 255}
+    found = bounding_box(mask)
+    if found is None:  # nothing left, or a sliver that covers no pixel's centre
+        assert (moved[2:] - moved[:2]).min() < 1.5
+    elif transform == T.Rotate(180):  # the box around the corners, some of which may have left the image
+        assert (found[:2] > moved[:2] - 1).all()
+        assert (found[2:] < moved[2:] + 1).all()
+    else:
+        assert_allclose(found, moved, atol=1 if transform in UPRIGHT else 1.5)
+
+
+@pytest.mark.parametrize("transform", [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True)], ids=str)
+def test_an_image_and_its_mask_move_alike(backend, transform):
+    blob = np.zeros((48, 60), np.uint8)
+    blob[10:30, 5:40] = 200
+    params = transform.draw(blob.shape, np.random.default_rng(4))
+    moved, mask = transform.image(blob, params), transform.mask(blob, params)
+    assert moved.shape == mask.shape
+    assert np.mean((moved > 100) != (mask > 100)) < 0.08
+
+
+def test_boxes_keep_their_number_lost_ones_become_zero_and_padding_stays():
+    boxes = np.float32([[2, 2, 6, 6], [12, 12, 18, 18], [0, 0, 0, 0], [-1, -1, -1, -1], [8, 0, 14, 4]])
+    cut = T.Slicer(10, 10)
+    expected = np.float32([[2, 2, 6, 6], [0, 0, 0, 0], [0, 0, 0, 0], [-1, -1, -1, -1], [8, 0, 10, 4]])
+    assert_array_equal(cut.boxes(boxes, cut.draw((20, 20), None), (20, 20)), expected, strict=True)
+    assert_array_equal(T.FlipX(1.0).boxes(boxes[:0], True, (20, 20)), np.zeros((0, 4), np.float32), strict=True)
+
+
+def test_colours_leave_boxes_points_and_masks_where_they_are():
+    for transform in (T.Brightness(), T.HistEq(), T.Normalize(), T.Grayscale()):
+        params = transform.draw((20, 20), np.random.default_rng(0))
+        for method, arguments in ((transform.boxes, ((20, 20),)), (transform.points, ((20, 20),)), (transform.mask, ())):
+            given = np.zeros((3, 4), np.float32)
+            assert method(given, params, *arguments) is given
+
+
+@dataclass(frozen=True)
+class Invert(T.Transform):
+    """A transform of the user's own: what it takes without chance."""
+
+    def image(self, image, params):
+        return 255 - image
+
+
+@dataclass(frozen=True)
+class Transpose(T.Geometric):
+    """One that moves pixels."""
+
+    def output(self, params, size):
+        return size[::-1]
+
+    def image(self, image, params):
+        return image.swapaxes(0, 1)
+
+    def points(self, points, params, size):
+        return points[:, ::-1]
+
+
+def test_a_new_transform_needs_only_what_is_its_own():
+    given = image(4, 6, 3)
+    assert_array_equal(Invert()(given), 255 - given)
+    size = given.shape[:2]
+    assert_array_equal(Transpose().boxes(np.float32([[1, 2, 3, 4]]), None, size), np.float32([[2, 1, 4, 3]]), strict=True)
+    assert_array_equal(Transpose().mask(given[..., 0], None), given[..., 0].T)
+    assert isinstance(Invert(), T.Transform)
+    assert not isinstance(len, T.Transform)
+    with pytest.raises(TypeError, match="abstract method"):
+        type("Nothing", (T.Transform,), {})()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: T.FlipX(p=1.5), "FlipX: p=1.5; expected a probability from 0 to 1"),
+        (lambda: T.FlipY(p=-0.1), "FlipY: p=-0.1; expected a probability from 0 to 1"),
+        (lambda: T.Shift(-1), "Shift: shift=-1; expected pixels, at least 0"),
+        (lambda: T.Shift(1, "mirror"), "Shift: mode='mirror'; expected one of constant, edge, nearest, reflect, symmetric, wrap"),
+        (lambda: T.PadCrop(-4), "PadCrop: padsize=-4; expected pixels, at least 0"),
+        (lambda: T.PadCrop(4, "zero"), "PadCrop: mode='zero'; expected one of constant,"),
+        (lambda: T.Rotate(-3), "Rotate: angle=-3; expected degrees, at least 0"),
+        (lambda: T.Rotate(3, order=2), r"Rotate: order=2; expected 0 \(nearest\), 1 \(bilinear\) or 3 \(bicubic\)"),
+        (lambda: T.Zoom(1.0), "Zoom: fac=1.0; expected at least 0 and below 1"),
+        (lambda: T.Zoom(0.1, order=5), "Zoom: order=5; expected 0"),
+        (lambda: T.Resize(224), r"Resize: shape=224; expected a tuple \(height, width\) of whole numbers, at least 1"),
+        (lambda: T.Resize((2, 2), mode="height"), "Resize: mode='height'; expected 'resize' or 'width'"),
+        (lambda: T.Resize((2, 2), interp="spline"), "Resize: interp='spline'; expected one of nearest, bilinear,"),
+        (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected a tuple"),
+        (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape=\(2.0, 3\); expected a tuple"),
+        (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected a tuple"),
+        (lambda: T.Slicer(0, 3), "Slicer: height=0; expected pixels, at least 1"),
+        (lambda: T.Slicer(3, 3, xoffset=-1), "Slicer: xoffset=-1; expected pixels, at least 0"),
+        (lambda: T.RandomResizedCrop((2, 2), scale=(0.5, 0.1)), r"RandomResizedCrop: scale=\(0.5, 0.1\); expected \(least, greatest\)"),
+        (lambda: T.RandomResizedCrop((2, 2), ratio=(0, 1)), r"RandomResizedCrop: ratio=\(0, 1\); expected \(least, greatest\), above 0"),
+        (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1; expected at least 0"),
+        (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected at least 0"),
+        (lambda: T.Normalize(std=(0.1, 0.0, 0.1)), r"Normalize: std=\(0.1, 0.0, 0.1\); expected numbers above 0"),
+        (lambda: T.Normalize(mean=(0.1, 0.2)), r"Normalize: mean=\(0.1, 0.2\); expected as many numbers as std="),
+        (lambda: T.Grayscale(p=0.5, keep_channels=False), "Grayscale: p=0.5; expected 1 with keep_channels=False"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_its_value_on_construction(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()

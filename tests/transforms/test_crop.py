@@ -1,0 +1,102 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from highway import functional as F
+from highway.transforms import BoxCrop, CenterCrop, FlipX, RandomCrop, RandomResizedCrop, Resize, Slicer, TopCenterCrop, covering_box
+
+IMAGE = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7)
+IMAGE.flags.writeable = False
+
+
+def test_fixed_crops_cut_where_they_say():
+    assert_array_equal(CenterCrop((3, 4))(IMAGE), IMAGE[1:4, 1:5], strict=True)
+    assert_array_equal(TopCenterCrop((3, 4))(IMAGE), IMAGE[0:3, 1:5], strict=True)
+    assert_array_equal(Slicer(2, 3)(IMAGE), IMAGE[:2, :3], strict=True)
+    assert_array_equal(Slicer(2, 3, 3, 4)(IMAGE), IMAGE[3:5, 4:7], strict=True)
+    assert_array_equal(RandomCrop((3, 4))(IMAGE), IMAGE[1:4, 1:5], strict=True)
+    assert_array_equal(CenterCrop((5, 7))(IMAGE), IMAGE, strict=True)
+
+
+def test_random_crop_reaches_every_place():
+    rng = np.random.default_rng(0)
+    crop = RandomCrop((3, 4))
+    boxes = {crop.box((5, 7), rng) for _ in range(500)}
+    assert boxes == {(top, left, 3, 4) for top in range(3) for left in range(4)}
+    assert_array_equal(crop.image(IMAGE, (2, 3, 3, 4)), IMAGE[2:5, 3:7], strict=True)
+
+
+@pytest.mark.parametrize(
+    "crop", [CenterCrop((6, 7)), TopCenterCrop((5, 8)), RandomCrop((6, 8)), Slicer(5, 7, yoffset=1), Slicer(5, 7, xoffset=1)], ids=str
+)
+def test_an_image_too_small_is_an_error_that_says_both_sizes_and_the_way_out(crop):
+    with pytest.raises(
+        ValueError, match=r"needs an image of at least [56]x[78] \(height x width\), got 5x7; resize or pad it first"
+    ) as caught:
+        crop(IMAGE)
+    assert str(caught.value).startswith(str(crop))
+
+
+def test_crops_move_boxes_and_points_and_clip_boxes_only():
+    crop, params = CenterCrop((4, 4)), (2, 3, 4, 4)
+    boxes, points = np.float32([[0, 0, 5, 5], [4, 3, 6, 5]]), np.float32([[3, 2], [0, 0]])
+    assert_array_equal(crop.boxes(boxes, params, (9, 9)), np.float32([[0, 0, 2, 3], [1, 1, 3, 3]]), strict=True)
+    assert_array_equal(crop.points(points, params, (9, 9)), np.float32([[0, 0], [-3, -2]]), strict=True)
+
+
+@pytest.mark.parametrize(
+    "crop", [CenterCrop((3, 4)), RandomCrop((3, 4)), TopCenterCrop((3, 4)), Slicer(3, 4), RandomResizedCrop((3, 4))], ids=str
+)
+def test_crops_can_draw_their_box_before_the_image_is_there(crop):
+    assert isinstance(crop, BoxCrop)
+    assert crop.shape == (3, 4)
+    top, left, height, width = crop.box((5, 7), np.random.default_rng(0))
+    cut = F.resize(IMAGE[top : top + height, left : left + width], crop.shape)
+    assert_array_equal(crop(IMAGE, np.random.default_rng(0)), cut, strict=True)
+
+
+def test_other_transforms_are_no_box_crops():
+    assert not isinstance(FlipX(), BoxCrop)
+    assert not isinstance(Resize((3, 4)), BoxCrop)
+
+
+@given(st.integers(1, 600), st.integers(1, 600), st.integers(0, 2**32))
+def test_random_resized_crop_stays_within_the_image(height, width, seed):
+    top, left, h, w = RandomResizedCrop((8, 8)).box((height, width), np.random.default_rng(seed))
+    assert top >= 0
+    assert left >= 0
+    assert 1 <= h <= height - top
+    assert 1 <= w <= width - left
+
+
+def test_random_resized_crop_draws_areas_and_ratios_evenly_within_their_bounds():
+    crop, rng = RandomResizedCrop((8, 8), scale=(0.1, 0.3), ratio=(0.5, 2.0)), np.random.default_rng(0)
+    boxes = np.array([crop.box((1000, 1000), rng) for _ in range(4000)])
+    area, ratio = boxes[:, 2] * boxes[:, 3] / 1e6, np.log2(boxes[:, 3] / boxes[:, 2])
+    assert_allclose([area.min(), area.max(), area.mean(), area.std()], [0.1, 0.3, 0.2, 0.2 / math.sqrt(12)], rtol=0.03)
+    assert_allclose([ratio.min(), ratio.max(), ratio.std()], [-1, 1, 2 / math.sqrt(12)], rtol=0.03)
+    assert_allclose(ratio.mean(), 0, atol=0.03)
+    share = boxes[:, 0] / (1000 - boxes[:, 2])
+    assert_allclose([share.mean(), share.std()], [0.5, 1 / math.sqrt(12)], rtol=0.03)
+
+
+@pytest.mark.parametrize(("size", "box"), [((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))], ids=["wide", "tall"])
+def test_where_no_box_fits_the_centre_is_cut_at_the_nearest_ratio_allowed(size, box):
+    crop = RandomResizedCrop((8, 8), scale=(1.0, 1.0))
+    assert crop.box(size, np.random.default_rng(0)) == box
+
+
+def test_without_chance_the_box_is_the_largest_centred_one_of_the_outputs_proportions():
+    assert RandomResizedCrop((100, 200)).box((300, 400), None) == (50, 0, 200, 400)
+    assert RandomResizedCrop((64, 64)).box((300, 400), None) == (0, 50, 300, 300)
+    assert covering_box((1, 1000), 0.001) == (0, 499, 1, 1)
+
+
+def test_random_resized_crop_scales_boxes_and_points_with_the_image():
+    crop, params = RandomResizedCrop((20, 40)), (10, 20, 40, 20)  # enlarged twice across, halved down
+    assert_array_equal(crop.boxes(np.float32([[25, 20, 100, 40]]), params, (99, 99)), np.float32([[10, 5, 40, 15]]), strict=True)
+    assert_array_equal(crop.points(np.float32([[20, 10]]), params, (99, 99)), np.float32([[0, 0]]), strict=True)
