@@ -264,11 +264,11 @@ class _Run:
 
     def join(self) -> None:
         deadline = time.monotonic() + PATIENCE
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
+        others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in others:
+            if thread.is_alive():
                 log.warning(
                     "%s does not stop: %s; code that blocks there should call highway.check_cancelled()", thread.name, _position(thread)
                 )
@@ -277,8 +277,8 @@ class _Run:
         """Stop because the pipeline was collected or the interpreter exits; on any thread, maybe on one of ours with a lock held."""
         if os.getpid() != self._pid or not self._threads:
             return
-        if threading.current_thread() in self._threads:
-            _thread.start_new_thread(self.stop, ())
+        if threading.get_ident() in [thread.ident for thread in self._threads]:
+            _thread.start_new_thread(self._cancel, ())
         else:
             self.stop()
 

@@ -122,6 +122,7 @@ def test_a_pipeline_is_a_source_of_another_and_stops_with_it():
         ([range(3), Collect(), str], "Collect is a sink; only the last"),
         ([range(3), range(3)], "only the first stage can be one"),
         ([range(3), 7], "7 is no stage"),
+        ([Stage(range(3), num_workers=2)], "range is a source, which runs in one thread; num_workers=2 is for maps"),
         ([range(3), Take], r"Take is a class; an instance is meant: Take\(\.\.\.\)"),
     ],
 )
@@ -484,6 +485,29 @@ def test_a_pipeline_in_a_reference_cycle_is_collected():
     gc.collect()
     assert reference() is None
     assert source.closed.wait(5)
+
+
+def test_a_pipeline_may_be_collected_by_one_of_its_own_workers():
+    source, collect = Forever(), threading.Event()
+
+    def collecting(item):
+        if collect.is_set():
+            gc.collect()
+        return item
+
+    pipeline = Pipeline([source, collecting])
+    pipeline.dequeue()
+    pipeline.itself = pipeline
+    gc.disable()
+    try:
+        pipeline._run.output.get()  # makes room for one more item, whose worker then finds the pipeline unreachable
+        collect.set()
+        output = pipeline._run.output
+        del pipeline
+        output.get()
+        assert source.closed.wait(5)
+    finally:
+        gc.enable()
 
 
 def test_nothing_starts_before_the_first_item_is_asked_for():
