@@ -55,3 +55,13 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     if not words:
         return "; there are none"
     return f"; expected one of {', '.join(words)}" if len(words) <= 12 else ""
+
+
+def show(value: object) -> str:
+    """Return what to call a plain value in a message: its type and, if it is short, itself."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, dict)):
+        return f"{'a list' if isinstance(value, list) else 'a mapping'}{'' if value else ' that is empty'}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,57 @@
+"""The command ``highway``: run, check and list. Thin: each command is a few lines over the library.
+
+Exit codes: 0 done, 1 failed while running, 2 wrong usage or file, 130 interrupted (143: terminated).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import highway
+from highway.cli import catalogue, run
+from highway.cli.messages import RunError, explain
+from highway.errors import ConfigError
+from highway.topology.process import StuckError
+
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except ConfigError as error:
+        code = _report(error, options.traceback, WRONG)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except RunError as error:
+        code = _report(error, options.traceback, FAILED)
+    except StuckError as error:
+        code = _report(error, options.traceback, FAILED)
+        sys.stdout.flush()
+        os._exit(code)
+    except BrokenPipeError:  # as in `highway list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    return code
+
+
+def _report(error: BaseException, traceback: bool, code: int) -> int:
+    print(f"highway: {explain(error, traceback)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="highway", description=highway.__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"highway {highway.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
+    for command in (run, catalogue):
+        command.add_commands(commands, common)
+    return parser

@@ -1,0 +1,126 @@
+"""What a run shows: a live table on a terminal, else a line now and then; the lines that processes print; a summary at the end."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from highway.stats import PipelineStats, StageStats
+
+WINDOW = 3.0  # seconds over which the live rates are taken
+INTERVAL = 5.0  # seconds between two lines where there is no terminal
+
+_COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+class Screen:
+    """Shows how the processes of a topology go.
+
+    The figures and the log go to standard error, so that standard output holds what the processes print there, and the closing summary.
+    """
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._live = (
+            Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty())
+            if self.console.is_terminal
+            else None
+        )
+        self._recent: dict[str, deque[PipelineStats]] = {}
+        self._colors: dict[str, str] = {}
+        self._started = self._shown = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+
+    def line(self, name: str, text: str, is_error: bool) -> None:
+        """Show a line that the process ``name`` printed."""
+        if self._live and (is_error or sys.stdout.isatty()):
+            self.console.print(Text(f"{name} | ", style=self._color(name)) + Text(text), soft_wrap=True)
+        else:
+            print(f"{name} | {text}", file=sys.stderr if is_error else sys.stdout, flush=True)
+
+    def update(self, stats: Mapping[str, PipelineStats]) -> None:
+        """Show the figures; call it some times per second."""
+        for name, figures in stats.items():
+            recent = self._recent.setdefault(name, deque())
+            if not recent or figures.seconds > recent[-1].seconds:
+                recent.append(figures)
+            while len(recent) > 2 and recent[-1].seconds - recent[1].seconds >= WINDOW:
+                recent.popleft()
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        elif time.monotonic() - self._shown >= INTERVAL:
+            self._shown = time.monotonic()
+            rates = (f"{name} {figures.items:,} ({self._rate(name, figures.stages[-1])}/s)" for name, figures in stats.items())
+            print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=sys.stderr, flush=True)
+
+    def summary(self, stats: Mapping[str, PipelineStats]) -> None:
+        """Print, for good, what each process has done and what limited it."""
+        for name, figures in stats.items():
+            print(f"\n{name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s")
+            print(figures, flush=True)
+
+    def handler(self) -> logging.Handler:
+        """Return a handler that shows log records above the table."""
+        return _Handler(self.console)
+
+    def _table(self) -> RenderableType:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("role", no_wrap=True)
+        table.add_column("stage", no_wrap=True)
+        for heading in ("items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for name, recent in self._recent.items():
+            for position, stage in enumerate(recent[-1].stages):
+                shares = (f"{100 * stage.share(part):.0f}%" for part in (stage.busy, stage.starved, stage.blocked))
+                table.add_row(
+                    Text(name if position == 0 else "", style=self._color(name)),
+                    stage.name,
+                    f"{stage.items:,}",
+                    self._rate(name, stage),
+                    f"{self._per_second(name, stage, 'bytes') / 1e6:,.1f}",
+                    *shares,
+                    f"{stage.queued}/{stage.capacity}" if stage.capacity else "-",
+                    Text(str(stage.errors), style="red" if stage.errors else ""),
+                )
+        return table
+
+    def _rate(self, name: str, stage: StageStats) -> str:
+        return f"{self._per_second(name, stage, 'items'):,.1f}"
+
+    def _per_second(self, name: str, stage: StageStats, what: str) -> float:
+        """How much of it passed per second lately."""
+        first, last = self._recent[name][0], self._recent[name][-1]
+        before = 0 if first is last else next(getattr(other, what) for other in first.stages if other.name == stage.name)
+        seconds = last.seconds - (0.0 if first is last else first.seconds)
+        return float((getattr(stage, what) - before) / seconds) if seconds > 0 else 0.0
+
+    def _color(self, name: str) -> str:
+        return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])
+
+
+class _Handler(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.levelname.lower()}: {self.format(record)}"
+        self._console.print(Text(text, style="yellow" if record.levelno >= logging.WARNING else ""), soft_wrap=True)

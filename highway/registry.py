@@ -1,0 +1,241 @@
+"""From names and plain values to components: the constructor's signature, with its type hints, is the schema.
+
+There is no second list of parameters anywhere. A hint that is itself a class of components (``Transform``, ``BoxCrop``) means a component
+by name, written in the same way as a stage; ``Callable`` means a function, as ``package.module:name``.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import enum
+import inspect
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from highway.components import Components, built_in, signature
+from highway.errors import ConfigError, HighwayError
+from highway.place import Key, Place, did_you_mean, show
+from highway.stage import Stage, shape_of
+
+STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
+
+_UNIONS = (typing.Union, types.UnionType)
+_PLAIN = (str, int, float, bool, bytes, list, dict, tuple, set, frozenset, object, type(None), enum.Enum, msgspec.Struct)
+_WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Builds components from plain values as a YAML file holds them.
+
+    Args:
+        components: What may be named.
+    """
+
+    components: Components = field(default_factory=Components)
+
+    def build_stage(self, spec: Any, place: Place) -> Stage:
+        """Return the stage that ``spec`` describes: a component as for :meth:`build`, with the settings of ``Stage`` beside its name.
+
+        Raises:
+            ConfigError: anything about it is wrong; the message begins with the place.
+        """
+        settings: dict[str, Any] = {}
+        if isinstance(spec, dict):
+            settings = {key: self.convert(value, STAGE_SETTINGS[key], place / key) for key, value in spec.items() if key in STAGE_SETTINGS}
+            spec = {key: value for key, value in spec.items() if key not in settings}
+            if settings and not spec:
+                raise place.error(f"settings of a stage ({', '.join(settings)}), but no component that they are for")
+            if len(spec) > 1:
+                raise self._crowded(spec, place)
+        op = self.build(spec, place)
+        name = type(op).__name__
+        if type(op) is built_in("highway.transforms").get(name):
+            raise place.error(f"{name} transforms one image and is no stage of its own; write  Augmentations: [{name}]")
+        try:
+            stage = Stage(op, **settings)
+            shape_of(op, first=True)
+        except HighwayError as error:
+            raise place.error(str(error)) from None
+        return stage
+
+    def build(self, spec: Any, place: Place) -> Any:
+        """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
+
+        Raises:
+            ConfigError: anything about it is wrong; the message begins with the place.
+        """
+        if isinstance(spec, str):
+            name, given = spec, None
+        elif isinstance(spec, dict) and len(spec) == 1:
+            ((name, given),) = spec.items()
+            place = place / name
+        else:
+            raise place.error(f"expected a component, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}")
+        found = self.components.find(str(name), place)
+        if not inspect.isclass(found):
+            if given is not None:
+                raise place.error(f"{name} is a function, which is a stage as it is; it takes no parameters here")
+            return found
+        arguments = self._arguments(found, given, place)
+        try:
+            return found(**arguments)
+        except HighwayError as error:
+            raise place.error(str(error)) from None
+        except Exception as error:
+            raise place.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
+
+    def _arguments(self, cls: type, given: Any, place: Place) -> dict[str, Any]:
+        """What was given, checked against the signature of ``cls``, by the names of its parameters."""
+        parameters = inspect.signature(cls).parameters
+        names = [
+            name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+        hints = _hints(cls, place)
+        anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        if given is None or isinstance(given, dict):
+            places = {key: (value, place / key) for key, value in (given or {}).items()}
+        elif names:
+            places = {names[0]: (given, place)}
+        else:
+            raise place.error(f"{cls.__name__} takes no parameters; got {show(given)}")
+        for key, (_, where) in places.items():
+            if key not in names and not anything:
+                raise where.error(f"unknown parameter {key!r} of {cls.__name__}{did_you_mean(key, names) or _takes(cls)}")
+        missing = [name for name in names if name not in places and parameters[name].default is inspect.Parameter.empty]
+        if missing:
+            raise place.error(f"{cls.__name__} needs {' and '.join(missing)}{_takes(cls)}")
+        return {key: self.convert(value, hints.get(key, Any), where) for key, (value, where) in places.items()}
+
+    def convert(self, value: Any, hint: Any, place: Place) -> Any:
+        """Return a plain ``value`` as its type ``hint`` says: lists as tuples, whole numbers as floats, names as components.
+
+        Raises:
+            ConfigError: the value does not fit; the message begins with the place.
+        """
+        if not _holds_component(hint):
+            return _convert_plain(value, hint, place)
+        origin, inner = typing.get_origin(hint), typing.get_args(hint)
+        if origin is typing.Annotated:
+            return self.convert(value, inner[0], place)
+        if origin in _UNIONS:
+            return self._convert_union(value, inner, place)
+        if hint is collections.abc.Callable or origin is collections.abc.Callable:
+            return self.components.find(_convert_plain(value, str, place), place)
+        if hint is Stage:
+            return self.build_stage(value, place)
+        if origin is None:
+            return self._convert_component(value, hint, place)
+        if issubclass(origin, collections.abc.Mapping):
+            return {key: self.convert(part, inner[1], place / key) for key, part in _convert_plain(value, dict, place).items()}
+        parts = _convert_plain(value, list, place)
+        converted = [self.convert(part, inner[0], place / index) for index, part in enumerate(parts)]
+        return tuple(converted) if origin is tuple else converted
+
+    def _convert_union(self, value: Any, alternatives: tuple[Any, ...], place: Place) -> Any:
+        if value is None and type(None) in alternatives:
+            return None
+        some = [alternative for alternative in alternatives if alternative is not type(None)]
+        some = [alternative for alternative in some if _takes_list(alternative) == isinstance(value, list)] or some
+        for alternative in some[:-1]:
+            with contextlib.suppress(ConfigError):
+                return self.convert(value, alternative, place)
+        return self.convert(value, some[-1], place)
+
+    def _convert_component(self, value: Any, hint: type, place: Place) -> Any:
+        component = self.build(value, place)
+        if not isinstance(component, hint):
+            names = self.components.names(hint)
+            raise place.error(f"{type(component).__name__} is no {hint.__name__}{did_you_mean(type(component).__name__, names)}")
+        return component
+
+    def _crowded(self, spec: Mapping[Any, Any], place: Place) -> ConfigError:
+        known = self.components.names()
+        named = [str(key) for key in spec if key in known or ":" in str(key)]
+        if len(named) > 1:
+            return place.error(f"{' and '.join(named)} in one item of the list; begin each stage with '- '")
+        unknown: Key = next(key for key in spec if key not in named)
+        inside = f"; a parameter of {named[0]} stands below it, indented further" if named else ""
+        return (place / unknown).error(f"unknown setting {unknown!r} of a stage{did_you_mean(unknown, STAGE_SETTINGS)}{inside}")
+
+
+def _hints(cls: type, place: Place) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
+    except NameError as error:
+        raise place.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None
+
+
+def _convert_plain(value: Any, hint: Any, place: Place) -> Any:
+    """Check a value that holds no components, and say what is wrong in the words of YAML."""
+    try:
+        return msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        for key in _keys(path):
+            if not isinstance(value, (dict, list)):
+                break
+            value, place = value[key], place / key  # type: ignore[index]
+        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+            raise (place / unknown[1]).error(
+                f"unknown key {unknown[1]!r}{did_you_mean(unknown[1], getattr(hint, '__struct_fields__', ()))}"
+            ) from None
+        raise place.error(_reword(message, value, hint)) from None
+
+
+def _keys(path: str) -> list[Key]:
+    """The keys in msgspec's ``.name[0][...]``, as far as it tells them."""
+    known, _, _ = path.rstrip("`").partition("[...]")
+    return [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", known)]
+
+
+def _reword(message: str, value: Any, hint: Any) -> str:
+    if message.startswith("Invalid enum value"):
+        choices = [str(choice) for choice in _literals(hint)]
+        return f"got {show(value)}{did_you_mean(value, choices)}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+        return f"the key {missing[1]!r} is missing"
+    expected, _, _ = message.partition(", got ")
+    words = re.sub(r"`([^`]*)`", lambda quoted: " or ".join(_WORDS.get(word, word) for word in quoted[1].split(" | ")), expected)
+    advice = ""
+    if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
+        advice = "; write true or false"
+    elif isinstance(value, (int, float)) and "str" in words:
+        advice = "; put it in quotes to make it text"
+    return f"{words[:1].lower()}{words[1:]}, got {show(value)}{advice}"
+
+
+def _literals(hint: Any) -> list[Any]:
+    inner = typing.get_args(hint)
+    return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in _literals(part)]
+
+
+def _holds_component(hint: Any) -> bool:
+    """Say whether a type hint has a class in it that is no plain value."""
+    origin = typing.get_origin(hint)
+    if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
+        return False
+    if hint is collections.abc.Callable or origin is collections.abc.Callable:
+        return True
+    if origin is not None:
+        return any(_holds_component(part) for part in typing.get_args(hint))
+    return inspect.isclass(hint) and not (
+        hint in _PLAIN or issubclass(hint, (enum.Enum, msgspec.Struct)) or hint.__module__ == "collections.abc"
+    )
+
+
+def _takes_list(hint: Any) -> bool:
+    origin = typing.get_origin(hint) or hint
+    return inspect.isclass(origin) and issubclass(origin, (list, tuple, collections.abc.Iterable)) and not issubclass(origin, (str, bytes))
+
+
+def _takes(cls: type) -> str:
+    shown = signature(cls)
+    return f"; it takes {shown}" if shown else "; it takes none"

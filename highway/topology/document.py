@@ -1,0 +1,170 @@
+"""YAML text to plain values and the line of each: safe, bounded, without surprises.
+
+Plain scalars follow the core schema of YAML 1.2, as JSON does: ``yes`` and ``12:30`` are text, ``1e-3`` is a number, ``true`` is a boolean.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from highway.errors import ConfigError
+from highway.place import Key, Place
+
+MAX_BYTES = 1_000_000
+MAX_VALUES = 100_000  # with aliases written out: nine lines of them can stand for a billion values
+MAX_DEPTH = 50
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own name; YAML 1.1's are left out)
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.0123456789")),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(_TAG + _tag, re.compile(f"(?:{_pattern})$"), _first)
+
+
+def read(path: str | Path) -> tuple[Any, Place]:
+    """Return the values in a YAML file, and the place of their root, which knows every line.
+
+    Raises:
+        ConfigError: there is no such file, or it is not YAML of the plain and bounded kind.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file{_similar(file)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: longer than {MAX_BYTES:,} bytes; is it a topology?")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not text in UTF-8 (byte {error.start})") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> tuple[Any, Place]:
+    """Return the values in YAML ``text``, and the place of their root; ``name`` is what errors call the text.
+
+    Raises:
+        ConfigError: as for :func:`read`.
+    """
+    try:
+        root = _Loader(text).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise ConfigError(f"{name}:{line}: not YAML: {_join(error.context, error.problem)} (column {column})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
+    reader = _Reader(name)
+    value = None if root is None else reader.value(root, ())
+    return value, Place((), {(): name, **reader.marks})
+
+
+class _Reader:
+    """Turns nodes into plain values, and counts what it makes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.marks: dict[tuple[Key, ...], str] = {}
+        self.count = 0
+
+    def value(self, node: yaml.Node, path: tuple[Key, ...]) -> Any:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise self.error(node, f"more than {MAX_VALUES:,} values; is an alias repeated within what another repeats?")
+        if len(path) > MAX_DEPTH:
+            raise self.error(node, f"nested deeper than {MAX_DEPTH} levels; does an alias (*name) stand within what it names?")
+        self.marks.setdefault(path, self.mark(node))
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        raise self.bad_tag(node)
+
+    def mapping(self, node: yaml.MappingNode, path: tuple[Key, ...]) -> dict[Any, Any]:
+        own: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                merged |= self.merged(value_node, path)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.error(key_node, "a list or mapping as a key; expected a name")
+            key = self.scalar(key_node)
+            if key in own:
+                raise self.error(
+                    key_node, f"{key!r} is written twice in one mapping, first on line {self.marks[*path, key].rsplit(':', 1)[1]}"
+                )
+            self.marks[*path, key] = self.mark(key_node)
+            own[key] = self.value(value_node, (*path, key))
+        return {**merged, **own}
+
+    def merged(self, node: yaml.Node, path: tuple[Key, ...]) -> dict[Any, Any]:
+        """What ``<<: *name`` or ``<<: [*first, *second]`` brings in; the first counts."""
+        parts = self.value(node, (*path, "<<"))
+        result: dict[Any, Any] = {}
+        for part in reversed(parts if isinstance(parts, list) else [parts]):
+            if not isinstance(part, dict):
+                raise self.error(node, "<< merges mappings, but this is none")
+            result |= part
+        return result
+
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        text: str = node.value
+        try:
+            match node.tag.removeprefix(_TAG):
+                case "str" | "merge":
+                    return text
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    return int(text, 0 if text.startswith(("0o", "0x")) else 10)
+                case "float":
+                    return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
+        except (ValueError, KeyError):
+            raise self.error(node, f"{text!r} is no {node.tag.removeprefix(_TAG)}") from None
+        raise self.bad_tag(node)
+
+    def mark(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}"
+
+    def error(self, node: yaml.Node, message: str) -> ConfigError:
+        return ConfigError(f"{self.mark(node)}: {message}")
+
+    def bad_tag(self, node: yaml.Node) -> ConfigError:
+        return self.error(node, f"the tag {node.tag.replace(_TAG, '!!')} is not read; a topology holds plain YAML only")
+
+
+def _join(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _similar(file: Path) -> str:
+    if not file.parent.is_dir():
+        return ""
+    close = difflib.get_close_matches(file.name, [other.name for other in file.parent.iterdir()], n=1)
+    return f"; did you mean {file.with_name(close[0])}?" if close else ""

@@ -1,0 +1,138 @@
+"""One role in this process: run its pipeline, tell how it goes, and stop when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from types import FrameType
+from typing import Any, NoReturn, TextIO
+
+from highway.engine import Pipeline
+from highway.stats import PipelineStats, StageStats
+
+TICK = 0.5  # seconds between two reports
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LAST_RESORT = 15  # seconds that a process whose parent is gone takes at most to end
+
+
+class Terminated(BaseException):
+    """The process was asked to end (SIGTERM)."""
+
+
+class StuckError(RuntimeError):
+    """A pipeline did not stop; its process can only be ended without waiting for its threads."""
+
+
+def terminate(number: int = 0, frame: FrameType | None = None) -> NoReturn:
+    """Begin to end this process; the kernel ends it if it takes too long."""
+    signal.alarm(_LAST_RESORT)
+    raise Terminated
+
+
+@contextlib.contextmanager
+def termination() -> Iterator[None]:
+    """Have SIGTERM raise :class:`Terminated` in the main thread."""
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: float = TICK) -> None:
+    """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
+
+    The pipeline is waited for on another thread, so that this one can report, and hear signals.
+
+    Args:
+        pipeline: What to run.
+        progress: Called every ``tick`` seconds, and once at the end, however it ends.
+        tick: Seconds.
+
+    Raises:
+        StuckError: it had to be stopped, and did not.
+        Exception: what a stage raised, what ``progress`` raised, or a signal's KeyboardInterrupt or Terminated.
+    """
+    pool = ThreadPoolExecutor(1, "highway-run")
+    ended = pool.submit(_drain, pipeline)
+    try:
+        while not _wait(ended, tick):
+            progress(pipeline.stats())
+        ended.result()
+    finally:
+        pipeline.stop()
+        pool.shutdown(wait=False)
+        if not _wait(ended, 1.0):
+            raise StuckError("a stage does not stop; see the warning above")
+        progress(pipeline.stats())
+
+
+def _drain(pipeline: Pipeline) -> None:
+    if pipeline.ends_in_sink:
+        pipeline.run()
+    else:
+        for _ in pipeline:
+            pass
+
+
+def _wait(ended: Future[None], seconds: float) -> bool:
+    """Wait for the end, and say whether it came."""
+    with contextlib.suppress(TimeoutError):
+        ended.exception(seconds)
+    return ended.done()
+
+
+class Reporter:
+    """Tells the process that launched this one how its role goes: a line of JSON each time.
+
+    Args:
+        descriptor: The writing end of a pipe to the launcher.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+        self._parent = os.getppid()
+
+    def progress(self, stats: PipelineStats) -> None:
+        """Report the figures.
+
+        Raises:
+            Terminated: nobody is there any more to hear them.
+        """
+        self._send(stats=asdict(stats))
+
+    def error(self, message: str) -> None:
+        """Report what ended the role."""
+        self._send(error=message)
+
+    def _send(self, **report: Any) -> None:
+        try:
+            self._out.write(json.dumps(report, default=str) + "\n")
+        except BrokenPipeError:
+            terminate()
+        if os.getppid() != self._parent:
+            terminate()
+
+
+def read_report(line: str) -> tuple[PipelineStats | None, str]:
+    """Return the figures or the error of a line that a :class:`Reporter` wrote."""
+    report = json.loads(line)
+    stats = report.get("stats")
+    if stats is None:
+        return None, report["error"]
+    return PipelineStats([StageStats(**stage) for stage in stats["stages"]], stats["seconds"]), ""
+
+
+def die_with_parent() -> None:
+    """Have this process end when its parent does, even if that is killed: at once on Linux, elsewhere with the next report."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

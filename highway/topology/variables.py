@@ -1,0 +1,107 @@
+"""``${name}`` in a topology: the file's ``vars``, ``--set``, and the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from highway.place import Place, did_you_mean, show
+from highway.topology import document
+
+MAX_SIZE = 1_000_000  # values and characters that substitution makes: variables that repeat each other grow without bound otherwise
+
+RESERVED = {"env": "the environment, ${env:NAME}", "role": "the name of the role", "replica": "the number of the role's process, from 0"}
+
+_REFERENCE = re.compile(r"\$(?P<escaped>\$)?\{(?:(?P<env>env):)?(?P<name>[A-Za-z_]\w*)(?P<default>:[^{}]*)?\}|\$\{")
+
+
+@dataclass
+class Variables:
+    """The variables of a file, and what they stand for.
+
+    ``${name}`` is a variable, ``${name:default}`` one that may be missing, ``${env:NAME}`` and ``${env:NAME:default}`` the environment, and
+    ``$${`` a plain ``${``. A value that is nothing but one reference keeps the variable's type; within text, its text is put in.
+
+    Args:
+        values: The variables; a value may refer to others.
+        place: Where the file's ``vars`` stand.
+        own: Variables that highway sets (:data:`RESERVED`).
+    """
+
+    values: Mapping[str, Any]
+    place: Place
+    own: Mapping[str, Any] = field(default_factory=dict)
+    _size: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in self.values:
+            if name in RESERVED:
+                raise (self.place / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
+
+    def having(self, **more: Any) -> Variables:
+        """Return these variables and some that differ from process to process."""
+        return Variables(self.values, self.place, more)
+
+    def fill(self, value: Any, place: Place, within: tuple[str, ...] = ()) -> Any:
+        """Return a copy of ``value`` in which every reference is replaced.
+
+        Args:
+            value: Plain values: mappings, lists, scalars.
+            place: Where it stands.
+            within: The variables whose values are being filled, to notice a circle.
+
+        Raises:
+            ConfigError: an unknown variable, one that is defined by itself, or a reference that cannot be read.
+        """
+        self._size += 1 + (len(value) if isinstance(value, str) else 0)
+        if self._size > MAX_SIZE:
+            raise place.error(f"with its variables filled in the file is larger than {MAX_SIZE:,} values and characters")
+        if isinstance(value, dict):
+            return {key: self.fill(part, place / key, within) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self.fill(part, place / index, within) for index, part in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        whole = _REFERENCE.fullmatch(value)
+        if whole and not whole["escaped"]:
+            return self._value(whole, place, within)
+        return _REFERENCE.sub(lambda found: self._text(found, place, within), value)
+
+    def _value(self, found: re.Match[str], place: Place, within: tuple[str, ...]) -> Any:
+        name, default = found["name"], found["default"]
+        if name is None:
+            raise place.error("'${' begins no reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
+        if found["env"]:
+            if name in os.environ:
+                return _scalar(os.environ[name])
+            if default is None:
+                raise place.error(f"the environment has no {name}; set it, or write a default: ${{env:{name}:default}}")
+            return _scalar(default[1:])
+        if name in within:
+            raise place.error(f"the variable {name} is defined by itself: {' -> '.join((*within[within.index(name) :], name))}")
+        if name in self.own:
+            return self.own[name]
+        if name in self.values:
+            return self.fill(self.values[name], self.place / name, (*within, name))
+        if default is None:
+            raise place.error(f"unknown variable {name!r}{did_you_mean(name, {**self.values, **self.own})}")
+        return _scalar(default[1:])
+
+    def _text(self, found: re.Match[str], place: Place, within: tuple[str, ...]) -> str:
+        if found["escaped"]:
+            return found[0][1:]
+        value = self._value(found, place, within)
+        if value is None or isinstance(value, (list, dict)):
+            raise place.error(f"{found[0]} is {show(value)}, which cannot stand within text")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        self._size += len(text)
+        return text
+
+
+def _scalar(text: str) -> Any:
+    """Return the YAML value of a default or of an environment variable, if it is a scalar; else the text itself."""
+    value, _ = document.parse(text, "value") if re.fullmatch(r"[-+.\w~]*", text) else (text, None)
+    return value
