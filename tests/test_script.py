@@ -8,14 +8,15 @@ import textwrap
 
 import pytest
 
-PRELUDE = """
+PRELUDE = r"""
 import sys, threading, time
 from highway import Pipeline, Stage, check_cancelled
 
 class Print:
     def consume(self, items):
         for item in items:
-            print(item, flush=True)
+            sys.stdout.write(f"{item}\n")  # in one piece: two pipelines may print at once
+            sys.stdout.flush()
 
 def forever():
     number = 0
