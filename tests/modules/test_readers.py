@@ -1,0 +1,395 @@
+import gc
+import io
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from highway import Pipeline, Stage
+from highway.data import photos
+from highway.errors import ConfigError, EndOfStream
+from highway.modules import ImageFileReader, ImageReader
+from highway.modules.decode import checked_header, decode_crop
+from highway.modules.folders import labelled_files
+from highway.modules.header import ImageError
+from highway.modules.pool import BufferPool
+from highway.transforms import CenterCrop, RandomCrop, RandomResizedCrop
+from highway.transforms.crop import covering_box
+
+VAL = f"{photos()}/val"
+
+
+def batches(reader, **stage):
+    with Pipeline([Stage(reader, **stage)]) as pipeline:
+        return list(pipeline)
+
+
+class Passports:
+    """A stream that shows the passports."""
+
+    def stream(self, items):
+        for item in items:
+            yield item, items.passport
+
+
+def stamped(reader, **stage):
+    with Pipeline([Stage(reader, **stage), Passports()]) as pipeline:
+        return list(pipeline)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two labels; the image of key KEY is of one colour, by which it is known again."""
+    for number in range(12):
+        path = tmp_path / "data" / "ab"[number % 2] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 7), (number * 20, 0, 255)).save(path)
+    return tmp_path / "data"
+
+
+def numbers(images):
+    return (images[:, 0, 0, 0] // 20).tolist()
+
+
+def spoil(folder, *names):
+    for name in names:
+        next(folder.rglob(name)).write_text("not an image")
+
+
+def test_a_batch_is_rgb_bytes_and_labels_in_the_order_of_the_folders():
+    reader = ImageFileReader(VAL, 16, (24, 32), epochs=1)
+    found = batches(reader)
+    assert [images.shape for images, _ in found] == [(16, 24, 32, 3)] * 2
+    assert {(images.dtype, labels.dtype) for images, labels in found} == {(np.dtype("u1"), np.dtype("i4"))}
+    assert sorted(np.concatenate([labels for _, labels in found])) == sorted(list(range(8)) * 4)
+    assert reader.classes == ["astronaut", "brick", "cat", "coffee", "galaxies", "grass", "gravel", "rocket"]
+
+
+def test_each_image_is_scaled_and_centre_cropped_and_has_the_label_of_its_folder():
+    expected = np.empty((24, 32, 3), np.uint8)
+    reader = ImageFileReader(VAL, 16, (24, 32), epochs=1)
+    for (images, labels), passport in stamped(reader):
+        for image, label, key in zip(images, labels, passport.keys, strict=True):
+            with open(f"{VAL}/{key}", "rb") as file:
+                data = file.read()
+            header = checked_header(data)
+            decode_crop(data, header, covering_box(header.size, 32 / 24), expected)
+            np.testing.assert_array_equal(image, expected)
+            assert reader.classes[label] == key.split("/")[0]
+
+
+def test_every_image_comes_once_in_each_epoch_and_each_epoch_has_its_own_order(folder):
+    found = stamped(ImageFileReader(str(folder), 5, (7, 9), epochs=3))
+    assert [(passport.epoch, passport.index) for _, passport in found] == [(e, i) for e in range(3) for i in range(3)]
+    orders = [[n for (images, _), passport in found if passport.epoch == epoch for n in numbers(images)] for epoch in range(3)]
+    assert [sorted(order) for order in orders] == [list(range(12))] * 3
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_without_shuffle_the_order_is_that_of_the_paths(folder):
+    found = stamped(ImageFileReader(str(folder), 12, (7, 9), epochs=1, shuffle=False))
+    ((images, labels), passport) = found[0]
+    assert passport.keys == tuple(sorted(f"{'ab'[n % 2]}/{n:02}.png" for n in range(12)))
+    assert numbers(images) == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+    assert labels.tolist() == [0] * 6 + [1] * 6
+
+
+def test_the_last_batch_of_an_epoch_is_kept_unless_told_otherwise(folder):
+    sizes = [[len(images) for images, _ in batches(ImageFileReader(str(folder), 5, (7, 9), epochs=2, drop_last=d))] for d in (False, True)]
+    assert sizes == [[5, 5, 2, 5, 5, 2], [5, 5, 5, 5]]
+
+
+def test_without_epochs_it_repeats_for_ever(folder):
+    with Pipeline([ImageFileReader(str(folder), 12, (7, 9))]) as pipeline:
+        for _ in range(20):
+            assert sorted(numbers(pipeline.dequeue()[0])) == list(range(12))
+
+
+@pytest.mark.parametrize("crop", [None, RandomResizedCrop((20, 28)), RandomCrop((20, 28)), CenterCrop((20, 28))])
+def test_the_bytes_are_the_same_for_any_number_of_workers(crop):
+    runs = []
+    for workers in (1, 2, 8):
+        reader = ImageFileReader(f"{photos()}/train", 24, None if crop else (20, 28), 2, crop=crop, flip=0.5, seed=3, num_workers=workers)
+        runs.append([(i.tobytes(), t.tobytes()) for i, t in batches(reader)])
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_seed_and_epoch_and_place_change_the_draw(folder):
+    big = folder / "a" / "big.png"
+    shutil.rmtree(folder)
+    big.parent.mkdir(parents=True)
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)).save(big)
+    shutil.copy(big, big.with_name("same.png"))
+    seen = [batches(ImageFileReader(str(folder), 2, epochs=2, crop=RandomCrop((8, 8)), seed=seed)) for seed in (0, 1)]
+    drawn = {image.tobytes() for run in seen for images, _ in run for image in images}
+    assert len(drawn) == 8
+
+
+def test_the_crop_is_the_crop_of_the_decoded_image(folder):
+    crop = CenterCrop((4, 6))
+    ((images, _), passport) = stamped(ImageFileReader(str(folder), 12, crop=crop, epochs=1))[0]
+    for image, key in zip(images, passport.keys, strict=True):
+        np.testing.assert_array_equal(image, crop(np.asarray(Image.open(folder / key))))
+
+
+def test_flip_is_a_probability(folder):
+    path = folder / "a" / "00.png"
+    gradient = np.repeat(np.arange(9, dtype=np.uint8)[None, :, None] * 20, 7, axis=0).repeat(3, axis=2)
+    shutil.rmtree(folder)
+    path.parent.mkdir(parents=True)
+    Image.fromarray(gradient).save(path)
+    mirrored = {p: [i[0, 0, 0, 0] == 160 for i, _ in batches(ImageFileReader(str(folder), 1, (7, 9), 200, flip=p))] for p in (0, 0.3, 1)}
+    assert sum(mirrored[0]) == 0 and sum(mirrored[1]) == 200
+    assert 35 < sum(mirrored[0.3]) < 85
+
+
+def test_a_flat_folder_gives_images_alone(folder):
+    found = stamped(ImageReader(str(folder / "a"), 4, (7, 9), epochs=1, shuffle=False))
+    assert [len(item) for item, _ in found] == [1, 1]
+    assert numbers(found[0][0][0]) == [0, 2, 4, 6]
+    assert found[1][1].keys == ("08.png", "10.png")
+
+
+def test_hidden_files_and_other_types_are_left_out_and_deeper_folders_are_read(folder):
+    (folder / "README.md").write_text("read me")
+    (folder / ".git").mkdir()
+    (folder / "a" / ".hidden.png").write_text("")
+    (folder / "a" / "notes.txt").write_text("")
+    (folder / "a" / "x" / "y").mkdir(parents=True)
+    shutil.copy(folder / "a" / "02.png", folder / "a" / "x" / "y" / "deep.PNG")
+    files = labelled_files(str(folder))
+    assert len(files.keys) == 13 and "a/x/y/deep.PNG" in files.keys
+    assert files.labels == [0] * 7 + [1] * 6
+
+
+def test_a_link_to_a_label_folder_is_a_label(folder):
+    os.symlink(folder / "a", folder / "c")
+    assert ImageFileReader(str(folder), 1, (7, 9)).classes == ["a", "b", "c"]
+    assert len(labelled_files(str(folder)).keys) == 18
+
+
+def test_photographs_come_with_the_package():
+    assert len(labelled_files(f"{photos()}/train").keys) == 128
+    assert len(batches(ImageFileReader("highway:photos/val", 32, (8, 8), 1))) == 1
+
+
+# --- memory ---
+
+
+def consumed(pool, shape=(4, 3)):
+    array = pool.take(shape)
+    return array, array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda a: a,
+        lambda a: a[1],
+        lambda a: a[1:][..., ::-1].T[0],
+        lambda a: a.reshape(-1)[3:].view(np.int8),
+        lambda a: memoryview(a)[1:],
+        lambda a: np.asarray(memoryview(a)),
+        lambda a: np.frombuffer(a, np.uint8)[2:],
+        lambda a: np.lib.stride_tricks.sliding_window_view(a, 2, axis=0)[0],
+        lambda a: np.broadcast_to(a, (5, *a.shape))[2],
+        lambda a: list(a),
+        lambda a: a.flat,
+        lambda a: a.view(np.recarray)[1:],
+        lambda a: np.ma.masked_array(a)[0],
+        lambda a: __import__("torch").from_numpy(a)[1:].t(),
+        lambda a: __import__("torch").utils.dlpack.from_dlpack(a)[1],
+    ],
+)
+def test_memory_is_not_used_again_while_anybody_holds_any_view_of_it(hold):
+    pool = BufferPool(12)
+    array, address = consumed(pool)
+    held = hold(array)
+    del array
+    gc.collect()
+    others = [consumed(pool) for _ in range(3)]
+    assert address not in [other[1] for other in others]
+    del held, others
+    gc.collect()
+    again = [consumed(pool) for _ in range(4)]
+    assert address in [other[1] for other in again]
+
+
+def test_memory_is_used_again_as_soon_as_nobody_holds_it():
+    pool = BufferPool(12)
+    addresses = set()
+    for _ in range(50):
+        array, address = consumed(pool)
+        addresses.add(address)
+        del array
+    assert len(addresses) == 1
+
+
+def test_only_so_much_unused_memory_is_kept():
+    pool = BufferPool(12, keep=2)
+    held = [pool.take((12,)) for _ in range(9)]
+    del held
+    assert len(pool._free) == 2
+
+
+def test_batches_that_are_kept_are_never_written_again(folder):
+    kept = []
+    with Pipeline([ImageFileReader(str(folder), 3, (7, 9), epochs=20)]) as pipeline:
+        for step, (images, _) in enumerate(pipeline):
+            if step % 3 == 0:
+                kept.append((images[1:, 2], images[1:, 2].copy()))
+    for view, copy in kept:
+        np.testing.assert_array_equal(view, copy)
+
+
+def test_batches_that_are_dropped_give_their_memory_to_the_next(folder):
+    addresses = set()
+    with Pipeline([ImageFileReader(str(folder), 12, (7, 9), epochs=100, num_workers=2)]) as pipeline:
+        for images, _ in pipeline:
+            addresses.add(images.__array_interface__["data"][0])
+            del images
+    assert len(addresses) < 20
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0; expected at least 1"),
+        ({"shape": None}, r"shape=None; expected \(height, width\), or crop="),
+        ({"shape": (0, 5)}, r"shape=\(0, 5\)"),
+        ({"epochs": 0}, "epochs=0; expected at least 1, or None"),
+        ({"seed": -1}, "seed=-1"),
+        ({"flip": 1.5}, "flip=1.5; expected a probability"),
+        ({"crop": CenterCrop((3, 3))}, r"shape=\(8, 8\), but CenterCrop\(shape=\(3, 3\)\) gives \(3, 3\); leave out shape"),
+    ],
+)
+def test_a_wrong_parameter_is_named_when_the_reader_is_made(arguments, message):
+    with pytest.raises(ConfigError, match=f"ImageFileReader: {message}"):
+        ImageFileReader(**{"data_dir": "nowhere", "batch_size": 4, "shape": (8, 8), **arguments})
+
+
+@pytest.mark.parametrize("reader", [ImageFileReader, ImageReader])
+def test_a_missing_folder_is_an_error_on_the_first_item(tmp_path, reader):
+    pipeline = Pipeline([reader(str(tmp_path / "nowhere"), 4, (8, 8))])
+    with pytest.raises(FileNotFoundError, match=r"nowhere': no such folder, seen from .*; correct the path"):
+        pipeline.dequeue()
+
+
+def test_a_file_in_place_of_a_folder_is_an_error(folder):
+    with pytest.raises(NotADirectoryError, match=r"00.png': this is a file; expected a folder"):
+        batches(ImageReader(str(folder / "a" / "00.png"), 4, (8, 8)))
+
+
+def test_folders_without_what_is_expected_are_errors_with_a_way_out(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty': expected one folder per label in it, but it has neither folders nor images"):
+        batches(ImageFileReader(str(tmp_path / "empty"), 4, (8, 8)))
+    with pytest.raises(FileNotFoundError, match=r"a': expected one folder per label in it, but it has images, which ImageReader reads"):
+        batches(ImageFileReader(str(folder / "a"), 4, (8, 8)))
+    with pytest.raises(FileNotFoundError, match=r"data': no images in it .*; if it has one folder per label, use ImageFileReader"):
+        batches(ImageReader(str(folder), 4, (8, 8)))
+    (folder / "c").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"data/c': no images in it \(.bmp, .*\); remove the folder, or put images into it"):
+        batches(ImageFileReader(str(folder), 4, (8, 8)))
+
+
+def test_an_epoch_without_a_single_batch_is_an_error(folder):
+    with pytest.raises(ValueError, match=r"12 images make no batch of 13; lower batch_size, or drop_last=False"):
+        batches(ImageFileReader(str(folder), 13, (8, 8), drop_last=True))
+
+
+def truncated_jpeg(path):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(buffer, "JPEG")
+    path.write_bytes(buffer.getvalue()[: buffer.tell() // 2])
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (truncated_jpeg, "the JPEG is damaged or cut short"),
+        (lambda path: path.write_text("a text"), "not an image: it begins with b'a text'"),
+        (lambda path: path.write_bytes(b""), "the file is empty"),
+        (lambda path: path.write_bytes(b"BM" + bytes(16) + b"\0\0\1\0" * 2), r"announces 65536 x 65536 pixels, more than max_pixels"),
+    ],
+)
+def test_a_bad_file_ends_the_run_with_an_error_that_names_it(folder, write, message):
+    write(folder / "b" / "bad.jpg")
+    with pytest.raises(ImageError, match=rf"data/b/bad.jpg: {message}"):
+        batches(ImageFileReader(str(folder), 4, (8, 8), epochs=1))
+
+
+def test_an_image_smaller_than_the_crop_is_named(folder):
+    with pytest.raises(ImageError, match=r"data/[ab]/\d\d.png: CenterCrop\(shape=\(8, 8\)\): needs an image of at least 8x8"):
+        batches(ImageFileReader(str(folder), 4, crop=CenterCrop((8, 8)), epochs=1))
+
+
+def test_a_file_that_vanishes_is_named(folder):
+    reader = ImageFileReader(str(folder), 12, (7, 9))
+    with Pipeline([reader]) as pipeline:
+        pipeline.dequeue()
+        (folder / "a" / "04.png").unlink()
+        with pytest.raises(FileNotFoundError, match=r"data/a/04.png"):
+            for _ in pipeline:
+                pass
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_with_skip_the_row_of_a_bad_file_holds_the_next_of_the_order(folder, workers):
+    spoil(folder, "02.png", "04.png", "11.png")
+    reader = ImageFileReader(str(folder), 5, (7, 9), epochs=1, shuffle=False, num_workers=workers)
+    with Pipeline([Stage(reader, on_error="skip"), Passports()]) as pipeline:
+        found = list(pipeline)
+        stats = next(stage for stage in pipeline.stats().stages if stage.name.endswith("decode"))
+    assert [numbers(images) for (images, _), _ in found] == [[0, 6, 6, 6, 8], [10, 1, 3, 5, 7], [9, 0]]
+    assert [n for _, passport in found for n in passport.keys] == [
+        *("a/00.png", "a/06.png", "a/06.png", "a/06.png", "a/08.png"),
+        *("a/10.png", "b/01.png", "b/03.png", "b/05.png", "b/07.png"),
+        *("b/09.png", "a/00.png"),
+    ]
+    assert [labels.tolist() for (_, labels), _ in found] == [[0] * 5, [0, 1, 1, 1, 1], [1, 0]]
+    assert [(p.epoch, p.index) for _, p in found] == [(0, 0), (0, 1), (0, 2)]
+    assert stats.counters["skipped"] == 4  # 04.png was tried for its own row and for that of 02.png
+    assert stats.errors == 4
+
+
+def test_with_skip_the_path_of_a_bad_file_is_logged(folder, caplog):
+    spoil(folder, "02.png")
+    batches(ImageFileReader(str(folder), 5, (7, 9), epochs=1), on_error="skip")
+    assert "data/a/02.png: not an image" in caplog.text
+
+
+def test_with_skip_the_bytes_are_still_the_same_for_any_number_of_workers(folder):
+    spoil(folder, "02.png", "07.png")
+    runs = []
+    for workers in (1, 2, 8):
+        reader = ImageFileReader(str(folder), 5, epochs=3, crop=RandomResizedCrop((5, 5)), num_workers=workers)
+        runs.append([(i.tobytes(), t.tobytes()) for i, t in batches(reader, on_error="skip")])
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("epochs", [1, None])
+@pytest.mark.parametrize("batch_size", [1, 5, 40])
+def test_a_folder_of_bad_files_alone_ends_with_an_error_even_with_skip(folder, epochs, batch_size):
+    spoil(folder, *(f"{n:02}.png" for n in range(12)))
+    with pytest.raises(ImageError, match=r"none of its 12 images can be read; the last error: .*png: not an image"):
+        batches(ImageFileReader(str(folder), batch_size, (7, 9), epochs=epochs), on_error="skip")
+
+
+def test_with_skip_a_budget_of_errors_ends_the_run(folder):
+    spoil(folder, "02.png", "07.png")
+    with pytest.raises(ImageError, match=r"0[27].png"):
+        batches(ImageFileReader(str(folder), 5, (7, 9)), on_error="skip", max_errors=5)
+
+
+def test_the_decoder_in_use_is_in_the_stats(folder):
+    with Pipeline([ImageFileReader(str(folder), 5, (7, 9), epochs=1)]) as pipeline:
+        assert pipeline.stats().stages[-1].counters["decoder"] in ("simplejpeg", "cv2", "pillow")
+        list(pipeline)
+        with pytest.raises(EndOfStream):
+            pipeline.dequeue()
