@@ -179,8 +179,9 @@ class _Run:
         self._error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
-        self._gate = threading.Event()
-        self._done = threading.Event()
+        self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
+        self._gate.acquire()
+        self._opened = False
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
@@ -195,8 +196,8 @@ class _Run:
                 for number in range(len(workers.meters)):
                     name = f"highway:{workers.stage.name}:{number}"
                     self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
-        for thread in self._threads:
-            thread.start()
+            for thread in self._threads:
+                thread.start()
 
     def start(self) -> None:
         if os.getpid() != self._pid:
@@ -204,17 +205,22 @@ class _Run:
                 f"this pipeline belongs to process {self._pid}; a forked child has none of its threads: build it in the child, "
                 "or start children with multiprocessing's 'spawn'"
             )
-        if self._gate.is_set():
+        if self._opened:
             return
         script.forget(self)
         self.spawn()
+        self._started_at = self._started_at or time.perf_counter()
+        self._open()
+
+    def _open(self) -> None:
         with self._lock:
-            if not self._gate.is_set():
-                self._started_at = time.perf_counter()
-                self._gate.set()
+            if not self._opened:
+                self._opened = True
+                self._gate.release()
 
     def _thread(self, workers: StageWorkers, number: int) -> None:
-        self._gate.wait()
+        with self._gate:
+            pass
         workers.work(number, self)
 
     def fail(self, error: BaseException) -> None:
@@ -234,7 +240,6 @@ class _Run:
             self._unfinished -= 1
             if self._unfinished == 0:
                 self._ended_at = time.perf_counter()
-                self._done.set()
 
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:
@@ -247,19 +252,19 @@ class _Run:
 
     def wait(self) -> None:
         try:
-            self._done.wait()
+            for thread in self._threads:
+                thread.join()
         except BaseException:
             self.stop()
             raise
-        self.join()
         self.raise_error()
 
     def stop(self) -> None:
         script.forget(self)
         with self._lock:
-            self.stopped = self.stopped or not self._done.is_set()
+            self.stopped = self.stopped or self._unfinished > 0
         self._cancel()
-        self._gate.set()
+        self._open()
         self.join()
 
     def join(self) -> None:

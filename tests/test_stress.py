@@ -64,7 +64,8 @@ def random_pipeline(random):
             op = Slow(random.choice([0, 0, 2, 3]), fail=None, delay=0.002)
         else:
             op = Pairs() if kind < 0.85 else Head(random.choice([0, 1, 10, 100]))
-        stages.append(Stage(op, num_workers=random.choice([1, 2, 8]), buffer_size=random.choice([1, 2, 5])))
+        workers = random.choice([1, 2, 8]) if isinstance(op, Slow) else None
+        stages.append(Stage(op, num_workers=workers, buffer_size=random.choice([1, 2, 5])))
     return count, stages
 
 
