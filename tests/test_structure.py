@@ -28,8 +28,9 @@ MAY_IMPORT = {
     "wire": FOUNDATION,
     "tenbin": {"wire"},
     "modules": {"transforms", "functional", "wire", *FOUNDATION},
-    "registry": {"modules", "transforms", "engine", *FOUNDATION},
-    "topology": {"registry", "engine", "wire", *FOUNDATION},
+    "components": {"modules", "transforms", *FOUNDATION},
+    "registry": {"components", *FOUNDATION},
+    "topology": {"components", "registry", "engine", "stats", "wire", *FOUNDATION},
 }
 ONLY_IN = {
     "zmq": {"wire/socket.py"},
