@@ -90,10 +90,11 @@ class Components:
 
 def signature(found: Callable[..., Any]) -> str:
     """Return the parameters of a class or function as one writes them."""
-    return ", ".join(map(_parameter, inspect.signature(found).parameters.values()))
+    return ", ".join(map(describe_parameter, inspect.signature(found).parameters.values()))
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
+def describe_parameter(parameter: inspect.Parameter) -> str:
+    """Return a parameter as one writes it: its name, type and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     hint = parameter.annotation
     shown = "" if hint is parameter.empty else f": {hint if isinstance(hint, str) else inspect.formatannotation(hint)}"
@@ -106,10 +107,11 @@ def _is_component(value: object) -> bool:
 
 
 def _is_subclass(cls: type, hint: type) -> bool:
-    try:
+    """Like ``issubclass``, for protocols with attributes too."""
+    if not getattr(hint, "_is_protocol", False):
         return issubclass(cls, hint)
-    except TypeError:  # a protocol with attributes: known by an instance only
-        return False
+    members = {name for name in (*vars(hint), *inspect.get_annotations(hint)) if not name.startswith("_")}
+    return members <= {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
 
 
 def _import(module: str, place: Place) -> types.ModuleType:

@@ -62,6 +62,6 @@ def show(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, (list, dict)):
-        return f"{'a list' if isinstance(value, list) else 'a mapping'}{'' if value else ' that is empty'}"
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from highway.components import Components, built_in, signature
+from highway.components import Components, built_in, describe_parameter
 from highway.errors import ConfigError, HighwayError
 from highway.place import Key, Place, did_you_mean, show
 from highway.stage import Stage, shape_of
@@ -99,7 +99,7 @@ class Registry:
             name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ]
         hints = _hints(cls, place)
-        anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
         if given is None or isinstance(given, dict):
             places = {key: (value, place / key) for key, value in (given or {}).items()}
         elif names:
@@ -107,12 +107,15 @@ class Registry:
         else:
             raise place.error(f"{cls.__name__} takes no parameters; got {show(given)}")
         for key, (_, where) in places.items():
-            if key not in names and not anything:
-                raise where.error(f"unknown parameter {key!r} of {cls.__name__}{did_you_mean(key, names) or _takes(cls)}")
+            if key not in names and rest is None:
+                raise where.error(f"unknown parameter {key!r} of {cls.__name__}{did_you_mean(key, names)}")
         missing = [name for name in names if name not in places and parameters[name].default is inspect.Parameter.empty]
         if missing:
-            raise place.error(f"{cls.__name__} needs {' and '.join(missing)}{_takes(cls)}")
-        return {key: self.convert(value, hints.get(key, Any), where) for key, (value, where) in places.items()}
+            needed = " and ".join(describe_parameter(parameters[name]) for name in missing)
+            raise place.error(f"{cls.__name__} needs {needed}; `highway list {cls.__name__}` shows all it takes")
+        return {
+            key: self.convert(value, hints.get(key if key in names else rest or key, Any), where) for key, (value, where) in places.items()
+        }
 
     def convert(self, value: Any, hint: Any, place: Place) -> Any:
         """Return a plain ``value`` as its type ``hint`` says: lists as tuples, whole numbers as floats, names as components.
@@ -153,7 +156,7 @@ class Registry:
         component = self.build(value, place)
         if not isinstance(component, hint):
             names = self.components.names(hint)
-            raise place.error(f"{type(component).__name__} is no {hint.__name__}{did_you_mean(type(component).__name__, names)}")
+            raise place.error(f"{type(component).__name__} is no {hint.__name__}; expected one of {', '.join(names)}")
         return component
 
     def _crowded(self, spec: Mapping[Any, Any], place: Place) -> ConfigError:
@@ -162,8 +165,10 @@ class Registry:
         if len(named) > 1:
             return place.error(f"{' and '.join(named)} in one item of the list; begin each stage with '- '")
         unknown: Key = next(key for key in spec if key not in named)
-        inside = f"; a parameter of {named[0]} stands below it, indented further" if named else ""
-        return (place / unknown).error(f"unknown setting {unknown!r} of a stage{did_you_mean(unknown, STAGE_SETTINGS)}{inside}")
+        message = f"unknown setting {unknown!r} of a stage{did_you_mean(unknown, STAGE_SETTINGS)}"
+        if named and not message.endswith("?"):
+            message += f"; a parameter of {named[0]} stands below it, indented further"
+        return (place / unknown).error(message)
 
 
 def _hints(cls: type, place: Place) -> dict[str, Any]:
@@ -234,8 +239,3 @@ def _holds_component(hint: Any) -> bool:
 def _takes_list(hint: Any) -> bool:
     origin = typing.get_origin(hint) or hint
     return inspect.isclass(origin) and issubclass(origin, (list, tuple, collections.abc.Iterable)) and not issubclass(origin, (str, bytes))
-
-
-def _takes(cls: type) -> str:
-    shown = signature(cls)
-    return f"; it takes {shown}" if shown else "; it takes none"
