@@ -10,6 +10,7 @@ import itertools
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -20,7 +21,7 @@ from PIL import Image
 from dataset import describe, imagenet_like
 from highway import Pipeline
 from highway.modules import ImageFileReader
-from highway.modules.decode import backend, decode_crop, size
+from highway.modules.decode import backend, checked_header, decode_crop
 from highway.transforms import RandomResizedCrop
 from measure import Work, console, in_turns, machine, show
 
@@ -51,13 +52,12 @@ def bare_loop(files: list[Path], workers: int) -> Work:
                 rng = np.random.Generator(np.random.Philox(key=number))
                 data = path.read_bytes()
                 out = batches[number // BATCH % 4][number % BATCH]
-                decode_crop(data, CROP.box(size(data), rng), SHAPE, out, flip=bool(rng.random() < 0.5))
+                header = checked_header(data)
+                decode_crop(data, header, CROP.box(header.size, rng), out, flipped=bool(rng.random() < 0.5))
 
-    threads = [threading.Thread(target=work) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(work) for _ in range(workers)]:
+            done.result()
     return Work(len(files), len(files) * batches[0][0].nbytes)
 
 
@@ -80,7 +80,7 @@ def read_pillow(path: Path, rng: np.random.Generator) -> np.ndarray:
     with Image.open(path) as image:
         top, left, height, width = CROP.box((image.height, image.width), rng)
         crop = image.convert("RGB").resize(SHAPE[::-1], Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
-    return np.asarray(crop)
+    return np.array(crop)
 
 
 def read_cv2(path: Path, rng: np.random.Generator) -> np.ndarray:
