@@ -114,6 +114,11 @@ class Reporter:
         """Report what ended the role."""
         self._send(error=message)
 
+    def close(self) -> None:
+        """Close the pipe; what could not be sent is dropped."""
+        with contextlib.suppress(BrokenPipeError):
+            self._out.close()
+
     def _send(self, **report: Any) -> None:
         try:
             self._out.write(json.dumps(report, default=str) + "\n")

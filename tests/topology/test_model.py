@@ -1,0 +1,168 @@
+"""Topology files: what is read from them, the pipelines that come out, and what is said of mistakes."""
+
+import os
+
+import pytest
+
+from highway import Pipeline
+from highway.errors import ConfigError
+from highway.stage import Origin, Stage
+from highway.topology import load
+
+STAGES = """
+from dataclasses import dataclass
+from highway import Passport, Stamped
+
+@dataclass
+class Numbers:
+    count: int
+    def __iter__(self):
+        return iter(range(self.count))
+
+@dataclass
+class Add:
+    number: int = 1
+    def __call__(self, n):
+        return n + self.number
+
+class Roll:
+    def __call__(self, n, rng):
+        return int(rng.integers(1_000_000))
+
+class Passports:
+    def stream(self, items):
+        for _ in items:
+            yield items.passport
+"""
+
+
+@pytest.fixture
+def topology(tmp_path, monkeypatch):
+    """Return a function that loads a topology from text."""
+    (tmp_path / "stages_under_test.py").write_text(STAGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text, **variables):
+        (tmp_path / "t.yaml").write_text(text.replace("$M", "stages_under_test"))
+        return load("t.yaml", variables, plugins=["stages_under_test"])
+
+    return loaded
+
+
+def items(pipeline):
+    with pipeline:
+        return list(pipeline)
+
+
+def message_of(function, *arguments, **keywords):
+    with pytest.raises(ConfigError) as raised:
+        function(*arguments, **keywords)
+    return str(raised.value)
+
+
+COUNT = """
+vars:
+  count: 3
+  more: 10
+roles:
+  short:
+    - $M:Numbers: ${count}
+    - $M:Add: {number: "${more}"}
+      num_workers: 2
+  long:
+    replicas: 2
+    stages:
+      - $M:Numbers: ${count}
+      - $M:Add: ${replica}
+      - $M:Add
+"""
+
+
+def test_a_role_is_a_list_of_stages_or_a_mapping_with_stages(topology):
+    roles = topology(COUNT)
+    assert items(roles.pipeline("short")) == [10, 11, 12]
+    assert [stage.num_workers for stage in roles.stages("short")] == [None, 2]
+    assert (roles.roles["short"].replicas, roles.roles["long"].replicas) == (1, 2)
+    assert items(roles.pipeline("long", 0)) == [1, 2, 3]
+
+
+def test_each_replica_has_its_number_in_variables_and_passports(topology):
+    assert items(topology(COUNT).pipeline("long", 1)) == [2, 3, 4]
+    roles = topology("roles: {r: {replicas: 3, stages: [$M:Numbers: 1, $M:Passports]}}")
+    assert [passport.origin for passport in items(roles.pipeline("r", 2))] == [Origin(os.uname().nodename, "r", 2)]
+    assert [passport.origin for passport in items(roles.pipeline("r", 2, host="gpu1"))] == [Origin("gpu1", "r", 2)]
+
+
+def test_given_variables_take_the_place_of_the_files(topology):
+    assert items(topology(COUNT, count=2, more=0).pipeline("short")) == [0, 1]
+
+
+def test_the_seed_of_the_file_is_that_of_its_pipelines(topology):
+    text = "seed: {}\nroles: {{r: [$M:Numbers: 2, $M:Roll]}}"
+    first, again, other = (items(topology(text.format(seed)).pipeline("r")) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_script_takes_a_role_from_a_file(tmp_path):
+    (tmp_path / "t.yaml").write_text(
+        "vars: {size: 2}\nroles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: '${size}', shape: [8, 9], epochs: 1}]}"
+    )
+    with Pipeline.from_yaml(tmp_path / "t.yaml", role="r", size=3) as pipeline:
+        images, labels = pipeline.dequeue()
+    assert (images.shape, labels.shape) == ((3, 8, 9, 3), (3,))
+
+
+def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
+    roles = topology(
+        "roles:\n"
+        "  a:\n"
+        "    - ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}\n"
+        "    - $M:Add: x\n"
+        "    - $M:Ad\n"
+        "  b:\n"
+        "    - $M:Numbers: 1\n"
+        "    - $M:Numbers: 1\n"
+        "  c: [$M:Numbers: 1]\n"
+    )
+    errors = [str(error) for error in roles.check()]
+    assert len(errors) == 3
+    assert errors[0].startswith("t.yaml:4: roles.a[1].stages_under_test:Add: expected int, got str 'x'")
+    assert errors[1].startswith("t.yaml:5: roles.a[2]: stages_under_test has no class or function 'Ad'")
+    assert errors[2].startswith("t.yaml:6: roles.b: ")
+    assert "only the first stage can be" in errors[2]
+    assert message_of(roles.stages, "a") == errors[0]
+    assert message_of(roles.pipeline, "b") == errors[2]
+    assert roles.stages("c")[0] == Stage(roles.stages("c")[0].op)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.yaml: expected a mapping with the key roles, got null"),
+        ("- a", "t.yaml:1: expected a mapping with the key roles, got a list of 1"),
+        ("vars: {}", "t.yaml:1: the key 'roles' is missing"),
+        ("roles: {}", "t.yaml:1: roles: there are no roles"),
+        ("roles: []", "t.yaml:1: roles: expected mapping, got a list of 0"),
+        ("roles:\n  r:", "t.yaml:2: roles.r: expected a list of stages, or a mapping with the key stages; got null"),
+        ("roles:\n  r:\n    stage: []", "t.yaml:3: roles.r.stage: unknown key 'stage'; did you mean stages?"),
+        ("roles:\n  r: {replicas: 2}", "t.yaml:2: roles.r: the key 'stages' is missing"),
+        ("roles:\n  r:\n    replicas: 0\n    stages: []", "t.yaml:3: roles.r.replicas: expected int >= 1, got int 0"),
+        ("role:\n  r: []", "t.yaml:1: role: unknown key 'role'; did you mean roles?"),
+        ("roles: {r: []}\nseed: x", "t.yaml:2: seed: expected int, got str 'x'"),
+        ("roles: {r: []}\nvars: [a]", "t.yaml:2: vars: expected mapping, got a list of 1"),
+        ("roles: {r: {replicas: '${n}', stages: []}}", "t.yaml:1: roles.r.replicas: unknown variable 'n'; there are none"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_its_line(topology, text, message):
+    assert message_of(topology, text) == message
+
+
+def test_unknown_names_are_refused_and_the_known_ones_suggested(topology):
+    assert message_of(topology, COUNT, cout=1) == "t.yaml: no variable 'cout' in vars to set; did you mean count?"
+    assert message_of(topology(COUNT).role, "shrt") == "t.yaml: no role 'shrt'; did you mean short?"
+    assert message_of(topology(COUNT).pipeline, "x") == "t.yaml: no role 'x'; expected one of long, short"
+
+
+def test_an_empty_role_is_no_pipeline(topology):
+    assert message_of(topology("roles:\n  r: []").pipeline, "r") == "t.yaml:2: roles.r: a pipeline needs at least one stage, a source"

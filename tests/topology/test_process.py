@@ -1,0 +1,92 @@
+"""Running one role in this process: progress, the end, and being asked to end."""
+
+import os
+import signal
+
+import pytest
+
+from highway import Pipeline
+from highway.topology.process import Reporter, Terminated, read_report, run, termination
+
+
+class Sink:
+    def __init__(self):
+        self.items = []
+
+    def consume(self, items):
+        self.items.extend(items)
+
+
+def endless():
+    while True:
+        yield 1
+
+
+def test_a_pipeline_with_a_sink_is_run_and_one_without_is_drained():
+    sink, seen = Sink(), []
+    run(Pipeline([range(5), sink]), seen.append)
+    assert sink.items == [0, 1, 2, 3, 4]
+    run(Pipeline([range(7), str]), seen.append)
+    assert [stats.items for stats in (seen[0], seen[-1])] == [5, 7]
+
+
+def test_progress_is_told_while_it_runs_and_once_more_at_the_end():
+    seen = []
+
+    def progress(stats):
+        seen.append(stats.items)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Pipeline([endless()]), progress, tick=0.01)
+    assert len(seen) == 4
+    assert seen == sorted(seen)
+
+
+def test_what_a_stage_raises_is_raised_after_the_last_report():
+    seen = []
+
+    def fail_at_3(n):
+        if n == 3:
+            raise ValueError("no 3")
+        return n
+
+    with pytest.raises(ValueError, match="no 3"):
+        run(Pipeline([range(5), fail_at_3]), seen.append)
+    assert [stats.items for stats in seen] == [3]
+
+
+def test_sigterm_ends_a_run():
+    signals = iter([signal.SIGTERM])
+
+    def progress(stats):
+        for number in signals:
+            signal.raise_signal(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), termination():
+        run(Pipeline([endless()]), progress, tick=0.01)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_reports_arrive_as_they_were_sent():
+    reading, writing = os.pipe()
+    reporter = Reporter(writing)
+    pipeline = Pipeline([range(5), str])
+    run(pipeline, reporter.progress)
+    reporter.error("ValueError: no 3")
+    reporter.close()
+    with open(reading, encoding="utf-8") as file:
+        first, second = map(read_report, file)
+    assert first == (pipeline.stats(), "")
+    assert second == (None, "ValueError: no 3")
+
+
+def test_a_reporter_whose_launcher_is_gone_ends_the_process():
+    reading, writing = os.pipe()
+    reporter = Reporter(writing)
+    os.close(reading)
+    with pytest.raises(Terminated), termination():
+        reporter.error("hello?")
+    reporter.close()
