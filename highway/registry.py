@@ -1,7 +1,7 @@
 """From names and plain values to components: the constructor's signature, with its type hints, is the schema.
 
 There is no second list of parameters anywhere. A hint that is itself a class of components (``Transform``, ``BoxCrop``) means a component
-by name, written in the same way as a stage; ``Callable`` means a function, as ``package.module:name``.
+by name, written in the same way as a stage; ``Callable`` means one that can be called, or a function, as ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Registry:
             return self.convert(value, inner[0], place)
         if origin in _UNIONS:
             return self._convert_union(value, inner, place)
-        if hint is collections.abc.Callable or origin is collections.abc.Callable:
-            return self.components.find(_convert_plain(value, str, place), place)
+        if origin is collections.abc.Callable:
+            return self._convert_component(value, typing.cast(type, origin), place)
         if hint is Stage:
             return self.build_stage(value, place)
         if origin is None:

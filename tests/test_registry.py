@@ -158,7 +158,7 @@ def test_values_become_what_the_hint_says(value, hint, expected):
         (["FlipX", "FlipXX"], list[Transform], "at[1]: unknown component 'FlipXX'; did you mean FlipX?"),
         ([{"FlipX": {"p": "a"}}], Transform | Sequence[Transform], "at[0].FlipX.p: expected float, got str 'a'"),
         ("FlipX", BoxCrop, "at: FlipX is no BoxCrop; expected one of CenterCrop, "),
-        (5, Callable[[int], int], "at: expected str, got int 5"),
+        (5, Callable[[int], int], "at: expected a component, as"),
         (5, Transform, "at: expected a component, as  Name  or  Name: value  or  Name: {parameter: value}; got int 5"),
     ],
 )
@@ -204,7 +204,10 @@ def test_classes_and_functions_of_an_allowed_module_can_be_named(plugin):
     assert build({f"{plugin}:Add": 4}, plugin)(1) == 5
     assert build(f"{plugin}:double", plugin)(4) == 8
     assert build(f"{plugin}:Plain", plugin)(4) == 4
-    assert Registry(Components([plugin])).convert(f"{plugin}:double", Callable[[int], int], Place())(2) == 4
+    registry = Registry(Components([plugin]))
+    assert registry.convert(f"{plugin}:double", Callable[[int], int], Place())(2) == 4
+    assert registry.convert({f"{plugin}:Add": 5}, Callable[..., Any] | None, Place())(2) == 7
+    assert registry.convert("FlipX", Callable, Place()) == FlipX()
 
 
 def test_a_module_that_is_not_allowed_is_not_imported(plugin):
