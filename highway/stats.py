@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from highway.stage import Shape
+
 BUSY: Final = 0
 STARVED: Final = 1
 BLOCKED: Final = 2
@@ -55,6 +57,7 @@ class StageStats:
         blocked: Seconds they waited for room in the next stage's queue.
         queued: Items that wait behind it or are being made.
         capacity: How many of these there can be.
+        shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
         counters: What the component counts of its own (a link's gaps, the decoder in use).
     """
 
@@ -68,6 +71,7 @@ class StageStats:
     blocked: float = 0.0
     queued: int = 0
     capacity: int = 0
+    shape: Shape = "map"
     counters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -114,9 +118,12 @@ class PipelineStats:
                 f"The consumer is the bottleneck: {last.name} waited {_percent(last.share(last.blocked))} of its time to hand on its items."
             )
         stage = max(self.stages, key=lambda s: s.share(s.busy))
-        advice = _advice(stage, is_source=stage is self.stages[0])
+        if stage.share(stage.busy) < 0.5:
+            return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
+        more = f"give it more workers (num_workers={stage.num_workers + 1}) while there are cores"
+        advice = more if stage.shape == "map" else f"a {stage.shape} has one thread: move work from it into a map"
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
-        return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time{advice}."
+        return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
         header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors")
@@ -135,9 +142,3 @@ class PipelineStats:
 
 def _percent(part: float) -> str:
     return f"{100 * min(part, 1.0):.0f}%"
-
-
-def _advice(stage: StageStats, is_source: bool) -> str:
-    if stage.share(stage.busy) < 0.5:
-        return ", so none of the stages is short of time: the rate is set outside (a link, a disk, the consumer)"
-    return "" if is_source else f"; give it more workers (num_workers={stage.num_workers + 1}) while there are cores, or less to do"

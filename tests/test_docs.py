@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from highway import Pipeline
 from highway.data import photos
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,7 @@ def test_the_code_on_a_page_runs(path, blocks, tmp_path, monkeypatch):
         line = text.count("\n", 0, block.start("code"))
         exec(compile("\n" * line + block["code"], str(path), "exec"), names)
     for value in names.values():
-        if hasattr(value, "stop"):
+        if isinstance(value, Pipeline):
             value.stop()
 
 

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "batch": set(),
     "stage": {"errors"},
     "channel": {"errors", "stage"},
-    "stats": set(),
+    "stats": {"stage"},
     "script": set(),
     "workers": {"batch", "cancel", "channel", "cores", "errors", "stage", "stats"},
     "engine": {"cancel", "channel", "errors", "script", "stage", "stats", "workers", "topology"},
