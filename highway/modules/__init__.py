@@ -1,6 +1,38 @@
-"""Components: readers, maps, streams and sinks."""
+"""Components: readers, other sources, maps, streams and sinks."""
 
 from highway.modules.augment import Augmentations
+from highway.modules.maps import Identity, Map, Rename, Select
+from highway.modules.noise import Noise
 from highway.modules.readers import ImageFileReader, ImageReader
+from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
+from highway.modules.sources import Concat, FromQueue, Mix, Repeat, Zip
+from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
+from highway.modules.watch import Benchmark, Peek
 
-__all__ = ["Augmentations", "ImageFileReader", "ImageReader"]
+__all__ = [
+    "Augmentations",
+    "Batch",
+    "BatchByShape",
+    "Benchmark",
+    "Concat",
+    "ContactSheet",
+    "DumpImages",
+    "Duplicate",
+    "FromQueue",
+    "Identity",
+    "ImageFileReader",
+    "ImageReader",
+    "ImageSink",
+    "Map",
+    "Mix",
+    "Noise",
+    "Peek",
+    "Rename",
+    "Repeat",
+    "Select",
+    "Shuffle",
+    "Take",
+    "Tee",
+    "Unbatch",
+    "Zip",
+]

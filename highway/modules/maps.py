@@ -1,0 +1,125 @@
+"""Maps: one item in, one item out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from numpy.random import Generator
+
+from highway.batch import Field, Item, get, names, replace
+from highway.errors import ConfigError
+from highway.stage import DROP
+
+
+@dataclass
+class Map:
+    """Apply a function to each item, or to one field of it. (A function alone is a map too, of whole items.)
+
+    Args:
+        fn: Takes the item or the field, and ``rng`` if it has a parameter of that name. Returns what takes its place, or ``DROP`` to leave
+            out the item. In YAML ``package.module:name``.
+        field: Name or position of the field; ``None`` means the whole item.
+
+    Raises:
+        TypeError: ``fn`` returned ``None``.
+        KeyError: there is no such field.
+
+    >>> Map(lambda label: label + 1, field=1)(("an image", 7))
+    ('an image', 8)
+    """
+
+    fn: Callable[..., Any]
+    field: str | int | None = None
+    _takes_rng: bool = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self._takes_rng = "rng" in signature(self.fn).parameters
+        except (TypeError, ValueError):  # a builtin without a signature
+            self._takes_rng = False
+
+    def __call__(self, item: Item, rng: Generator | None = None) -> Any:
+        value = item if self.field is None else get(item, self.field)
+        result = self.fn(value, rng=rng) if self._takes_rng else self.fn(value)
+        if result is None:
+            raise TypeError(f"Map: {self.fn!r} returned None; return a value, or DROP to leave out the item")
+        return result if self.field is None or result is DROP else replace(item, {self.field: result})
+
+
+@dataclass
+class Select:
+    """Keep some fields, in the order given.
+
+    Args:
+        fields: Names of a dict's fields, or positions in a tuple; one alone need not be a list.
+
+    Returns:
+        A dict of a dict, a tuple of a tuple.
+
+    Raises:
+        KeyError: a field is not there.
+
+    >>> Select([1, 0])(("a", "b", "c"))
+    ('b', 'a')
+    >>> Select("label")({"image": 1, "label": 2})
+    {'label': 2}
+    """
+
+    fields: str | int | list[str | int]
+
+    def __call__(self, item: Item) -> Item:
+        wanted: list[Field] = self.fields if isinstance(self.fields, list) else [self.fields]
+        values = [get(item, name) for name in wanted]
+        return dict(zip(wanted, values, strict=True)) if isinstance(item, dict) else tuple(values)
+
+
+@dataclass
+class Rename:
+    """Give fields other names; the names of a tuple's fields are their positions, and it becomes a dict.
+
+    Args:
+        names: New names by old ones. A dict's other fields keep theirs; a tuple's must all be there.
+
+    Raises:
+        ConfigError: two fields get the same new name.
+        KeyError: an old name is not there.
+        ValueError: a tuple's field is left without a name, or a dict's other field has the new name already.
+
+    >>> Rename({0: "image", 1: "label"})(("pixels", 3))
+    {'image': 'pixels', 'label': 3}
+    """
+
+    names: dict[str | int, str]
+
+    def __post_init__(self) -> None:
+        if len(set(self.names.values())) < len(self.names):
+            raise ConfigError(f"Rename: {self.names} gives one name to several fields")
+
+    def __call__(self, item: Item) -> dict[str, Any]:
+        for old in self.names:
+            get(item, old)
+        renamed = {self._new(item, old): get(item, old) for old in names(item)}
+        if len(renamed) < len(names(item)):
+            raise ValueError(f"Rename: {self.names} gives the name of another field of {list(names(item))}; Select the fields first")
+        return renamed
+
+    def _new(self, item: Item, old: Field) -> str:
+        if isinstance(item, Mapping):
+            return self.names.get(old, str(old))
+        if old not in self.names:
+            raise ValueError(f"Rename: field {old} of a tuple of {len(names(item))} gets no name; name all, or Select some first")
+        return self.names[old]
+
+
+@dataclass
+class Identity:
+    """Pass items on as they are."""
+
+    parallel = True
+
+    def __call__(self, item: Item) -> Item:
+        return item

@@ -1,0 +1,78 @@
+"""A source of random arrays, to measure what stands behind it and to try a pipeline without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count as numbers
+
+import numpy as np
+from numpy.random import Generator, Philox
+
+from highway.errors import ConfigError
+
+
+@dataclass
+class Noise:
+    """Yield tuples of random arrays.
+
+    Args:
+        shape: Shape of each array, the batch axis included.
+        n_tensors: Arrays in a tuple, at least 1.
+        dtype: Integers take every value of their type; floats lie in [0, 1); ``"bool"`` is either.
+        constant: Whether to yield the same arrays each time: what a pipeline can do if its data cost nothing.
+        count: Tuples to yield, or ``None`` for no end.
+        seed: What the values derive from, at least 0.
+
+    Yields:
+        ``n_tensors`` arrays.
+
+    Raises:
+        ConfigError: a parameter is out of its range.
+
+    >>> [(x.shape, y.dtype) for x, y in Noise((2, 3), 2, "float32", count=1)]
+    [((2, 3), dtype('float32'))]
+    """
+
+    shape: tuple[int, ...] = (64, 224, 224, 3)
+    n_tensors: int = 1
+    dtype: str = "uint8"
+    constant: bool = False
+    count: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require(all(n >= 0 for n in self.shape), "shape", "lengths, at least 0")
+        self._require(self.n_tensors >= 1, "n_tensors", "at least 1")
+        self._require(_kind(self.dtype) in "biuf", "dtype", "bool, or the name of an integer or float type of numpy's, such as uint8")
+        self._require(self.count is None or self.count >= 0, "count", "at least 0, or None for no end")
+        self._require(0 <= self.seed < 2**63, "seed", "a whole number, at least 0")
+
+    def _require(self, ok: bool, parameter: str, expected: str) -> None:
+        if not ok:
+            raise ConfigError(f"Noise: {parameter}={getattr(self, parameter)!r}; expected {expected}")
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+        item: tuple[np.ndarray, ...] = ()
+        for index in numbers() if self.count is None else range(self.count):
+            if not item or not self.constant:
+                rng = Generator(Philox(key=self.seed, counter=index << 128))
+                item = tuple(self._array(rng) for _ in range(self.n_tensors))
+            yield item
+
+    def _array(self, rng: Generator) -> np.ndarray:
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "f":
+            exact = dtype if dtype.itemsize in (4, 8) else np.dtype(np.float32)
+            return rng.random(self.shape, exact).astype(dtype, copy=False)
+        if dtype.kind == "b":
+            return rng.integers(0, 2, self.shape, np.uint8).astype(bool)
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)
+
+
+def _kind(dtype: str) -> str:
+    try:
+        return np.dtype(dtype).kind
+    except TypeError:
+        return "?"

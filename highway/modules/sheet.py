@@ -1,0 +1,61 @@
+"""How a contact sheet looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont, features
+
+_PAPER, _FRAME, _INK, _FAINT = (250, 250, 248), (232, 232, 228), (28, 28, 30), (128, 128, 124)
+_MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # pixels
+
+
+class Cell(NamedTuple):
+    """One image of a sheet, with a line in dark and one in faint type below it."""
+
+    image: Image.Image
+    label: str = ""
+    key: str = ""
+
+
+def fitted(image: Image.Image, size: int) -> Image.Image:
+    """Return a copy in RGB, scaled so that its longer side is ``size``; small images keep their pixels visible."""
+    by = size / max(image.size)
+    shape = (max(1, round(image.width * by)), max(1, round(image.height * by)))
+    return image.convert("RGB").resize(shape, Image.Resampling.NEAREST if by >= 2 else Image.Resampling.LANCZOS)
+
+
+def draw_sheet(cells: Sequence[Cell], columns: int, size: int, title: str) -> Image.Image:
+    """Return a picture of the cells in rows; images of at most ``size`` pixels in either direction."""
+    columns = min(columns, len(cells))
+    lines = max(bool(cell.label) + bool(cell.key) for cell in cells)
+    tall = max(cell.image.height for cell in cells)
+    width, height = size + _GAP, tall + _GAP + lines * _LINE
+    shape = (2 * _MARGIN + columns * width - _GAP, _TITLE + _MARGIN + -(-len(cells) // columns) * height)
+    sheet = Image.new("RGB", shape, _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_MARGIN, _TITLE // 2), _shortened(draw, title, 15, shape[0] - 2 * _MARGIN), fill=_INK, font=_font(15), anchor="lm")
+    for number, cell in enumerate(cells):
+        left, top = _MARGIN + number % columns * width, _TITLE + number // columns * height
+        draw.rectangle((left, top, left + size - 1, top + tall - 1), fill=_FRAME)
+        sheet.paste(cell.image, (left + (size - cell.image.width) // 2, top + (tall - cell.image.height) // 2))
+        below = top + tall + 3
+        for text, ink in ((cell.label, _INK), (cell.key, _FAINT)):
+            if text:
+                draw.text((left, below), _shortened(draw, text, 12, size), fill=ink, font=_font(12))
+                below += _LINE
+    return sheet
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
+
+
+def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
+    """Return as much of the end of a text as fits; the end of a path tells more than its beginning."""
+    font, text = _font(size), "".join(c if c.isprintable() else "?" for c in text)
+    shown = text
+    while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:
+        shown = shown[1:]
+    return shown if shown == text else f"…{shown}"

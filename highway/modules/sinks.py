@@ -1,0 +1,148 @@
+"""Sinks for images, and the stream that writes them on their way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+import numpy as np
+
+from highway.batch import Item, get, names
+from highway.errors import ConfigError
+from highway.modules.images import file_name, row_keys, rows, to_pillow, writing
+from highway.modules.sheet import Cell, draw_sheet, fitted
+from highway.stage import Items, Passport, Stamped
+
+
+@dataclass
+class DumpImages:
+    """Write every image to a file of its own, and hand on the items.
+
+    Files are named by a running number from 0 and, where the passport has them, the samples' keys: ``000017-cat-03.png``. A later run
+    writes over an earlier one's.
+
+    Args:
+        path: Folder for the files; made if it is not there.
+        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
+        format: ``"png"``, exact, or ``"jpg"``, quality 95.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: the field holds no images.
+    """
+
+    path: str
+    field: str | int | None = None
+    format: Literal["png", "jpg"] = "png"
+
+    def __post_init__(self) -> None:
+        if self.format not in ("png", "jpg"):
+            raise ConfigError(f"{type(self).__name__}: format={self.format!r}; expected 'png' or 'jpg'")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        numbers = count()
+        for item in items:
+            images = rows(item, self.field)
+            for image, key in zip(images, row_keys(items.passport, len(images)), strict=True):
+                with writing(os.path.join(self.path, file_name(next(numbers), key, self.format))) as name:
+                    picture = to_pillow(image)
+                    if self.format == "png":
+                        picture.save(name, "PNG", compress_level=1)
+                    else:
+                        picture.convert("RGB").save(name, "JPEG", quality=95)
+            yield Stamped(item, items.passport)
+
+
+@dataclass
+class ImageSink:
+    """Write every image to a file of its own; the arguments and the files are those of :class:`DumpImages`."""
+
+    path: str
+    field: str | int | None = None
+    format: Literal["png", "jpg"] = "png"
+
+    def __post_init__(self) -> None:
+        self._dump = DumpImages(self.path, self.field, self.format)
+
+    def consume(self, items: Items) -> None:
+        for _ in self._dump.stream(items):
+            pass
+
+
+@dataclass
+class ContactSheet:
+    """Write one PNG with a grid of the images that arrived first, each with its label and key.
+
+    The file is written as soon as ``limit`` images are there, or at the end of the stream; it appears whole or not at all, and a line says
+    so. What comes later is taken and dropped.
+
+    Args:
+        path: The PNG to write; its folder is made if it is not there.
+        columns: Images in a row, at least 1.
+        limit: Images on the sheet, at least 1.
+        size: Height and width in pixels that an image is fitted into, at least 16.
+        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
+        label: Name or position of the field that holds a whole number for each image; by default ``"label"``, ``"labels"`` or the second.
+        classes: Names of the labels, by number.
+
+    Raises:
+        OSError: the file cannot be written.
+        ValueError: the field holds no images, or nothing arrived.
+    """
+
+    path: str
+    columns: int = 8
+    limit: int = 64
+    size: int = 128
+    field: str | int | None = None
+    label: str | int | None = None
+    classes: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("columns", 1), ("limit", 1), ("size", 16)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"ContactSheet: {name}={getattr(self, name)}; expected at least {least}")
+
+    def consume(self, items: Items) -> None:
+        cells: list[Cell] = []
+        for item in items:
+            missing = self.limit - len(cells)
+            if missing:
+                cells += self._cells(item, items.passport, missing)
+                if len(cells) == self.limit:
+                    self._write(cells)
+        if not cells:
+            raise ValueError(f"ContactSheet: no images arrived, {self.path} was not written")
+        if len(cells) < self.limit:
+            self._write(cells)
+
+    def _cells(self, item: Item, passport: Passport, most: int) -> list[Cell]:
+        images = rows(item, self.field)
+        labels, keys = self._labels(item, len(images)), row_keys(passport, len(images))
+        return [Cell(fitted(to_pillow(images[row]), self.size), labels[row], keys[row]) for row in range(min(most, len(images)))]
+
+    def _labels(self, item: Item, count: int) -> list[str]:
+        """The label of each image, by name if there is one; by default nothing where there is no field that could be labels."""
+        known = names(item)
+        field = self.label
+        if field is None:
+            field = next((name for name in ("label", "labels", 1) if name in known), None)
+        if field is None:
+            return [""] * count
+        numbers = np.asarray(get(item, field)).reshape(-1)
+        if len(numbers) != count or numbers.dtype.kind not in "iu":
+            if self.label is None:
+                return [""] * count
+            raise ValueError(f"ContactSheet: field {field!r} holds {numbers.dtype} for {count} images; expected a whole number for each")
+        return [self._name(int(number)) for number in numbers]
+
+    def _name(self, number: int) -> str:
+        return self.classes[number] if self.classes and 0 <= number < len(self.classes) else str(number)
+
+    def _write(self, cells: list[Cell]) -> None:
+        with writing(self.path) as name:
+            draw_sheet(cells, self.columns, self.size, f"The first {len(cells)} images").save(name, "PNG")
+        print(f"The first {len(cells)} images are in {self.path}", flush=True)

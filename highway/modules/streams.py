@@ -1,0 +1,217 @@
+"""Streams: n items in, m items out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import Generator, Philox
+
+from highway.batch import Item, collate, fields, names, split
+from highway.errors import ConfigError
+from highway.stage import Items, Passport, Stamped
+
+
+@dataclass
+class Batch:
+    """Stack samples into batches.
+
+    Args:
+        size: Samples per batch, at least 1.
+        last: Whether to ``"keep"`` or ``"drop"`` a last batch that is smaller.
+
+    Yields:
+        Items like the samples, with a new first axis in each field. Passport: epoch, origin and times of the first sample, a running index,
+        and the keys of all samples.
+
+    Raises:
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; the message names it.
+    """
+
+    size: int
+    last: Literal["keep", "drop"] = "keep"
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 1, self, "size", "at least 1")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        index, rows = count(), _Rows()
+        for item in items:
+            rows.add(item, items.passport)
+            if len(rows.samples) == self.size:
+                yield rows.batch(next(index))
+                rows = _Rows()
+        if rows.samples and self.last == "keep":
+            yield rows.batch(next(index))
+
+
+@dataclass
+class BatchByShape:
+    """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
+
+    Args:
+        size: Samples per batch, at least 1.
+        last: Whether to ``"keep"`` or ``"drop"`` what is left at the end, in batches that are smaller.
+
+    Up to ``size - 1`` samples wait for each kind of shape.
+    """
+
+    size: int
+    last: Literal["keep", "drop"] = "keep"
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 1, self, "size", "at least 1")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        index = count()
+        waiting: dict[Any, _Rows] = {}
+        for item in items:
+            arrays = [np.asarray(value) for value in fields(item)]
+            kind = (type(item), names(item), tuple((array.shape, array.dtype.str) for array in arrays))
+            rows = waiting.setdefault(kind, _Rows())
+            rows.add(item, items.passport)
+            if len(rows.samples) == self.size:
+                yield waiting.pop(kind).batch(next(index))
+        if self.last == "keep":
+            for rows in waiting.values():
+                yield rows.batch(next(index))
+
+
+class _Rows:
+    """The samples of a batch to be, with their passports."""
+
+    def __init__(self) -> None:
+        self.samples: list[Item] = []
+        self.first = Passport()
+        self.keys: list[str] = []
+
+    def add(self, sample: Item, passport: Passport) -> None:
+        if not self.samples:
+            self.first = passport
+        self.samples.append(sample)
+        self.keys += passport.keys
+
+    def batch(self, index: int) -> Stamped:
+        return Stamped(collate(self.samples), self.first._replace(index=index, keys=tuple(self.keys)))
+
+
+@dataclass
+class Unbatch:
+    """Split batches into samples, which are views of them.
+
+    Yields:
+        Items like the batches, without the first axis of each field. Passport: that of the batch, a running index, and the sample's key.
+
+    Raises:
+        ValueError: the fields of a batch differ in their first axis.
+    """
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        index = count()
+        for item in items:
+            passport, samples = items.passport, split(item)
+            for row, sample in enumerate(samples):
+                keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
+                yield Stamped(sample, passport._replace(index=next(index), keys=keys))
+
+
+@dataclass
+class Shuffle:
+    """Hand on items in random order, drawn from a buffer of those that came last.
+
+    Args:
+        buffer: Items that wait, at least 1. The larger, the better mixed.
+        reuse: How often each item is handed on, at least 1; for items that cost much to make.
+        seed: What the order derives from, at least 0.
+
+    Passports stay with their items; with ``reuse`` the indexes are spread (``index * reuse + n``): later stages draw anew each time.
+    """
+
+    buffer: int
+    reuse: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.buffer >= 1, self, "buffer", "at least 1")
+        _require(self.reuse >= 1, self, "reuse", "at least 1")
+        _require(0 <= self.seed < 2**63, self, "seed", "a whole number, at least 0")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        rng = Generator(Philox(key=self.seed))
+        waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
+        for item in items:
+            waiting.append((Stamped(item, items.passport), 0))
+            while len(waiting) >= self.buffer:
+                yield self._draw(waiting, rng)
+        while waiting:
+            yield self._draw(waiting, rng)
+
+    def _draw(self, waiting: list[tuple[Stamped, int]], rng: Generator) -> Stamped:
+        place = int(rng.integers(len(waiting)))
+        drawn, uses = waiting[place]
+        if uses + 1 < self.reuse:
+            waiting[place] = (drawn, uses + 1)
+        else:
+            waiting[place] = waiting[-1]
+            waiting.pop()
+        return _copy(drawn.item, drawn.passport, uses, self.reuse)
+
+
+@dataclass
+class Duplicate:
+    """Hand on each item several times in a row.
+
+    The passports' indexes are spread (``index * times + n``): later stages draw anew each time.
+    """
+
+    times: int
+
+    def __post_init__(self) -> None:
+        _require(self.times >= 1, self, "times", "at least 1")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for item in items:
+            for number in range(self.times):
+                yield _copy(item, items.passport, number, self.times)
+
+
+@dataclass
+class Take:
+    """Hand on the first ``n`` items and end the pipeline; with them everything before it is cancelled."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _require(self.n >= 0, self, "n", "at least 0")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for _, item in zip(range(self.n), items, strict=False):  # range first: the item after the last is not asked for
+            yield Stamped(item, items.passport)
+
+
+@dataclass
+class Tee:
+    """Call a function with each item, such as a queue's ``put``, and hand on the item.
+
+    Args:
+        fn: Takes the item; what it returns is ignored. In YAML ``package.module:name``.
+    """
+
+    fn: Callable[[Any], Any]
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for item in items:
+            self.fn(item)
+            yield Stamped(item, items.passport)
+
+
+def _copy(item: Any, passport: Passport, number: int, of: int) -> Stamped:
+    return Stamped(item, passport._replace(index=passport.index * of + number))
+
+
+def _require(ok: bool, owner: object, parameter: str, expected: str) -> None:
+    if not ok:
+        raise ConfigError(f"{type(owner).__name__}: {parameter}={getattr(owner, parameter)!r}; expected {expected}")

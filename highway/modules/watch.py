@@ -1,0 +1,97 @@
+"""Streams that hand on every item, and print what passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from highway.batch import Item, fields, names, nbytes
+from highway.errors import ConfigError
+from highway.stage import Items, Passport, Stamped
+
+
+@dataclass
+class Peek:
+    """Print what the first items look like.
+
+    Args:
+        n: Items to print, at least 0.
+    """
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ConfigError(f"Peek: n={self.n}; expected at least 0")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for position, item in enumerate(items):
+            if position < self.n:
+                print(describe(item, items.passport), flush=True)
+            yield Stamped(item, items.passport)
+
+
+@dataclass
+class Benchmark:
+    """Print the rate of each ``n`` items; the first item only starts the clock.
+
+    Args:
+        n: Items between two lines, at least 1.
+    """
+
+    n: int = 100
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ConfigError(f"Benchmark: n={self.n}; expected at least 1")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        count = size = 0
+        start = 0.0
+        for item in items:
+            if start == 0.0:
+                start = time.perf_counter()
+            else:
+                count, size = count + 1, size + nbytes(item)
+            if count == self.n:
+                now = time.perf_counter()
+                print(rate(count, size, now - start), flush=True)
+                count, size, start = 0, 0, now
+            yield Stamped(item, items.passport)
+        if count:
+            print(rate(count, size, time.perf_counter() - start), flush=True)
+
+
+def rate(count: int, size: int, seconds: float) -> str:
+    """Return a line that says how many items and bytes passed in how many seconds.
+
+    >>> rate(200, 500_000_000, 2.5)
+    '200 items in 2.50 s: 80.0 items/s, 200.0 MB/s'
+    """
+    seconds = max(seconds, 1e-9)
+    return f"{count} items in {seconds:.2f} s: {count / seconds:,.1f} items/s, {size / seconds / 1e6:,.1f} MB/s"
+
+
+def describe(item: Item, passport: Passport) -> str:
+    """Return what an item looks like: a line for the item, and one for each field.
+
+    >>> print(describe((np.arange(6, dtype=np.uint8).reshape(2, 3), 7), Passport(0, 3, keys=("a.jpg", "b.jpg"))))
+    epoch 0, item 3, keys a.jpg, b.jpg
+      0: uint8 (2, 3), 0 to 5
+      1: int 7
+    """
+    keys = f", keys {', '.join(passport.keys[:3])}{', ...' if len(passport.keys) > 3 else ''}" if passport.keys else ""
+    rows = [f"  {name}: {_describe(value)}" for name, value in zip(names(item), fields(item), strict=True)]
+    return "\n".join([f"epoch {passport.epoch}, item {passport.index}{keys}", *rows])
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        shown = repr(value)
+        return f"{type(value).__name__} {shown if len(shown) <= 60 else shown[:57] + '...'}"
+    limits = f", {value.min():g} to {value.max():g}" if value.size and value.dtype.kind in "biuf" else ""
+    return f"{value.dtype} {value.shape}{limits}"
