@@ -1,0 +1,124 @@
+"""Links to other processes and machines, over ZeroMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from highway.cancel import tolerate
+from highway.errors import EndOfStream, FrameError
+from highway.stage import Items, Stamped
+from highway.wire.codec import named
+from highway.wire.inlet import Inlet
+from highway.wire.outlet import Outlet
+from highway.wire.url import Link, Options, parse
+
+
+@dataclass
+class ZMQSource:
+    """Receive items from other processes.
+
+    Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end). Passports travel with the
+    items. Gaps and repetitions in what a sender numbers are counted in ``counters``, and warned of once.
+
+    Args:
+        url: Where from: ``tcp://host:port`` or ``ipc://path``, or with a scheme that says what socket and who binds, such as ``zsub://``
+            (see :mod:`highway.wire.url`); several URLs, or one with braces, share a socket.
+        bind: For plain URLs: whether this end binds; by default it connects.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``senders``, an option of the URL goes first.
+        senders: Senders that must have ended. 0 means one for each URL or, if this end binds, all that are connected: give the number
+            where a sender may start when others have ended already.
+        timeout: Seconds to wait for an item, or ``None`` for ever.
+
+    Yields:
+        What was sent; arrays are read-only.
+
+    Raises:
+        ConfigError: the URL cannot be used as written.
+        LinkError: the address cannot be bound (when running).
+        TimeoutError: nothing came within ``timeout``.
+        FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and left out.
+    """
+
+    url: str | list[str]
+    bind: bool | None = None
+    codec: str = "tensorcom"
+    senders: int = 0
+    timeout: float | None = None
+    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._link()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield items until the senders have ended."""
+        with Inlet(self._link(), self.counters) as inlet:
+            self.bound = inlet.bound
+            while True:
+                try:
+                    item, envelope = inlet.recv(self.timeout)
+                except EndOfStream:
+                    return
+                except FrameError as error:
+                    tolerate(error)
+                    continue
+                yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
+
+    def _link(self) -> Link:
+        return _parsed(self.url, "receive", self.bind, Options(codec=self.codec, senders=self.senders))
+
+
+@dataclass
+class ZMQSink:
+    """Send items to other processes.
+
+    When its input ends, it waits until everything has left, tells the receivers that nothing more will come, and waits for them to go:
+    as long as it takes while one is behind, ``linger_ms`` while none is connected.
+
+    Args:
+        url: Where to; see :class:`ZMQSource`.
+        bind: For plain URLs: whether this end binds; by default it does.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``receivers`` and ``end``, an option of the URL goes first.
+        allow64: Whether arrays with 64-bit elements may be sent.
+        receivers: Receivers to wait for before the first item is sent, so that each gets its share, and its end.
+        end: Whether to tell the receivers that the stream has ended. To a stock tensorcom peer that is a batch of no samples.
+
+    Raises:
+        ConfigError: the URL cannot be used as written.
+        LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
+        TypeError: a field is no array, or 64 bits wide without ``allow64``; with ``on_error="skip"`` the item is left out.
+    """
+
+    url: str | list[str]
+    bind: bool | None = None
+    codec: str = "tensorcom"
+    allow64: bool = False
+    receivers: int = 0
+    end: bool = True
+    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._link()
+
+    def consume(self, items: Items) -> None:
+        """Send all items, then the end."""
+        with Outlet(self._link(), self.allow64) as outlet:
+            self.bound = outlet.bound
+            outlet.wait_for_receivers()
+            for item in items:
+                try:
+                    outlet.send(item, items.passport)
+                except TypeError as error:
+                    tolerate(error)
+            outlet.finish()
+
+    def _link(self) -> Link:
+        return _parsed(self.url, "send", self.bind, Options(codec=self.codec, receivers=self.receivers, end=self.end))
+
+
+def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: Options) -> Link:
+    link = parse(url, direction, bind, defaults=defaults)
+    named(link.options.codec)
+    return link

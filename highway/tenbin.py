@@ -1,0 +1,109 @@
+"""Arrays as bytes, in memory, in ``.ten`` files and on sockets: the functions of tensorcom's ``tenbin``, under the same names.
+
+>>> import numpy as np
+>>> from highway import tenbin
+>>> tenbin.save("/tmp/batch.ten", np.zeros((2, 3), np.uint8), np.arange(2, dtype=np.int32))
+>>> images, labels = tenbin.load("/tmp/batch.ten", mmap=True)
+
+The format is specified in ``docs/reference/wire.md``. SCTP is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from highway.wire.chunks import (
+    decode_buffer,
+    decode_chunks,
+    encode_buffer,
+    encode_chunks,
+    load,
+    magic,
+    magic_bytes,
+    magic_str,
+    read,
+    read_chunk,
+    roundup,
+    save,
+    write,
+    write_chunk,
+)
+from highway.wire.tenbin import (
+    Array,
+    Infos,
+    bytedata,
+    bytelen,
+    check_acceptable_input_type,
+    check_infos,
+    decode_header,
+    decode_list,
+    encode_header,
+    encode_list,
+    long_to_short,
+    short_to_long,
+    str64,
+    unstr64,
+)
+
+__all__ = [
+    "bytedata",
+    "bytelen",
+    "check_acceptable_input_type",
+    "check_infos",
+    "decode_buffer",
+    "decode_chunks",
+    "decode_header",
+    "decode_list",
+    "encode_buffer",
+    "encode_chunks",
+    "encode_header",
+    "encode_list",
+    "load",
+    "long_to_short",
+    "magic",
+    "magic_bytes",
+    "magic_str",
+    "read",
+    "read_chunk",
+    "roundup",
+    "save",
+    "short_to_long",
+    "str64",
+    "unstr64",
+    "write",
+    "write_chunk",
+    "zrecv_multipart",
+    "zrecv_single",
+    "zsend_multipart",
+    "zsend_single",
+]
+
+
+class Socket(Protocol):
+    """What the functions for sockets need of one; a ``zmq.Socket`` has it."""
+
+    def send(self, data: Any) -> Any: ...
+    def recv(self) -> Any: ...
+    def send_multipart(self, msg_parts: Any) -> Any: ...
+    def recv_multipart(self) -> Any: ...
+
+
+def zsend_single(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None = None) -> Any:  # noqa: E741
+    """Send arrays as a message of one frame."""
+    return socket.send(encode_buffer(l, infos))
+
+
+def zrecv_single(socket: Socket, infos: Infos = False) -> Any:
+    """Receive arrays as a message of one frame."""
+    return decode_buffer(socket.recv(), infos)
+
+
+def zsend_multipart(socket: Socket, l: Sequence[Array], infos: Sequence[str] | None = None) -> Any:  # noqa: E741
+    """Send arrays as a multipart message."""
+    return socket.send_multipart(encode_list(l, infos))
+
+
+def zrecv_multipart(socket: Socket, infos: Infos = False) -> Any:
+    """Receive arrays as a multipart message."""
+    return decode_list(socket.recv_multipart(), infos)

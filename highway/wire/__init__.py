@@ -1,0 +1,1 @@
+"""Links between processes: URLs, codecs and sockets."""

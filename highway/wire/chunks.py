@@ -1,0 +1,180 @@
+"""Buffers one after the other, as chunks: tenbin in a single message and in ``.ten`` files. Public as :mod:`highway.tenbin`.
+
+A chunk is ``~TenBin~``, the int64 length, the bytes, and zeros up to a multiple of 64 bytes of them.
+"""
+
+from __future__ import annotations
+
+import mmap as _mmap
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from highway.errors import FrameError
+from highway.wire.tenbin import Array, Buffer, Infos, decode_list, encode_list
+
+magic_str = "~TenBin~"
+magic_bytes = magic_str.encode("ascii")
+magic: int = struct.unpack("<q", magic_bytes)[0]
+
+_START = struct.Struct("<8sq")
+_PIECE = 1 << 24  # bytes asked of a stream at once, so that a length that lies allocates no more
+
+
+def roundup(n: int, k: int = 64) -> int:
+    """Return the next multiple of ``k`` that is not below ``n``."""
+    return k * ((n + k - 1) // k)
+
+
+def encode_chunks(l: Sequence[Buffer]) -> bytearray:  # noqa: E741 - tensorcom's name
+    """Return buffers as one: each with magic, length and padding."""
+    views = [_flat(buffer) for buffer in l]
+    result = bytearray(sum(_START.size + roundup(view.nbytes) for view in views))
+    offset = 0
+    for view in views:
+        _START.pack_into(result, offset, magic_bytes, view.nbytes)
+        offset += _START.size
+        result[offset : offset + view.nbytes] = view
+        offset += roundup(view.nbytes)
+    return result
+
+
+def decode_chunks(buf: Buffer) -> list[memoryview]:
+    """Return the chunks in a buffer, as views of it.
+
+    Raises:
+        FrameError: it is not a row of chunks.
+    """
+    view, offset, chunks = _flat(buf), 0, []
+    while offset < view.nbytes:
+        length = _chunk_length(view[offset : offset + _START.size], offset)
+        offset += _START.size
+        if offset + length > view.nbytes:
+            raise FrameError(f"byte {offset}: a chunk of {length} bytes is announced, but {view.nbytes - offset} are left")
+        chunks.append(view[offset : offset + length])
+        offset += roundup(length)
+        if offset > view.nbytes:
+            raise FrameError(f"byte {view.nbytes}: the end, within the padding of the last chunk")
+    return chunks
+
+
+def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> bytearray:  # noqa: E741 - tensorcom's name
+    """Return arrays as one buffer."""
+    return encode_chunks(encode_list(l, infos))
+
+
+def decode_buffer(buf: Buffer, infos: Infos = False) -> Any:
+    """Return the arrays in one buffer, as views of it. Raises as :func:`decode_chunks` and :func:`decode_list`."""
+    return decode_list(decode_chunks(buf), infos)
+
+
+def write_chunk(stream: BinaryIO, buf: Buffer) -> None:
+    """Write a buffer as a chunk."""
+    view = _flat(buf)
+    stream.write(_START.pack(magic_bytes, view.nbytes))
+    stream.write(view)
+    stream.write(bytes(roundup(view.nbytes) - view.nbytes))
+
+
+def read_chunk(stream: BinaryIO) -> bytes | bytearray | None:
+    """Read one chunk, or return ``None`` at the end.
+
+    Raises:
+        FrameError: there is no chunk, or not the whole of it.
+    """
+    start = stream.read(_START.size)
+    if not start:
+        return None
+    length = _chunk_length(memoryview(start), None)
+    data = _read_exactly(stream, length)
+    _read_exactly(stream, roundup(length) - length)
+    return data
+
+
+def write(stream: BinaryIO, l: Sequence[Array], infos: Sequence[str] | None = None) -> None:  # noqa: E741 - tensorcom's name
+    """Write arrays to a stream."""
+    for buffer in encode_list(l, infos):
+        write_chunk(stream, buffer)
+
+
+def read(stream: BinaryIO, n: int = 999999, infos: Infos = False) -> Any:
+    """Read at most ``n`` arrays from a stream.
+
+    Raises:
+        FrameError: what is there is not whole, or not tenbin.
+    """
+    chunks: list[Buffer] = []
+    for position in range(n):
+        header = read_chunk(stream)
+        if header is None:
+            break
+        data = read_chunk(stream)
+        if data is None:
+            raise FrameError(f"array {position}: the stream ends behind its header")
+        chunks += [header, data]
+    return decode_list(chunks, infos)
+
+
+def save(fname: str | os.PathLike[str], *args: Array, infos: Sequence[str] | None = None, nocheck: bool = False) -> None:
+    """Write arrays to a file, whose name must end in ``.ten`` unless ``nocheck``."""
+    _check_name(fname, nocheck)
+    with open(fname, "wb") as stream:
+        write(stream, args, infos)
+
+
+def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = False, mmap: bool = False) -> Any:
+    """Return the arrays in a file, whose name must end in ``.ten`` unless ``nocheck``.
+
+    Args:
+        infos: ``True`` returns ``(arrays, infos)``; a list is compared with those in the file.
+        mmap: Map the file into memory instead of reading it, so that only the pages that are used are read.
+
+    Raises:
+        FrameError: the file is not whole, or not tenbin; the message begins with its name.
+    """
+    _check_name(fname, nocheck)
+    with open(fname, "rb") as stream:
+        if mmap and os.fstat(stream.fileno()).st_size:
+            buffer: Buffer = _mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ)
+        else:
+            buffer = stream.read()
+    try:
+        return decode_buffer(buffer, infos)
+    except FrameError as error:
+        raise FrameError(f"{os.fspath(fname)}: {error}") from None
+
+
+def _flat(buffer: Buffer) -> memoryview:
+    view = memoryview(buffer)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _chunk_length(start: memoryview, offset: int | None) -> int:
+    where = "" if offset is None else f"byte {offset}: "
+    if start.nbytes < _START.size:
+        raise FrameError(f"{where}{start.nbytes} bytes are left; expected a chunk, which begins with {magic_str} and its length")
+    found, length = _START.unpack(start)
+    if found != magic_bytes:
+        raise FrameError(f"{where}expected {magic_str}, found {found!r}")
+    if length < 0:
+        raise FrameError(f"{where}a chunk of {length} bytes")
+    return int(length)
+
+
+def _read_exactly(stream: BinaryIO, length: int) -> bytes | bytearray:
+    data: bytes | bytearray = stream.read(min(length, _PIECE))
+    if len(data) == length:
+        return data
+    data = bytearray(data)
+    while len(data) < length:
+        piece = stream.read(min(length - len(data), _PIECE))
+        if not piece:
+            raise FrameError(f"a chunk of {length} bytes, padding included, is announced, but the stream ends after {len(data)}")
+        data += piece
+    return data
+
+
+def _check_name(fname: str | os.PathLike[str], nocheck: bool) -> None:
+    if not nocheck and not os.fspath(fname).endswith(".ten"):
+        raise ValueError(f"'{os.fspath(fname)}' does not end in .ten; say nocheck=True to use it all the same")

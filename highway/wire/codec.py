@@ -1,0 +1,153 @@
+"""Codecs: how an item, with its envelope, becomes the frames of a message, and back. Chosen by name with ``codec=``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from highway import batch
+from highway.errors import ConfigError, FrameError
+from highway.place import did_you_mean
+from highway.wire import chunks, msgpack, tenbin
+from highway.wire.envelope import Envelope, ItemKind, pack, unpack
+
+Frame = tenbin.Buffer
+
+
+class Message(NamedTuple):
+    """A decoded message. ``envelope`` is ``None`` if the sender knows none."""
+
+    item: Any
+    envelope: Envelope | None
+
+
+class Codec(Protocol):
+    """How items become frames; ``single`` says that a message is one frame whatever it holds."""
+
+    single: bool
+
+    def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
+        """Return the frames of a message; of the envelope, what describes the item (``kind``, ``names``, ``bools``) is filled in here.
+
+        Raises:
+            TypeError: a field cannot be sent; the message names it and the way out.
+        """
+
+    def decode(self, frames: Sequence[Frame]) -> Message:
+        """Return what was sent, as views of the frames.
+
+        Raises:
+            FrameError: the frames are no message.
+        """
+
+
+class Tensorcom:
+    """tenbin with the envelope as an extension of the first header: a header and a data frame for each array."""
+
+    single = False
+
+    def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
+        """See :class:`Codec`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
+        values, names = batch.fields(item), batch.names(item)
+        if not values and not envelope.end:
+            raise TypeError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
+        for name, value in zip(names, values, strict=True):
+            tenbin.check_array(value, name, allow64)
+        is_dict = isinstance(item, dict)
+        if is_dict and not all(isinstance(name, str) for name in names):
+            raise TypeError(f"the fields {names} are not all named by strings")
+        envelope = envelope._replace(
+            kind=_kind(item),
+            names=tuple(map(str, names)) if is_dict else (),
+            bools=tuple(position for position, value in enumerate(values) if value.dtype.kind == "b"),
+        )
+        if infos is None and is_dict:
+            infos = [str(name) if len(str(name)) <= 8 and str(name).isascii() else "" for name in names]
+        frames = tenbin.encode_list(values, infos)
+        frames[0] += pack(envelope)
+        return frames
+
+    def decode(self, frames: Sequence[Frame]) -> Message:
+        """See :class:`Codec`."""
+        arrays: list[Any] = tenbin.decode_list(frames)
+        if not arrays:
+            raise FrameError("a message without frames")
+        header = memoryview(frames[0])
+        behind = tenbin.header_end(header)
+        envelope = unpack(header.cast("B")[behind:]) if header.nbytes > behind else None
+        return Message(tuple(arrays), None) if envelope is None else Message(_item(arrays, envelope), envelope)
+
+
+class Tenbin(Tensorcom):
+    """The same as :class:`Tensorcom` in a single frame, as ``Connection(multipart=False)`` sends it; costs one copy."""
+
+    single = True
+
+    def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
+        """See :class:`Codec`."""
+        return [chunks.encode_chunks(super().encode(item, envelope, allow64, infos))]
+
+    def decode(self, frames: Sequence[Frame]) -> Message:
+        """See :class:`Codec`."""
+        if len(frames) != 1:
+            raise FrameError(f"{len(frames)} frames; expected one: the sender uses another codec, or a topic that was not asked for")
+        return super().decode(chunks.decode_chunks(frames[0]))
+
+
+class Msgpack:
+    """Highway 2017's codec: msgpack and msgpack-numpy in one frame, without an envelope."""
+
+    single = True
+
+    def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
+        """See :class:`Codec`. Here numbers, strings and nested lists can be sent too, and 64-bit arrays always."""
+        return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
+
+    def decode(self, frames: Sequence[Frame]) -> Message:
+        """See :class:`Codec`."""
+        if len(frames) != 1:
+            raise FrameError(f"{len(frames)} frames; expected one: the sender uses another codec, or a topic that was not asked for")
+        item = msgpack.decode(frames[0])
+        if isinstance(item, msgpack.End):
+            return Message((), Envelope(sender=item.sender, number=item.number, end=True))
+        return Message(item, None)
+
+
+CODECS: dict[str, Codec] = {"tensorcom": Tensorcom(), "tenbin": Tenbin(), "msgpack": Msgpack()}
+
+
+def named(name: str) -> Codec:
+    """Return a codec by its name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in CODECS:
+        raise ConfigError(f"unknown codec '{name}'{did_you_mean(name, CODECS)}")
+    return CODECS[name]
+
+
+def _kind(item: Any) -> ItemKind:
+    if isinstance(item, dict):
+        return "dict"
+    if isinstance(item, tuple):
+        return "tuple"
+    return "list" if isinstance(item, list) else "value"
+
+
+def _item(arrays: list[Any], envelope: Envelope) -> Any:
+    for position in envelope.bools:
+        if not 0 <= position < len(arrays) or arrays[position].dtype != "u1" or arrays[position].max(initial=0) > 1:
+            raise FrameError(f"extension: array {position} is announced as boolean, but does not hold 0 and 1 as u1")
+        arrays[position] = arrays[position].view(bool)
+    if envelope.end:
+        return tuple(arrays)
+    if envelope.kind == "dict":
+        if len(envelope.names) != len(arrays):
+            raise FrameError(f"extension: {len(envelope.names)} names for {len(arrays)} arrays")
+        return dict(zip(envelope.names, arrays, strict=True))
+    if envelope.kind == "value":
+        if len(arrays) != 1:
+            raise FrameError(f"extension: one value is announced, but there are {len(arrays)} arrays")
+        return arrays[0]
+    return arrays if envelope.kind == "list" else tuple(arrays)

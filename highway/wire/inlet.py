@@ -1,0 +1,177 @@
+"""The end of a link that receives: items out of a socket, with gaps and repetitions counted, until all senders have ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from highway.errors import EndOfStream, FrameError
+from highway.stage import Origin
+from highway.wire import codec
+from highway.wire.codec import Message
+from highway.wire.envelope import Envelope
+from highway.wire.socket import ZMQReceiver
+from highway.wire.transport import Receiver
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+RECEIVERS: dict[str, Callable[[Link], Receiver]] = dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver)
+"""Transport -> what opens the end that receives."""
+
+GLANCE = 0.1  # seconds between two looks at who is connected
+MAX_SENDERS = 10_000  # remembered at once
+
+
+@dataclass
+class _Numbers:
+    """What has come from one sender."""
+
+    label: str
+    next: int
+    warned: bool = False
+
+
+class Inlet:
+    """The end that receives. Opens its socket at once; use it in a ``with`` block, on one thread.
+
+    Args:
+        link: Where from.
+        counters: Where to count ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended``.
+
+    Raises:
+        ConfigError: there is no such codec.
+        LinkError: the socket cannot be bound or connected.
+    """
+
+    def __init__(self, link: Link, counters: dict[str, float]) -> None:
+        self._link, self.counters = link, counters
+        self._codec = codec.named(link.options.codec)
+        self._numbers: dict[bytes, _Numbers] = {}
+        self._ended: set[bytes] = set()
+        self._over = False
+        for name in ("messages", "bytes", "gaps", "duplicates", "late", "malformed"):
+            counters.setdefault(name, 0)
+        self._receiver = RECEIVERS[link.transport](link)
+        self.bound = self._receiver.bound
+
+    def recv(self, timeout: float | None = None) -> Message:
+        """Wait for the next item.
+
+        Raises:
+            EndOfStream: every sender has ended; also on every later call.
+            TimeoutError: nothing came within ``timeout`` seconds.
+            FrameError: what came is no message; the next call goes on with the next one.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._over:
+            frames = self.recv_frames(deadline)
+            if frames is None:
+                break
+            try:
+                message = self._codec.decode(frames)
+            except FrameError as error:
+                self.counters["malformed"] += 1
+                raise FrameError(f"{self._link}: message {self.counters['messages']:.0f}: {error}") from None
+            if message.envelope is None or not message.envelope.sender:
+                return message
+            self._count(message.envelope)
+            if not message.envelope.end:
+                return message
+            self._ended.add(message.envelope.sender)
+            self._over = 0 < self._expected <= len(self._ended)
+        self._over = True
+        raise EndOfStream(f"{self._link}: the stream has ended")
+
+    def recv_frames(self, deadline: float | None) -> list[Any] | None:
+        """Wait for the frames of the next message, or return ``None`` if all senders have gone after they had ended.
+
+        Raises:
+            TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
+        """
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            glance = self._ended and not self._expected
+            try:
+                frames = self._receiver.recv(min(GLANCE, GLANCE if left is None else left) if glance else left)
+            except TimeoutError:
+                if glance and self._have_all_ended():
+                    return None
+                if not glance or (left is not None and left <= GLANCE):
+                    raise
+                continue
+            if self._link.topic and len(frames) % 2 != self._codec.single:
+                frames = frames[1:]
+            self.counters["messages"] += 1
+            self.counters["bytes"] += sum(memoryview(frame).nbytes for frame in frames)
+            return frames
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._receiver.close(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _expected(self) -> int:
+        """Senders whose end is the end of the stream; 0 if that depends on who is connected."""
+        if self._link.options.senders:
+            return self._link.options.senders
+        if not self._link.bind:
+            return len(self._link.locations)
+        return 1 if self._link.transport == "inproc" else 0
+
+    def _have_all_ended(self) -> bool:
+        """Say whether every connection that is open belongs to a sender that has ended; asked when nothing is left to be read.
+
+        A connection that was closed is taken for that of a sender that had ended, which can make this wait, but never end too early.
+        """
+        peers = self._receiver.peers()
+        if peers is None:
+            return True
+        closed = peers.seen - peers.live
+        if peers.live > max(0, len(self._ended) - closed):
+            return False
+        if peers.seen > len(self._ended):
+            log.warning("%s: %d of %d senders went away without an end", self._link, peers.seen - len(self._ended), peers.seen)
+        return True
+
+    def _count(self, envelope: Envelope) -> None:
+        """Find gaps and repetitions in the numbers of a sender."""
+        known = self._numbers.get(envelope.sender)
+        if known is None:
+            if len(self._numbers) >= MAX_SENDERS:
+                del self._numbers[next(iter(self._numbers))]
+            known = self._numbers[envelope.sender] = _Numbers(_label(envelope), envelope.number)
+            self.counters["senders"] = self.counters.get("senders", 0) + 1
+            if not envelope.shared:
+                self._add("late", known, envelope.number)
+        missing = envelope.number - known.next
+        if missing > 0 and not envelope.shared:
+            self._add("gaps", known, missing)
+        if missing < 0 and not envelope.end:
+            self._add("duplicates", known, 1)
+        odd = missing < 0 or (missing > 0 and not envelope.shared)
+        if odd and not known.warned and not envelope.end:
+            known.warned = True
+            what = f"{missing} messages are missing before" if missing > 0 else "it has come before:"
+            log.warning("%s: from %s: %s number %d; such are counted from now on", self._link, known.label, what, envelope.number)
+        known.next = max(known.next, envelope.number + (not envelope.end))
+
+    def _add(self, name: str, known: _Numbers, count: int) -> None:
+        self.counters[name] += count
+        if count:
+            self.counters[f"{name} from {known.label}"] = self.counters.get(f"{name} from {known.label}", 0) + count
+
+
+def _label(envelope: Envelope) -> str:
+    origin = envelope.passport.origin if envelope.passport else Origin()
+    return "/".join(filter(None, [origin.host, origin.role, envelope.sender.hex()[:8]]))

@@ -1,0 +1,119 @@
+"""The codec of Highway 2017: an item as msgpack, its arrays as the package msgpack-numpy writes them, all in one frame.
+
+An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
+``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+
+from highway.errors import FrameError
+
+MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they nest
+END = 0x48  # the code of the extension type that says that a sender has ended
+_KINDS = "biufcSU"  # of dtypes that hold plain values
+
+
+class End(NamedTuple):
+    """What a sender that has ended sends: its name and how many messages there were."""
+
+    sender: bytes
+    number: int
+
+
+def encode(item: Any) -> bytes:
+    """Return an item as msgpack; an array is copied once.
+
+    Raises:
+        TypeError: it holds something that msgpack cannot express; the message names its type.
+    """
+    try:
+        packed: bytes = msgpack.packb(item, default=_encode)
+    except ValueError as error:  # an integer or a string beyond msgpack's limits, or an item that contains itself
+        raise TypeError(f"the item cannot be sent as msgpack: {error}") from error
+    return packed
+
+
+def decode(frame: Any) -> Any:
+    """Return the item in a frame; its arrays are read-only views of msgpack's copies of their bytes. Lists come back as tuples.
+
+    Raises:
+        FrameError: it is no msgpack, or an array in it is not what it announces.
+    """
+    view = memoryview(frame)
+    try:
+        return msgpack.unpackb(
+            view,
+            object_hook=_decode,
+            ext_hook=_end,
+            use_list=False,
+            strict_map_key=False,
+            max_array_len=MAX_ROW,
+            max_map_len=MAX_ROW,
+        )
+    except FrameError:
+        raise
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"no msgpack: {error or type(error).__name__}") from None
+
+
+def encode_end(sender: bytes, number: int) -> bytes:
+    """Return the message that says that a sender has ended."""
+    packed: bytes = msgpack.packb(msgpack.ExtType(END, msgpack.packb([sender, number])))
+    return packed
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+        data = np.ascontiguousarray(value)
+        return {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape, b"data": data.reshape(-1).view(np.uint8).data}
+    if isinstance(value, (np.bool_, np.number)):
+        return {b"nd": False, b"type": value.dtype.str, b"data": value.tobytes()}
+    what = f"an array of dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise TypeError(f"{what} cannot be sent as msgpack; expected arrays of numbers, numbers, strings, bytes, lists and dicts")
+
+
+def _decode(value: dict[Any, Any]) -> Any:
+    if b"nd" not in value:
+        return value
+    try:
+        kind, descr, data = value.get(b"kind", b""), value[b"type"], value[b"data"]
+        shape = value[b"shape"] if value[b"nd"] else ()
+    except KeyError as error:
+        raise FrameError(f"an array without {error.args[0]!r}") from None
+    if kind not in (b"", ""):
+        raise FrameError(f"an array of kind {kind!r}, Python objects or records; only plain numbers are taken from the network")
+    dtype = _dtype(descr)
+    if not isinstance(data, bytes) or not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise FrameError(f"an array of shape {shape!r:.80} with data of type {type(data).__name__}; expected whole numbers, and bytes")
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise FrameError(f"an array of shape {shape} of {dtype} needs {math.prod(shape) * dtype.itemsize} bytes; {len(data)} are there")
+    try:
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, data)
+    except ValueError as error:  # more dimensions, or larger ones, than numpy takes
+        raise FrameError(f"an array of shape {shape!r:.80}: {error}") from None
+    return array if value[b"nd"] else array[()]
+
+
+def _dtype(descr: Any) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(descr.decode() if isinstance(descr, bytes) else descr) if isinstance(descr, (str, bytes)) else None
+    except (TypeError, ValueError, SyntaxError):
+        dtype = None
+    if dtype is None or dtype.kind not in _KINDS:
+        raise FrameError(f"an array of type {descr!r:.80}; expected one such as '|u1' or '<f4'")
+    return dtype
+
+
+def _end(code: int, data: bytes) -> Any:
+    if code != END:
+        raise FrameError(f"an extension of code {code}; expected plain msgpack")
+    sender, number = msgpack.unpackb(data)
+    if not isinstance(sender, bytes) or not isinstance(number, int):
+        raise FrameError("an end without the sender's name and count")
+    return End(sender, number)

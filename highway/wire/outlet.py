@@ -1,0 +1,162 @@
+"""The end of a link that sends: items into a socket, numbered, and with an end.
+
+How the end of a stream travels, and what is guaranteed, is written down in ``docs/reference/wire.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from highway import batch, cancel
+from highway.errors import LinkError
+from highway.stage import Passport
+from highway.wire import codec
+from highway.wire.envelope import Envelope
+from highway.wire.socket import ZMQSender
+from highway.wire.transport import Sender
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+SENDERS: dict[str, Callable[[Link], Sender]] = dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender)
+"""Transport -> what opens the end that sends."""
+
+GLANCE = 0.01  # seconds between two looks at what has left and who is connected
+
+
+class Outlet:
+    """The end that sends. Opens its socket at once; use it in a ``with`` block, on one thread.
+
+    Args:
+        link: Where to.
+        allow64: Whether arrays with 64-bit elements may be sent.
+
+    Raises:
+        ConfigError: there is no such codec.
+        LinkError: the socket cannot be bound or connected.
+    """
+
+    def __init__(self, link: Link, allow64: bool = False) -> None:
+        self._link, self._allow64 = link, allow64
+        self._codec = codec.named(link.options.codec)
+        self._name = os.urandom(8)
+        self._number = 0
+        self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
+        self._sender = SENDERS[link.transport](link)
+        self.bound = self._sender.bound
+
+    def wait_for_receivers(self) -> None:
+        """Wait until as many receivers are connected as the link's options ask for."""
+        wanted, told = self._link.options.receivers, time.monotonic() + 10
+        while (peers := self._sender.peers()) is not None and peers.live < wanted:
+            if time.monotonic() > told:
+                log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
+                told = float("inf")
+            cancel.wait(GLANCE)
+
+    def send(self, item: Any, passport: Passport | None = None, infos: Sequence[str] | None = None, timeout: float | None = None) -> None:
+        """Send an item, which nobody may change afterwards; wait while the receivers are behind.
+
+        Raises:
+            TypeError: a field cannot be sent; the message names it and the way out.
+            TimeoutError: there was no room within ``timeout`` seconds.
+        """
+        if passport is not None:
+            passport = passport._replace(times=(*passport.times, time.time()))
+        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=self._is_shared())
+        frames = self._codec.encode(item, envelope, self._allow64, infos)
+        if not self._number:
+            self._empty = _emptied(item)
+        self._send(frames, timeout)
+        self._number += 1
+
+    def finish(self) -> None:
+        """Wait until everything has left this process, and tell the receivers that nothing more will come, if the link's options say so.
+
+        While a receiver is connected this takes as long as it takes; without one, ``linger_ms``.
+
+        Raises:
+            LinkError: messages could not be delivered; says how many.
+        """
+        self._drain()
+        if self._link.options.end:
+            self._tell_end()
+
+    def close(self, linger: float | None = None) -> None:
+        """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background."""
+        self._sender.close(self._link.options.linger_ms / 1000 if linger is None else linger)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(None if kind is None else 0)
+
+    def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
+        self._sender.send([self._link.topic.encode(), *frames] if self._link.topic else frames, timeout)
+
+    def _is_shared(self) -> bool:
+        if self._link.kind == "pub":
+            return False
+        if not self._link.bind:
+            return len(self._link.locations) > 1
+        peers = self._sender.peers()
+        return peers is None or max(peers) > 1
+
+    def _drain(self) -> None:
+        patience, since = self._link.options.linger_ms / 1000, time.monotonic()
+        while unsent := self._sender.unsent():
+            peers = self._sender.peers()
+            if peers is not None and peers.live:
+                since = time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise LinkError(
+                    f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
+                    f"linger_ms={self._link.options.linger_ms}; start one, or raise linger_ms in the URL"
+                )
+            cancel.wait(GLANCE)
+
+    def _tell_end(self) -> None:
+        envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)
+        frames = self._codec.encode(self._empty, envelope, allow64=True)
+        peers = self._sender.peers()
+        if peers is None:
+            for _ in range(max(1, self._link.options.receivers)):
+                self._send(frames, None)
+            return
+        patience = self._link.options.linger_ms / 1000
+        told, live, again = 0, peers.live, 0.0
+        deadline = time.monotonic() + patience
+        while peers.live or not (peers.seen or self._link.kind == "pub"):
+            now = time.monotonic()
+            if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
+                self._tell(frames, peers.live)
+                told, again = peers.seen, now + patience / 2
+            if peers.live != live:
+                live, deadline = peers.live, now + patience
+            if now > deadline:
+                if not peers.seen:
+                    log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
+                return
+            cancel.wait(GLANCE)
+            peers = self._sender.peers() or peers
+
+    def _tell(self, frames: Sequence[Any], times: int) -> None:
+        try:
+            for _ in range(times):
+                self._send(frames, 10 * GLANCE)
+        except TimeoutError:
+            return  # they are behind, and will be told with the next round
+
+
+def _emptied(item: Any) -> Any:
+    """Return an item like this one with no samples in it."""
+    values = [np.asarray(value) for value in batch.fields(item)]
+    return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

@@ -1,0 +1,277 @@
+"""Sockets of ZeroMQ; the only module that imports ``zmq``.
+
+Every wait is a poll of at most 100 ms and then a look whether the stage was cancelled. Frames are sent and received without copies. The
+sockets of a process share one context, which a forked child does not touch: it makes its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import socket as _socket
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from highway.cancel import check_cancelled
+from highway.errors import ConfigError, LinkError
+from highway.wire.transport import Frame, Peers
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+POLL_MS = 100  # between two looks whether the stage was cancelled
+COPY_BELOW = 1 << 16  # bytes; copying less is cheaper than keeping track of it
+FIRST_HWM, MAX_HWM = 2, 1000  # messages: before the first message shows its size, and at most
+
+_TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.PUB, "sub": zmq.SUB}
+_OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
+_EVENTS = _OPENED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
+_open: weakref.WeakSet[_Base] = weakref.WeakSet()
+
+
+class _Base:
+    """A socket, its monitor, and what the two directions share."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.bound: list[str] = []
+        self._pid = os.getpid()
+        self._largest = 0
+        self._live: set[int] = set()
+        self._seen = 0
+        self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
+        self._monitor: zmq.Socket[bytes] | None = None
+        try:
+            self._configure()
+            for url, location in zip(link.urls, link.locations, strict=True):
+                self._attach(url, location)
+        except BaseException:
+            self.close(0)
+            raise
+        _open.add(self)
+
+    def _configure(self) -> None:
+        options = self.link.options
+        self.socket.linger = options.linger_ms
+        self.socket.sndhwm = self.socket.rcvhwm = FIRST_HWM
+        self.socket.maxmsgsize = int(options.max_mb * 1e6)
+        self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
+        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
+        self.socket.immediate = len(self.link.locations) > 1
+        if self.link.kind == "sub":
+            self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
+        if self.link.transport != "inproc":
+            self._monitor = self.socket.get_monitor_socket(_EVENTS)
+
+    def _attach(self, url: str, location: str) -> None:
+        if not self.link.bind:
+            if self.link.transport == "tcp":
+                _warn_unresolved(url, location)
+            self._call(self.socket.connect, url, f"{self.link.transport}://{location}")
+            return
+        if self.link.transport == "tcp":
+            location = _interface(url, location)
+        elif self.link.transport == "ipc":
+            _check_free(url, location)
+        self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
+        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if location.endswith(":0"):
+            log.info("%s: bound to %s", url, self.bound[-1])
+
+    def _call(self, method: Any, url: str, address: str) -> None:
+        try:
+            method(address)
+        except zmq.ZMQError as error:
+            raise LinkError(error.errno, f"{url}: cannot {method.__name__} {address}: {error.strerror}{_way_out(error, address)}") from None
+
+    def peers(self) -> Peers | None:
+        """Return the connections; ``None`` within a process, where ZeroMQ reports none."""
+        if self._monitor is None:
+            return None
+        while self._monitor.poll(0):
+            event = parse_monitor_message(self._monitor.recv_multipart())
+            if event["event"] & _OPENED:
+                self._live.add(event["value"])
+            elif event["event"] == zmq.Event.DISCONNECTED:
+                self._live.discard(event["value"])
+            else:
+                self._seen += 1
+        return Peers(len(self._live), self._seen)
+
+    def close(self, linger: float) -> None:
+        """Close; what has not left yet may do so within ``linger`` seconds, in the background. Closing again does nothing."""
+        if self.socket.closed or os.getpid() != self._pid:
+            return
+        if self._monitor is not None:
+            self.socket.disable_monitor()
+            self._monitor.close(0)
+        self.socket.close(int(linger * 1000))
+
+    def _fit(self, nbytes: int, option: int) -> None:
+        """Set the high-water mark, which counts messages, to what the budget allows of the largest message so far."""
+        self._largest = nbytes
+        self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
+        self.socket.setsockopt(option, max(1, min(MAX_HWM, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))))
+
+    def _wait(self, event: int, deadline: float | None, what: str) -> None:
+        """Wait until the socket is ready."""
+        while True:
+            check_cancelled()
+            patience = POLL_MS
+            if deadline is not None:
+                patience = min(POLL_MS, max(0, int((deadline - time.monotonic()) * 1000)))
+            if self.socket.poll(patience, event):
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                peers = self.peers()
+                there = "" if peers is None else f"; {peers.live} peers are connected"
+                raise TimeoutError(f"{self.link}: {what}{there}")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
+        if self.socket.closed:
+            raise LinkError(f"{self.link} is closed")
+
+
+class ZMQSender(_Base):
+    """A PUSH or PUB socket; see :class:`highway.wire.transport.Sender`."""
+
+    def __init__(self, link: Link) -> None:
+        self._sent = 0
+        self._tracked: deque[zmq.MessageTracker] = deque()
+        super().__init__(link)
+
+    def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
+        """Send a message; see :class:`highway.wire.transport.Sender`."""
+        self._check_process()
+        sizes = [memoryview(frame).nbytes for frame in frames]
+        if sum(sizes) > self._largest:
+            self._check_size(max(sizes))
+            self._fit(sum(sizes), zmq.SNDHWM)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        tracker = None
+        last = len(frames) - 1
+        for position, (frame, size) in enumerate(zip(frames, sizes, strict=True)):
+            flags = zmq.NOBLOCK | (zmq.SNDMORE if position < last else 0)
+            small = size < COPY_BELOW
+            while True:
+                try:
+                    result = self.socket.send(frame, flags, copy=small, track=not small)
+                except zmq.Again:
+                    self._wait(zmq.POLLOUT, deadline, f"no receiver took a message within {timeout} s")
+                    continue
+                break
+            tracker = tracker if small else result
+        self._sent += 1
+        while self._tracked and self._tracked[0].done:
+            self._tracked.popleft()
+        if tracker is not None:
+            self._tracked.append(tracker)
+
+    def unsent(self) -> int:
+        """Return how many messages are known not to have left: those of 64 kB and more, and all if nobody has ever come for them."""
+        self._tracked = deque(tracker for tracker in self._tracked if not tracker.done)
+        peers = self.peers()
+        if peers is None or self.link.kind == "pub":
+            return 0
+        return self._sent if not peers.seen else len(self._tracked)
+
+    def _check_size(self, nbytes: int) -> None:
+        limit = self.link.options.max_mb
+        if nbytes > limit * 1e6:
+            raise ConfigError(
+                f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={limit:g}: send smaller batches, "
+                f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
+            )
+
+
+class ZMQReceiver(_Base):
+    """A PULL or SUB socket; see :class:`highway.wire.transport.Receiver`."""
+
+    def recv(self, timeout: float | None = None) -> list[Frame]:
+        """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
+        self._check_process()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                break
+            except zmq.Again:
+                self._wait(zmq.POLLIN, deadline, f"no message within {timeout} s")
+        size = sum(map(len, frames))
+        if size > self._largest:
+            self._fit(size, zmq.RCVHWM)
+        return frames
+
+
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts[pid] = zmq.Context(io_threads=2)  # a worker receives and sends at once
+        atexit.register(_flush, pid)
+    return _contexts[pid]
+
+
+def _flush(pid: int) -> None:
+    """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
+    if os.getpid() == pid and all(one.socket.closed for one in _open):
+        _contexts[pid].term()
+
+
+def _interface(url: str, location: str) -> str:
+    """Return a location with the address that its host name stands for, since ZeroMQ binds no names."""
+    host, port = location.rsplit(":", 1)
+    if host == "*" or host.startswith("["):
+        return location
+    try:
+        found = {str(info[4][0]) for info in _socket.getaddrinfo(host, None, _socket.AF_INET, _socket.SOCK_STREAM)}
+    except OSError as error:
+        raise LinkError(
+            error.errno, f"{url}: cannot bind to '{host}', a name that has no address here ({error.strerror}); use * for all interfaces"
+        ) from None
+    address = min(found, key=lambda each: (each.startswith("127."), each))
+    if address.startswith("127.") and host not in ("localhost", address):
+        log.warning("%s: '%s' is %s, so only this machine can connect; use tcp://*:%s for all interfaces", url, host, address, port)
+    return f"{address}:{port}"
+
+
+def _warn_unresolved(url: str, location: str) -> None:
+    host = location.rsplit(":", 1)[0].strip("[]")
+    try:
+        _socket.getaddrinfo(host, None)
+    except OSError as error:
+        log.warning("%s: the name '%s' has no address yet (%s); trying again until it has", url, host, error.strerror)
+
+
+def _check_free(url: str, path: str) -> None:
+    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word."""
+    with _socket.socket(_socket.AF_UNIX) as probe:
+        try:
+            probe.connect("\0" + path[1:] if path.startswith("@") else path)
+        except OSError:
+            return
+    raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: another process listens there; choose another path")
+
+
+def _way_out(error: zmq.ZMQError, address: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        port = address.rsplit(":", 1)[-1]
+        return (
+            f"; `ss -ltnp 'sport = :{port}'` shows who listens there: end it, take another port (0 is a free one), or connect (bind=False)"
+        )
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
+    if error.errno in (errno.ENOENT, errno.EACCES):
+        return "; the folder must exist and be writable"
+    return ""

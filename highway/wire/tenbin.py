@@ -1,0 +1,256 @@
+"""Arrays as headers and data, the tenbin format; :mod:`highway.wire.chunks` puts them into one buffer, and :mod:`highway.tenbin` is public.
+
+Every array is a header and its data in C order. A header is a row of little-endian int64s: the dtype's code (8 ASCII bytes, zero
+padded), an info (8 ASCII bytes), the rank (0 to 9), the dimensions. Int64s behind them are ignored here; :mod:`highway.wire.envelope` puts
+some there.
+
+The names and their meaning are those of tensorcom's module. Decoded arrays are read-only views where the buffers are, and nothing is
+allocated for a size before it was checked against the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.errors import FrameError
+
+Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
+Array = np.ndarray[Any, Any]
+Infos = bool | Sequence[str] | None
+
+long_to_short: dict[str, str] = {
+    "float16": "f2",
+    "float32": "f4",
+    "float64": "f8",
+    "int8": "i1",
+    "int16": "i2",
+    "int32": "i4",
+    "int64": "i8",
+    "uint8": "u1",
+    "uint16": "u2",
+    "uint32": "u4",
+    "uint64": "u8",
+}
+"""numpy's name of a dtype -> its code in a header. Stock tensorcom can neither send nor read ``u4``."""
+short_to_long: dict[str, str] = {short: long for long, short in long_to_short.items()}
+
+MAX_RANK = 9
+_WIDE = {np.dtype(name) for name in ("float64", "int64", "uint64")}
+_CODES = {np.dtype(long).newbyteorder("<"): short.encode().ljust(8, b"\0") for long, short in long_to_short.items()}
+_DTYPES = {code: dtype for dtype, code in _CODES.items()}
+_HEADERS = [struct.Struct(f"<8s8sq{rank}q") for rank in range(MAX_RANK + 1)]
+_START = struct.Struct("<8s8sq")
+_DIMENSIONS = [struct.Struct(f"<{rank}q") for rank in range(MAX_RANK + 1)]
+
+
+def bytelen(a: Buffer) -> int:
+    """Return the number of bytes in a buffer or array."""
+    return memoryview(a).nbytes
+
+
+def bytedata(a: Buffer) -> Buffer:
+    """Return the bytes of a buffer or array, without a copy if it is contiguous."""
+    if isinstance(a, np.ndarray):
+        return _bytes_of(a)
+    return a if isinstance(a, (bytes, bytearray, memoryview)) else memoryview(a)
+
+
+def str64(s: str) -> int:
+    """Return a string of at most 8 ASCII characters as an int64.
+
+    Raises:
+        ValueError: it is longer, or not ASCII.
+    """
+    return int(struct.unpack("<q", _info(s))[0])
+
+
+def unstr64(i: int) -> str:
+    """Return the string that :func:`str64` made an int64 of.
+
+    Raises:
+        FrameError: it holds bytes that are not ASCII.
+    """
+    return _text(struct.pack("<q", i))
+
+
+def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
+    """Check that arrays can be sent.
+
+    Raises:
+        TypeError: a value is no array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
+    """
+    for position, array in enumerate(data):
+        check_array(array, position, allow64)
+
+
+def check_array(array: Any, field: object, allow64: bool) -> None:
+    """Check that one array can be sent; ``field`` names it in the message. Raises as :func:`check_acceptable_input_type`."""
+    if not isinstance(array, (np.ndarray, np.generic)):
+        raise TypeError(
+            f"field {field!r} is a {type(array).__name__}; the wire takes numpy arrays: make it one, such as np.asarray(value, np.int32)"
+        )
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _CODES and dtype != np.bool_:
+        raise TypeError(f"field {field!r} has dtype {array.dtype}; the wire takes bool, {', '.join(long_to_short)}")
+    if not allow64 and dtype in _WIDE:
+        narrow = f"{array.dtype.name[:-2]}32"
+        raise TypeError(f"field {field!r} has dtype {array.dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
+    if array.ndim > MAX_RANK:
+        raise TypeError(f"field {field!r} has {array.ndim} dimensions; the wire takes at most {MAX_RANK}")
+
+
+def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
+    """Return ``data``, or ``(data, infos)`` if ``required_infos`` is true, or check that they are those of a list.
+
+    Raises:
+        FrameError: they are not.
+    """
+    if required_infos is None or required_infos is False:
+        return data
+    if required_infos is True:
+        return data, infos
+    if list(required_infos) != list(infos):
+        raise FrameError(f"expected the infos {list(required_infos)}, found {list(infos)}")
+    return data
+
+
+def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
+    """Return the header of an array; ``extension`` is put behind its dimensions, where readers of arrays ignore it.
+
+    Raises:
+        TypeError: the format has no such dtype.
+        ValueError: the info has more than 8 characters, or the array more than 9 dimensions.
+    """
+    code = _CODES.get(a.dtype)
+    if code is None:
+        check_array(a, info or "array", allow64=True)
+        code = b"u1\0\0\0\0\0\0" if a.dtype == np.bool_ else _CODES[a.dtype.newbyteorder("<")]
+    if a.ndim > MAX_RANK:
+        raise ValueError(f"an array of {a.ndim} dimensions; the format takes at most {MAX_RANK}")
+    return _HEADERS[a.ndim].pack(code, _info(info) if info else b"", a.ndim, *a.shape) + extension
+
+
+def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
+    """Return the shape, dtype and info in a header.
+
+    Raises:
+        FrameError: it is not a header; the message says what was expected, and where.
+    """
+    return _decode_header(memoryview(h))[:3]
+
+
+def header_end(h: Buffer) -> int:
+    """Return the number of bytes in a valid header up to the end of its dimensions."""
+    return _START.size + 8 * int(_START.unpack_from(h)[2])
+
+
+def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
+    """Return arrays as buffers: a header and the data of each in turn.
+
+    The data are views, unless an array is not contiguous or not little-endian. Booleans become ``u1``.
+
+    Raises:
+        TypeError, ValueError: as :func:`encode_header`; ``infos`` are not as many as the arrays.
+    """
+    if infos is not None and len(infos) != len(l):
+        raise ValueError(f"{len(infos)} infos for {len(l)} arrays; expected one for each")
+    buffers: list[Buffer] = []
+    for position, array in enumerate(l):
+        buffers.append(encode_header(array, infos[position] if infos else ""))
+        buffers.append(_bytes_of(array))
+    return buffers
+
+
+def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741 - tensorcom's name
+    """Return the arrays in a list of buffers, as views of them; with ``infos=True`` the pair of them and their infos.
+
+    Raises:
+        FrameError: the buffers are not headers and data in turn, or ``infos`` is a list and others came.
+    """
+    if len(l) % 2:
+        raise FrameError(f"{len(l)} frames; expected an even number, a header and the data of each array")
+    arrays: list[Array] = []
+    found: list[str] = []
+    for position in range(0, len(l), 2):
+        try:
+            shape, dtype, info, size = _decode_header(memoryview(l[position]))
+            data = l[position + 1]
+            length = memoryview(data).nbytes
+            if length != size:
+                raise FrameError(f"{length} bytes of data; its header announces {size}, shape {shape} of {dtype}")
+            array: Array = np.ndarray(shape, dtype, data)
+        except FrameError as error:
+            raise FrameError(f"array {position // 2}: {error}") from None
+        except ValueError as error:  # a shape with no elements can still be beyond numpy
+            raise FrameError(f"array {position // 2}: {error}") from None
+        if array.flags.writeable:
+            array.flags.writeable = False
+        arrays.append(array)
+        found.append(info)
+    return check_infos(arrays, found, infos)
+
+
+class _Layout(NamedTuple):
+    """What a header says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    info: str
+    size: int  # bytes of the data
+
+
+def _decode_header(view: memoryview) -> _Layout:
+    length = view.nbytes
+    if length < _START.size or length % 8:
+        raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
+    if length > _START.size + 8 * MAX_RANK:  # what is behind the dimensions differs from message to message
+        view = view.cast("B")
+        view = view[: _START.size + 8 * min(view[16], MAX_RANK)]
+    return _layout(bytes(view))
+
+
+@lru_cache(4096)  # a stream repeats the same few headers, and parsing them is most of the work of decoding
+def _layout(header: bytes) -> _Layout:
+    code, info, rank = _START.unpack_from(header)
+    dtype = _DTYPES.get(code)
+    if dtype is None:
+        raise FrameError(f"unknown dtype {code!r} at byte 0 of the header; expected one of {', '.join(short_to_long)}")
+    if not 0 <= rank <= MAX_RANK:
+        raise FrameError(f"rank {rank} at byte 16 of the header; expected 0 to {MAX_RANK}")
+    if len(header) < _START.size + 8 * rank:
+        raise FrameError(f"a header of {len(header)} bytes is too short for its {rank} dimensions")
+    shape = _DIMENSIONS[rank].unpack_from(header, _START.size)
+    if rank and min(shape) < 0:
+        raise FrameError(f"a negative dimension: shape {shape}")
+    return _Layout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
+
+
+def _info(text: str) -> bytes:
+    try:
+        raw = text.encode("ascii")
+    except UnicodeEncodeError:
+        raise ValueError(f"info {text!r}: expected ASCII") from None
+    if len(raw) > 8:
+        raise ValueError(f"info {text!r} has {len(raw)} characters; a header has room for 8")
+    return raw.ljust(8, b"\0")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.strip(b"\0").decode("ascii")
+    except UnicodeDecodeError:
+        raise FrameError(f"{raw!r} in a header is not ASCII") from None
+
+
+def _bytes_of(array: Array | np.generic) -> memoryview:
+    """Return the elements in C order, little-endian: a view, if they lie in memory like that."""
+    if array.dtype not in _CODES:
+        array = np.asarray(array)
+        array = array.view(np.uint8) if array.dtype == np.bool_ else array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).data

@@ -1,0 +1,60 @@
+"""What a transport offers: an end that sends frames, and an end that receives them. They are opened by the transport in a link's URL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
+
+
+class Peers(NamedTuple):
+    """The other ends of a socket, as far as the transport can tell.
+
+    Args:
+        live: Connections that are open.
+        seen: Connections that there have been.
+    """
+
+    live: int
+    seen: int
+
+
+class End(Protocol):
+    """One end of a link. It is used by the thread that opened it, and in the process that opened it."""
+
+    bound: list[str]
+    """Addresses that peers can connect to, with the port that was really bound; empty if this end connects."""
+
+    def peers(self) -> Peers | None:
+        """Return the connections, or ``None`` if the transport does not tell."""
+
+    def close(self, linger: float) -> None:
+        """Close; what has not left yet may do so within ``linger`` seconds, in the background."""
+
+
+class Sender(End, Protocol):
+    """An end that sends."""
+
+    def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
+        """Send a message of one or more frames, which nobody may change afterwards; wait while the receivers are behind.
+
+        Raises:
+            TimeoutError: there was no room within ``timeout`` seconds.
+            Cancelled: the stage that runs on this thread was cancelled.
+        """
+
+    def unsent(self) -> int:
+        """Return how many messages are known not to have left this process."""
+
+
+class Receiver(End, Protocol):
+    """An end that receives."""
+
+    def recv(self, timeout: float | None = None) -> list[Frame]:
+        """Wait for a message and return its frames, which stay valid as long as somebody refers to them.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout`` seconds.
+            Cancelled: the stage that runs on this thread was cancelled.
+        """
