@@ -1,7 +1,8 @@
-"""Components: readers, other sources, maps, streams and sinks."""
+"""Components: readers, other sources, maps, streams, sinks and links."""
 
 from highway.modules.augment import Augmentations
 from highway.modules.maps import Identity, Map, Rename, Select
+from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
 from highway.modules.readers import ImageFileReader, ImageReader
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
@@ -34,5 +35,7 @@ __all__ = [
     "Take",
     "Tee",
     "Unbatch",
+    "ZMQSink",
+    "ZMQSource",
     "Zip",
 ]
