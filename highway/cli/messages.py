@@ -18,7 +18,8 @@ def explain(error: BaseException, with_traceback: bool = False) -> str:
     if with_traceback:
         return "".join(traceback.format_exception(error)).rstrip()
     if isinstance(error, HighwayError):
-        lines = [str(error), *getattr(error, "__notes__", [])]
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        lines = [text, *getattr(error, "__notes__", [])]
     else:
         lines = "".join(traceback.format_exception_only(error)).rstrip().splitlines()
         lines.append("(--traceback shows where in the code)")

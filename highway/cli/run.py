@@ -61,13 +61,16 @@ def _run_here(topology: Topology, options: argparse.Namespace) -> int:
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
     die_with_parent()
-    reporter = Reporter(options.report_to)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
-    try:
-        return _run_role(load_checked(options), options, reporter.progress)
-    except (RunError, ConfigError, StuckError) as error:
-        reporter.error(explain(error).splitlines()[0])
-        raise
+    with Reporter(options.report_to) as reporter:
+        try:
+            code = _run_role(load_checked(options), options, reporter.progress)
+        except (RunError, ConfigError, StuckError) as error:
+            reporter.error(explain(error).splitlines()[0])
+            raise
+        if code == 0:
+            reporter.done()
+    return code
 
 
 def _run_role(topology: Topology, options: argparse.Namespace, progress: Callable[[PipelineStats], None]) -> int:

@@ -6,7 +6,8 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -52,7 +53,7 @@ class Screen:
     def line(self, name: str, text: str, is_error: bool) -> None:
         """Show a line that the process ``name`` printed."""
         if self._live and (is_error or sys.stdout.isatty()):
-            self.console.print(Text(f"{name} | ", style=self._color(name)) + Text(text), soft_wrap=True)
+            self.console.print(Text.assemble((f"{name} | ", self._color(name)), text), soft_wrap=True)
         else:
             print(f"{name} | {text}", file=sys.stderr if is_error else sys.stdout, flush=True)
 
@@ -65,10 +66,10 @@ class Screen:
             while len(recent) > 2 and recent[-1].seconds - recent[1].seconds >= WINDOW:
                 recent.popleft()
         if self._live:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(self._table(list(stats)), refresh=True)
         elif time.monotonic() - self._shown >= INTERVAL:
             self._shown = time.monotonic()
-            rates = (f"{name} {figures.items:,} ({self._rate(name, figures.stages[-1])}/s)" for name, figures in stats.items())
+            rates = (f"{name} {figures.items:,} ({self._lately(name).rate:,.1f}/s)" for name, figures in stats.items())
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=sys.stderr, flush=True)
 
     def summary(self, stats: Mapping[str, PipelineStats]) -> None:
@@ -81,39 +82,41 @@ class Screen:
         """Return a handler that shows log records above the table."""
         return _Handler(self.console)
 
-    def _table(self) -> RenderableType:
+    def _table(self, names: Sequence[str]) -> RenderableType:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("role", no_wrap=True)
         table.add_column("stage", no_wrap=True)
         for heading in ("items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for name, recent in self._recent.items():
-            for position, stage in enumerate(recent[-1].stages):
-                shares = (f"{100 * stage.share(part):.0f}%" for part in (stage.busy, stage.starved, stage.blocked))
+        for name in names:
+            now, lately = self._recent[name][-1], self._lately(name)
+            per_second = 1 / max(lately.seconds, 1e-9)
+            for position, (stage, recent) in enumerate(zip(now.stages, lately.stages, strict=True)):
+                shares = (f"{100 * recent.share(part):.0f}%" for part in (recent.busy, recent.starved, recent.blocked))
                 table.add_row(
                     Text(name if position == 0 else "", style=self._color(name)),
                     stage.name,
                     f"{stage.items:,}",
-                    self._rate(name, stage),
-                    f"{self._per_second(name, stage, 'bytes') / 1e6:,.1f}",
+                    f"{recent.items * per_second:,.1f}",
+                    f"{recent.bytes * per_second / 1e6:,.1f}",
                     *shares,
                     f"{stage.queued}/{stage.capacity}" if stage.capacity else "-",
                     Text(str(stage.errors), style="red" if stage.errors else ""),
                 )
         return table
 
-    def _rate(self, name: str, stage: StageStats) -> str:
-        return f"{self._per_second(name, stage, 'items'):,.1f}"
-
-    def _per_second(self, name: str, stage: StageStats, what: str) -> float:
-        """How much of it passed per second lately."""
+    def _lately(self, name: str) -> PipelineStats:
+        """What a process did in the last few seconds."""
         first, last = self._recent[name][0], self._recent[name][-1]
-        before = 0 if first is last else next(getattr(other, what) for other in first.stages if other.name == stage.name)
-        seconds = last.seconds - (0.0 if first is last else first.seconds)
-        return float((getattr(stage, what) - before) / seconds) if seconds > 0 else 0.0
+        return last if first is last else PipelineStats(list(map(_difference, last.stages, first.stages)), last.seconds - first.seconds)
 
     def _color(self, name: str) -> str:
         return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])
+
+
+def _difference(last: StageStats, first: StageStats) -> StageStats:
+    changes = {key: getattr(last, key) - getattr(first, key) for key in ("items", "bytes", "errors", "busy", "starved", "blocked")}
+    return replace(last, **changes)
 
 
 class _Handler(logging.Handler):

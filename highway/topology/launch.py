@@ -20,7 +20,7 @@ import highway
 from highway.components import built_in
 from highway.stats import PipelineStats
 from highway.topology.model import Topology
-from highway.topology.process import read_report
+from highway.topology.process import Report
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
 PATIENCE = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
@@ -46,14 +46,23 @@ class Process:
     popen: subprocess.Popen[bytes]
     stats: PipelineStats | None = None
     error: str = ""
+    done: bool = False
+    code: int | None = None  # negative for a signal; None while it runs, or before all that it reported was heard
 
     @property
-    def code(self) -> int | None:
-        """The exit code, negative for a signal, or ``None`` while it runs."""
-        return self.popen.poll()
+    def failed(self) -> bool:
+        """Whether it has ended, but not as it should."""
+        return self.code is not None and not (self.code == 0 and self.done)
+
+    @property
+    def failure(self) -> str:
+        """How it ended, in words."""
+        code = self.code or 0
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"{self.name} failed ({how}): {self.error or 'it ended without a word'}"
 
     def signal(self, number: int) -> None:
-        if self.code is None:
+        if self.popen.poll() is None:
             self.popen.send_signal(number)
 
     def kill(self) -> None:
@@ -155,12 +164,16 @@ class _Watch:
     def until_the_end(self, sinks: set[str]) -> Result:
         while any(process.code is None for process in self.processes):
             self._hear()
+            gone = [process for process in self.processes if process.popen.poll() is not None]
             self._listen(TICK)
+            for process in gone:
+                process.code = process.popen.returncode
             self._judge(sinks)
             self.screen.update(self._stats())
+        for process in self.processes:
+            process.kill()  # what it has started and left behind
         while self._listen(0):
             pass
-        self._judge(sinks)
         return Result(self.code, self.message, self._stats())
 
     def _listen(self, seconds: float) -> bool:
@@ -172,9 +185,9 @@ class _Watch:
 
     def _judge(self, sinks: set[str]) -> None:
         """Decide from what has ended whether the rest has to."""
-        failed = next((process for process in self.processes if process.code not in (None, 0)), None)
+        failed = next((process for process in self.processes if process.failed), None)
         if failed and not self.stopping:
-            self.code, self.message = 1, f"{failed.name} failed ({_ending(failed.code)})" + (f": {failed.error}" if failed.error else "")
+            self.code, self.message = 1, failed.failure
             self._stop(signal.SIGTERM)
         ended = all(process.code is not None for process in self.processes if process.role in sinks)
         if ended and sinks and not self.stopping and self.deadline is None:
@@ -237,9 +250,10 @@ class _Watch:
         self.selector.register(stream, selectors.EVENT_READ, ready)
 
     def _report(self, process: Process, line: str) -> None:
-        stats, error = read_report(line)
-        process.stats = stats or process.stats
-        process.error = error or process.error
+        report = Report.read(line)
+        process.stats = report.stats or process.stats
+        process.error = report.error or process.error
+        process.done = process.done or report.done
 
     def _stats(self) -> dict[str, PipelineStats]:
         return {process.name: process.stats for process in self.processes if process.stats}
@@ -250,7 +264,3 @@ def _environment() -> dict[str, str]:
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]
     return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])}
-
-
-def _ending(code: int | None) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from types import FrameType
-from typing import Any, NoReturn, TextIO
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, NoReturn, Self, TextIO
 
 from highway.engine import Pipeline
 from highway.stats import PipelineStats, StageStats
@@ -114,7 +114,14 @@ class Reporter:
         """Report what ended the role."""
         self._send(error=message)
 
-    def close(self) -> None:
+    def done(self) -> None:
+        """Report that the role has ended as it should; a process that ends without this has failed."""
+        self._send(done=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         """Close the pipe; what could not be sent is dropped."""
         with contextlib.suppress(BrokenPipeError):
             self._out.close()
@@ -128,13 +135,19 @@ class Reporter:
             terminate()
 
 
-def read_report(line: str) -> tuple[PipelineStats | None, str]:
-    """Return the figures or the error of a line that a :class:`Reporter` wrote."""
-    report = json.loads(line)
-    stats = report.get("stats")
-    if stats is None:
-        return None, report["error"]
-    return PipelineStats([StageStats(**stage) for stage in stats["stages"]], stats["seconds"]), ""
+class Report(NamedTuple):
+    """A line that a :class:`Reporter` wrote: one of the three."""
+
+    stats: PipelineStats | None = None
+    error: str = ""
+    done: bool = False
+
+    @classmethod
+    def read(cls, line: str) -> Report:
+        report = json.loads(line)
+        if stats := report.get("stats"):
+            report["stats"] = PipelineStats([StageStats(**stage) for stage in stats["stages"]], stats["seconds"])
+        return cls(**report)
 
 
 def die_with_parent() -> None:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from highway import Pipeline
-from highway.topology.process import Reporter, Terminated, read_report, run, termination
+from highway.topology.process import Report, Reporter, Terminated, run, termination
 
 
 class Sink:
@@ -72,21 +72,17 @@ def test_sigterm_ends_a_run():
 
 def test_reports_arrive_as_they_were_sent():
     reading, writing = os.pipe()
-    reporter = Reporter(writing)
     pipeline = Pipeline([range(5), str])
-    run(pipeline, reporter.progress)
-    reporter.error("ValueError: no 3")
-    reporter.close()
+    with Reporter(writing) as reporter:
+        run(pipeline, reporter.progress)
+        reporter.error("ValueError: no 3")
+        reporter.done()
     with open(reading, encoding="utf-8") as file:
-        first, second = map(read_report, file)
-    assert first == (pipeline.stats(), "")
-    assert second == (None, "ValueError: no 3")
+        assert list(map(Report.read, file)) == [Report(stats=pipeline.stats()), Report(error="ValueError: no 3"), Report(done=True)]
 
 
 def test_a_reporter_whose_launcher_is_gone_ends_the_process():
     reading, writing = os.pipe()
-    reporter = Reporter(writing)
     os.close(reading)
-    with pytest.raises(Terminated), termination():
+    with pytest.raises(Terminated), termination(), Reporter(writing) as reporter:
         reporter.error("hello?")
-    reporter.close()

@@ -1,0 +1,298 @@
+"""The command line as a user meets it: in processes of its own, by what it prints and its exit code."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import highway
+
+HOME = Path(highway.__file__).parents[1]
+
+STAGES = '''
+import os, sys, time
+from dataclasses import dataclass
+from highway import check_cancelled
+
+@dataclass
+class Numbers:
+    count: int = 0
+    def __iter__(self):
+        n = 0
+        while self.count == 0 or n < self.count:
+            yield n
+            n += 1
+            if self.count == 0:
+                check_cancelled()
+                time.sleep(0.001)
+
+@dataclass
+class FailAt:
+    number: int
+    def __call__(self, n):
+        if n == self.number:
+            raise ValueError(f"no {n}")
+        return n
+
+@dataclass
+class Say:
+    """Print what arrives."""
+    prefix: str = ""
+    def consume(self, items):
+        for item in items:
+            print(f"{self.prefix}{item}", flush=True)
+
+class SayPids:
+    """Print the process and its parent, and go on."""
+    def consume(self, items):
+        print(f"pid {os.getpid()} {os.getppid()}", flush=True)
+        for _ in items:
+            pass
+
+class Deaf:
+    """Does not stop."""
+    def consume(self, items):
+        print(f"pid {os.getpid()} {os.getppid()}", flush=True)
+        while True:
+            time.sleep(1)
+
+@dataclass
+class Exit:
+    number: int
+    def __call__(self, n):
+        os._exit(self.number)
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(STAGES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def start(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "highway", *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+
+
+def call(*arguments):
+    """Run the command; return its exit code and what it printed to either stream."""
+    with start(*arguments) as process:
+        out, error = process.communicate(timeout=60)
+    return process.returncode, out, error
+
+
+def write(text, name="t.yaml"):
+    Path(name).write_text(text.replace("$M", "mine"))
+    return name
+
+
+def test_the_version_is_printed():
+    assert call("--version") == (0, f"highway {highway.__version__}\n", "")
+
+
+def test_the_components_are_listed_and_described():
+    code, out, error = call("list")
+    assert (code, error) == (0, "")
+    assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
+    code, out, error = call("list", "FlipX")
+    assert (code, error) == (0, "")
+    assert out.startswith("FlipX(p: float = 0.5)\n\nMirror left and right")
+    assert call("list", "mine:Say", "--plugin", "mine") == (0, "mine:Say(prefix: str = '')\n\nPrint what arrives.\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["run"], "the following arguments are required: FILE"),
+        (["list", "FlipXX"], "highway: unknown component 'FlipXX'; did you mean FlipX?\n"),
+        (["list", "mine:Say"], "highway: mine:Say is in a module that may not be named here; allow it with `--plugin mine`"),
+        (["check", "nowhere.yaml"], "highway: nowhere.yaml: there is no such file\n"),
+        (["check", "good.yaml", "--set", "count"], "highway: --set count: expected VAR=VALUE\n"),
+        (["check", "good.yaml", "--set", "cout=1"], "highway: good.yaml: no variable 'cout' in vars to set; did you mean count?\n"),
+        (["check", "good.yaml", "--plugin", "nowhere"], "highway: the plug-in nowhere cannot be imported: ModuleNotFoundError"),
+        (["check", "good.yaml"], "highway: good.yaml:4: roles.r[0].mine:Numbers: mine:Numbers is in a module that may not be named here"),
+        (["check", "good.yaml", "--plugin", "mine", "--set", "count=x"], "highway: good.yaml:4: roles.r[0].mine:Numbers: expected int"),
+        (["run", "good.yaml", "--plugin", "mine", "--set", "count=[1"], "highway: --set count:1: not YAML: "),
+        (["run", "good.yaml", "--plugin", "mine", "--role", "s"], "highway: good.yaml: no role 's'; expected one of r\n"),
+        (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has 1, numbered from 0\n"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message):
+    write("vars: {count: 1}\nroles:\n  r:\n  - $M:Numbers: ${count}\n", "good.yaml")
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_checking_lists_all_mistakes_of_a_file():
+    write("roles:\n  a:\n  - $M:Numbers: x\n  - $M:Sai\n  b:\n  - $M:Say\n")
+    code, out, error = call("check", "t.yaml", "--plugin", "mine")
+    assert (code, out) == (2, "")
+    assert [line.split(": ")[0] for line in error.removeprefix("highway: ").splitlines()] == ["t.yaml:3", "t.yaml:4", "t.yaml:5"]
+
+
+def test_a_traceback_is_shown_when_asked_for():
+    write("roles: {r: [$M:Numbers: x]}")
+    code, _, error = call("check", "t.yaml", "--plugin", "mine", "--traceback")
+    assert code == 2
+    assert "Traceback (most recent call last)" in error
+
+
+def test_a_good_file_is_shown_and_its_data_need_not_be_there():
+    reader = "ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}"
+    write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $M:Say\n")
+    assert call("check", "t.yaml", "--plugin", "mine") == (0, "r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
+
+
+def test_one_role_runs_in_this_process_and_ends_with_a_summary():
+    write("vars: {count: 2}\nroles: {r: [$M:Numbers: '${count}', $M:Say: 'item '], s: [$M:Numbers: 1]}")
+    code, out, error = call("run", "t.yaml", "--role", "r", "--set", "count=3", "--plugin", "mine")
+    assert (code, error) == (0, "")
+    assert out.startswith("item 0\nitem 1\nitem 2\n\nr: 3 items in ")
+    assert "bottleneck" in out
+
+
+def test_a_role_without_a_sink_is_drained():
+    write("roles: {r: [$M:Numbers: 5]}")
+    code, out, _ = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
+    assert code == 0
+    assert "r: 5 items in " in out
+
+
+def test_a_stage_that_fails_is_one_message_and_exit_code_1():
+    write("roles: {r: [$M:Numbers: 5, $M:FailAt: 3, $M:Say]}")
+    code, out, error = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
+    assert (code, out[:6]) == (1, "0\n1\n2\n")
+    assert error.startswith("highway: ValueError: no 3\n")
+    assert "FailAt" in error
+    assert "Traceback" not in error
+
+
+def test_every_role_and_replica_runs_in_a_process_of_its_own():
+    write("roles:\n  one: [$M:Numbers: 2, $M:Say: 'a ']\n  two:\n    replicas: 2\n    stages: [$M:Numbers: 1, $M:SayPids]\n")
+    with start("run", "t.yaml", "--plugin", "mine") as process:
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    assert re.findall(r"^one \| (.*)", out, re.M) == ["a 0", "a 1"]
+    pids = re.findall(r"^(two\[.\]) \| pid (\d+) (\d+)", out, re.M)
+    assert sorted(name for name, _, _ in pids) == ["two[0]", "two[1]"]
+    assert len({pid for _, pid, _ in pids}) == 2
+    assert {int(parent) for _, _, parent in pids} == {process.pid}
+    for name in ("one: 2", "two[0]: 1", "two[1]: 1"):
+        assert f"\n{name} items in " in out
+
+
+def test_a_role_that_fails_stops_the_others():
+    write("roles: {bad: [$M:Numbers: 5, $M:FailAt: 3], good: [$M:Numbers, $M:Say]}")
+    code, _, error = call("run", "t.yaml", "--plugin", "mine")
+    assert code == 1
+    assert "bad | highway: ValueError: no 3\n" in error
+    assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3\n")
+
+
+def test_a_role_that_is_gone_without_a_word_is_a_failure_too():
+    write("roles: {bad: [$M:Numbers: 5, $M:Exit: 0], good: [$M:Numbers, $M:Say]}")
+    code, _, error = call("run", "t.yaml", "--plugin", "mine")
+    assert code == 1
+    assert error.endswith("highway: bad failed (exit code 0): it ended without a word\n")
+
+
+@pytest.mark.slow
+def test_it_ends_when_the_sinks_end_even_if_a_source_does_not(tmp_path):
+    link = f"ipc://{tmp_path}/link"
+    write(f"roles:\n  endless: [Noise: [2], ZMQSink: '{link}']\n  end: [ZMQSource: '{link}', Take: 3, $M:Say]\n")
+    code, out, error = call("run", "t.yaml", "--plugin", "mine")
+    assert (code, error) == (0, "")
+    assert len(re.findall(r"^end \| \(array", out, re.M)) == 3
+    assert "\nend: 3 items in " in out
+
+
+def wait_until_gone(pids):
+    """Wait for processes that are not our children, by their pidfds."""
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        with os.fdopen(descriptor) as opened:
+            assert select.select([opened], [], [], 30)[0], f"process {pid} is still there"
+
+
+def pids_of(process, count):
+    """Read what SayPids or Deaf print until the processes are there."""
+    found = []
+    while len(found) < count:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        if said := re.search(r"pid (\d+) ", line):
+            found.append(int(said[1]))
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("role", [[], ["--role", "a"]])
+def test_signals_end_it_and_leave_nothing_behind(number, code, role):
+    write("roles: {a: [$M:Numbers, $M:SayPids], b: [$M:Numbers, $M:SayPids]}")
+    with start("run", "t.yaml", "--plugin", "mine", *role) as process:
+        pids = pids_of(process, 1 if role else 2)
+        process.send_signal(number)
+        out, error = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in error
+    assert "a: " in out, "the summary is missing"
+    wait_until_gone(pids)
+
+
+@pytest.mark.slow
+def test_a_second_signal_does_not_wait():
+    write("roles: {a: [$M:Numbers, $M:Deaf]}")
+    with start("run", "t.yaml", "--plugin", "mine") as process:
+        pids = pids_of(process, 1)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline()  # a warning of the stage that does not stop, or what follows
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+    wait_until_gone(pids)
+
+
+@pytest.mark.slow
+def test_a_stage_that_does_not_stop_does_not_keep_its_process():
+    write("roles: {a: [$M:Numbers, $M:Deaf]}")
+    with start("run", "t.yaml", "--plugin", "mine", "--role", "a") as process:
+        pids_of(process, 1)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "does not stop" in error
+
+
+def test_roles_die_with_their_launcher_even_if_that_is_killed():
+    write("roles: {a: [$M:Numbers, $M:SayPids], b: [$M:Numbers, $M:SayPids]}")
+    with start("run", "t.yaml", "--plugin", "mine") as process:
+        pids = pids_of(process, 2)
+        process.kill()
+        process.communicate(timeout=30)
+    wait_until_gone(pids)
+
+
+def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder):
+    (folder / "highway.py").write_text("raise SystemExit('the wrong highway')")
+    write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    command = [sys.executable, "-P", "-m", "highway", "run", "t.yaml"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "r: 4 items in " in done.stdout
