@@ -1,0 +1,233 @@
+"""WebDataset: samples in tar archives (shards), the files of a sample one after the other under one name.
+
+``cats/01.jpg`` and ``cats/01.cls`` are the sample with the key ``cats/01`` and the fields ``jpg`` and ``cls``: a key ends at the first dot
+behind the last slash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from numpy.random import Generator, Philox
+
+from highway import batch
+from highway.cancel import tolerate
+from highway.errors import ConfigError
+from highway.modules.images import writing
+from highway.modules.members import decode_member, encode_member
+from highway.modules.shards import Member, ShardError, read_members
+from highway.stage import Items, Passport, Stamped
+from highway.wire.url import expand_braces
+
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
+_META = re.compile(r"__[^/]*__($|/)")
+Counters = dict[str, Any]
+
+
+@dataclass
+class WebDatasetSource:
+    """Read WebDataset shards and yield samples as dicts.
+
+    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.modules.members`): ``.ten`` and
+    ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
+
+    Args:
+        urls: Shards: paths, ``pipe:COMMAND``, or URLs that the webdataset package opens (``http:``, ``gs:``, ...). Braces expand:
+            ``photos-{000..015}.tar``.
+        fields: The fields to keep, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
+            ``None`` keeps all as they are.
+        epochs: Passes over the shards, or ``None`` to repeat for ever.
+        shuffle: Whether each epoch has an order of shards of its own. ``Shuffle`` behind it mixes the samples.
+        seed: What the orders derive from, at least 0.
+
+    Yields:
+        A dict for each sample. Passport: epoch, index within the epoch, and the sample's key.
+
+    Raises:
+        ConfigError: a parameter is out of its range, or a URL needs the webdataset package, which is not installed.
+        OSError: a shard cannot be opened or fetched. ShardError: it is damaged or cut short, or a sample in it cannot be used. With
+            ``on_error="skip"`` the rest of the shard, or the sample, is left out instead; an epoch without any sample is always an error.
+    """
+
+    urls: str | list[str]
+    fields: dict[str, str] | None = None
+    epochs: int | None = None
+    shuffle: bool = True
+    seed: int = 0
+    counters: Counters = field(default_factory=lambda: {"shards": 0, "ignored_files": 0}, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.shards:
+            raise ConfigError(f"WebDatasetSource: urls={self.urls!r}; expected at least one shard, such as 'photos-{{000..015}}.tar'")
+        if self.epochs is not None and self.epochs < 1:
+            raise ConfigError(f"WebDatasetSource: epochs={self.epochs}; expected at least 1, or None to repeat for ever")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"WebDatasetSource: seed={self.seed}; expected a whole number, at least 0")
+
+    @property
+    def shards(self) -> list[str]:
+        """The shards' URLs, braces expanded."""
+        given = [self.urls] if isinstance(self.urls, str) else self.urls
+        return [shard for url in given for shard in expand_braces(url)]
+
+    def __iter__(self) -> Iterator[Stamped]:
+        shards = self.shards
+        for epoch in count() if self.epochs is None else range(self.epochs):
+            order: Sequence[int] = range(len(shards))
+            if self.shuffle:
+                order = Generator(Philox(key=self.seed << 64 | epoch)).permutation(len(shards)).tolist()
+            index = 0
+            for number in order:
+                for key, sample in self._samples(shards[number]):
+                    yield Stamped(sample, Passport(epoch, index, keys=(key,)))
+                    index += 1
+            if index == 0:
+                raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
+
+    def _samples(self, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        groups = self._groups(url)
+        while True:
+            try:
+                key, members = next(groups)
+            except StopIteration:
+                break
+            except (ShardError, OSError) as error:
+                tolerate(error)
+                return
+            try:
+                sample = self._sample(members)
+            except ValueError as error:
+                tolerate(ShardError(f"{url}: sample {key!r}: {error}"))
+                continue
+            yield key, sample
+        self.counters["shards"] += 1
+
+    def _groups(self, url: str) -> Iterator[tuple[str, list[Member]]]:
+        """Yield the key of each sample and its files, named by their extensions."""
+        current, members = "", list[Member]()
+        with contextlib.closing(read_members(url)) as files:
+            for path, data in files:
+                name = None if _META.match(path) else _NAME.fullmatch(path)
+                if name is None:
+                    self.counters["ignored_files"] += 1
+                    continue
+                if members and name[1] != current:
+                    yield current, members
+                    members = []
+                current = name[1]
+                members.append(Member(name[2].lower(), data))
+        if members:
+            yield current, members
+
+    def _sample(self, members: list[Member]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for extension, data in members:
+            try:
+                name, value = decode_member(extension, data)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f".{extension}: {error}") from error
+            if name in values:
+                raise ValueError(f"it has two files for the field {name!r}; are they two samples with the same key?")
+            values[name] = value
+        if self.fields is None:
+            return values
+        return {new: values[self._first(values, new, old)] for new, old in self.fields.items()}
+
+    def _first(self, values: dict[str, Any], new: str, old: str) -> str:
+        for name in old.split(";"):
+            if name in values:
+                return name
+        raise ValueError(f"nothing for the field {new!r}: expected {old.replace(';', ' or ')}, found {', '.join(values)}")
+
+
+@dataclass
+class ShardSink:
+    """Write samples into WebDataset shards.
+
+    A shard has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. The files of a sample are
+    named by its key, the one in its passport (dots in its last part become ``_``), or else by epoch and index.
+    :mod:`highway.modules.members` says what becomes of which field; :class:`WebDatasetSource` reads the same samples again.
+
+    Args:
+        path: Where to, with the shard's number: ``out/photos-%06d.tar``. Missing folders are made.
+        max_samples: Samples in a shard, at least 1.
+        max_mb: Megabytes in a shard; one sample may go over it.
+
+    Raises:
+        ConfigError: ``path`` has no place for the number, or a limit is out of its range.
+        FileExistsError: there is a shard of that name already.
+        TypeError: an item is no dict, or one of its values cannot be written. ValueError: an item is a batch.
+    """
+
+    path: str
+    max_samples: int = 10_000
+    max_mb: float = 1000.0
+    counters: Counters = field(default_factory=lambda: {"shards": 0}, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            unique = self.path % 1 != self.path % 2
+        except (TypeError, ValueError):
+            unique = False
+        if not unique:
+            raise ConfigError(f"ShardSink: path={self.path!r}; expected one place for the shard's number, such as 'photos-%06d.tar'")
+        if self.max_samples < 1 or self.max_mb <= 0:
+            raise ConfigError(f"ShardSink: max_samples={self.max_samples}, max_mb={self.max_mb}; expected at least 1, and above 0")
+
+    def consume(self, items: Items) -> None:
+        samples = (self._files(item, items.passport) for item in items)
+        first = next(samples, None)
+        for number in count():
+            if first is None:
+                return
+            first = self._write(self.path % number, first, samples)
+            self.counters["shards"] += 1
+
+    def _write(self, path: str, first: _Files, samples: Iterator[_Files]) -> _Files | None:
+        """Write a shard, and return the sample that did not fit into it."""
+        if os.path.exists(path):
+            raise FileExistsError(f"ShardSink: {path!r} is there already; move it away, or choose another path")
+        with writing(path) as name, tarfile.open(name, "w") as archive:
+            return self._fill(archive, first, samples)
+
+    def _fill(self, archive: tarfile.TarFile, sample: _Files | None, samples: Iterator[_Files]) -> _Files | None:
+        keys: dict[str, int] = {}
+        for position in count():
+            if sample is None or (position and (position >= self.max_samples or archive.offset + sample.size > self.max_mb * 1e6)):
+                return sample
+            times = keys[sample.key] = keys.get(sample.key, 0) + 1
+            key = sample.key if times == 1 else f"{sample.key}-{times}"  # else two samples would be read as one
+            for extension, data in sample.members:
+                info = tarfile.TarInfo(f"{key}.{extension}")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+            sample = next(samples, None)
+        raise AssertionError
+
+    def _files(self, item: batch.Item, passport: Passport) -> _Files:
+        if not isinstance(item, dict):
+            raise TypeError(f"ShardSink: the item is a {type(item).__name__}; expected a dict, whose names become extensions: use Rename")
+        if len(passport.keys) > 1:
+            raise ValueError(f"ShardSink: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
+        folder, slash, name = (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0].rpartition("/")
+        return _Files(f"{folder}{slash}{name.replace('.', '_')}", [encode_member(name, value) for name, value in item.items()])
+
+
+@dataclass
+class _Files:
+    """The files of a sample: extensions and contents."""
+
+    key: str
+    members: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.members)
