@@ -35,3 +35,13 @@ def leaves_nothing_behind() -> Iterator[None]:
     assert not left, f"threads left behind: {left}"
     assert not _children() - children, "child processes left behind"
     assert not _shared_memory() - memory, "shared memory left behind"
+
+
+@pytest.fixture
+def own_address() -> str:
+    """A loopback address that no other test uses, so that any port is free on it."""
+    _addresses.append(None)
+    return f"127.{os.getpid() >> 8 & 127 | 1}.{os.getpid() & 255}.{len(_addresses) % 250 + 2}"
+
+
+_addresses: list[None] = []

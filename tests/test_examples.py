@@ -1,0 +1,132 @@
+"""The code that Highway's users wrote by its documentation, word for word, in real processes."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from highway.data import photos
+from highway.engine import Pipeline
+from highway.modules import Augmentations, ImageFileReader, ZMQSink, ZMQSource
+from highway.transforms import AdditiveNoise, FlipX, PadCrop
+
+README = Path(__file__).parents[1] / "README.md"
+IMPORTS = """
+from highway.engine import Pipeline
+from highway.modules import Augmentations, ImageFileReader, ZMQSink, ZMQSource
+from highway.transforms import FlipX
+"""
+
+
+def test_the_local_example():
+    data_dir = f"{photos()}/train"
+    img_reader = ImageFileReader(data_dir, 16, (240, 320))
+    p = Pipeline([img_reader, Augmentations([FlipX()])])
+    images, labels = p.dequeue()
+    p.stop()
+    assert (images.shape, images.dtype) == ((16, 240, 320, 3), np.uint8)
+    assert (labels.shape, labels.dtype) == ((16,), np.int32)
+    assert 0 <= labels.min() and labels.max() <= 7
+
+
+def machine(comment):
+    """Return the README's script for one machine."""
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README.read_text(), re.S) if b.startswith(f"# on {comment}")]
+    return block
+
+
+@pytest.fixture
+def start(tmp_path, own_address):
+    """Start a script of the example in an interpreter of its own, with this test's address for the names of the hosts."""
+    processes = []
+
+    def start(script):
+        path = tmp_path / f"machine-{len(processes)}.py"
+        body = re.sub(r"\b(source|trainer):", f"{own_address}:", script)
+        path.write_text(f'{IMPORTS}\ndata_dir = "{photos()}/train"\n{body}')
+        processes.append(subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def interrupt(process):
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+@pytest.mark.slow
+def test_the_three_machines_of_the_readme(start):
+    source = start(machine("the data source machine"))
+    workers = [start(machine("every worker machine")) for _ in range(2)]
+    show = "for _ in range(8):\n    images, labels = p.dequeue()\n    print(images.shape, images.dtype, labels.dtype)\np.stop()\n"
+    trainer = start(machine("the training machine") + show)
+    out, err = trainer.communicate(timeout=60)
+    assert (trainer.returncode, err) == (0, "")
+    assert out.splitlines() == ["(16, 240, 320, 3) uint8 int32"] * 8
+    for process in (source, *workers):
+        assert interrupt(process) == (130, "", "")
+
+
+def test_an_error_in_a_machine_ends_it_with_1_and_its_message(start):
+    process = start('Pipeline([ImageFileReader("nowhere", 16, (240, 320)), ZMQSink("tcp://source:5555")])')
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err.startswith("highway: FileNotFoundError: ") and "nowhere" in err and "Traceback" not in err
+
+
+def test_a_port_in_use_is_an_error_that_names_it(start, own_address):
+    script = 'Pipeline([range(0), ZMQSink("tcp://source:5555")])'
+    with Pipeline([ZMQSource(f"tcp://{own_address}:5555", bind=True)]) as holder:
+        with pytest.raises(TimeoutError):
+            holder.dequeue(timeout=0.5)
+        process = start(script)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"{own_address}:5555" in err and "in use" in err and "Traceback" not in err
+
+
+def reader(**settings):
+    return ImageFileReader("highway:photos/val", 5, (48, 48), epochs=2, seed=4, **settings)
+
+
+def augment():
+    return Augmentations([FlipX(), PadCrop(4), AdditiveNoise(0.5)])
+
+
+def assert_same(got, expected):
+    assert len(got) == len(expected)
+    for (images, labels), (expected_images, expected_labels) in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(images, expected_images)
+        np.testing.assert_array_equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 8])
+def test_batches_are_the_same_for_any_number_of_workers(num_workers):
+    from highway import Stage
+
+    first = list(Pipeline([reader(num_workers=1), Stage(augment(), num_workers=1)], seed=5))
+    assert len(first) == 14 and first[-1][0].shape == (2, 48, 48, 3)
+    assert_same(list(Pipeline([reader(num_workers=num_workers), Stage(augment(), num_workers=num_workers)], seed=5)), first)
+
+
+def test_batches_are_the_same_when_a_stage_moves_behind_a_link(own_address):
+    here = list(Pipeline([reader(), augment()], seed=5))
+    url = f"tcp://{own_address}:5555"
+    script = f"""
+from highway import Pipeline
+from highway.modules import ImageFileReader, ZMQSink
+Pipeline([ImageFileReader("highway:photos/val", 5, (48, 48), epochs=2, seed=4), ZMQSink("{url}")], seed=5).run()
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as sender:
+        there = list(Pipeline([ZMQSource(url), augment()], seed=5))
+        assert sender.wait(20) == 0
+    assert_same(there, here)
