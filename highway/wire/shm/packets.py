@@ -1,0 +1,93 @@
+"""The packets of a same-host link, all little-endian.
+
+A sender's packet says where a message is: uint32 slot, uint16 receivers that the sender has, uint16 frames, a uint64 for the length of each
+frame, then uint32s: slots that the receiver shall forget. The slot's descriptor goes with it if it is new to the receiver. A receiver's
+packet is uint32s: the slots that it gives back.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import Final, NamedTuple
+
+from highway.errors import FrameError
+
+TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
+SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
+MOST_FRAMES: Final = 4096
+LARGEST: Final = 1 << 16  # bytes
+DESCRIPTOR: Final = struct.Struct("=i")
+# Plain ints: comparing those of the socket module's enum takes as long as the system call.
+QUIET: Final = int(socket.MSG_NOSIGNAL)
+CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
+DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
+ANCILLARY: Final = socket.CMSG_SPACE(DESCRIPTOR.size)
+
+_HEAD = struct.Struct("<IHH")
+_SLOT = struct.Struct("<I")
+
+
+class Message(NamedTuple):
+    """Where a message is."""
+
+    slot: int
+    receivers: int
+    lengths: tuple[int, ...]
+    forget: tuple[int, ...] = ()
+
+    def pack(self) -> bytes:
+        """Return it as a packet."""
+        receivers, frames = min(self.receivers, 0xFFFF), len(self.lengths)
+        return struct.pack(f"<IHH{frames}Q{len(self.forget)}I", self.slot, receivers, frames, *self.lengths, *self.forget)
+
+    @staticmethod
+    def unpack(packet: bytes) -> Message:
+        """Return what a packet says.
+
+        Raises:
+            FrameError: it is none of these.
+        """
+        try:
+            slot, receivers, frames = _HEAD.unpack_from(packet)
+            rest = len(packet) - _HEAD.size - 8 * frames
+            values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
+        except struct.error as error:
+            raise FrameError(f"a packet of {len(packet)} bytes that announces no message: {error}") from None
+        return Message(slot, max(1, receivers), values[:frames], values[frames:])
+
+
+def pack_slots(numbers: list[int]) -> bytes:
+    """Return numbers of slots as a packet."""
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def unpack_slots(packet: bytes) -> list[int]:
+    """Return the numbers of slots in a packet.
+
+    Raises:
+        FrameError: it is no row of them.
+    """
+    if len(packet) % _SLOT.size:
+        raise FrameError(f"a packet of {len(packet)} bytes; expected a multiple of {_SLOT.size}")
+    return [number for (number,) in _SLOT.iter_unpack(packet)]
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """Return when ``timeout`` seconds from now will be."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def until(deadline: float | None, late: str) -> float:
+    """Return how long to wait now.
+
+    Raises:
+        TimeoutError: the deadline has passed.
+    """
+    if deadline is None:
+        return TICK
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError(late)
+    return min(TICK, remaining)

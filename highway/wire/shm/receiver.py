@@ -1,0 +1,179 @@
+"""The receiving end of a same-host link."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from contextlib import suppress
+from functools import partial
+
+from highway.cancel import check_cancelled
+from highway.errors import FrameError, LinkError
+from highway.wire.shm.packets import (
+    ANCILLARY,
+    CLOSE_ON_EXEC,
+    DESCRIPTOR,
+    DESCRIPTOR_LOST,
+    LARGEST,
+    QUIET,
+    SOON,
+    Message,
+    deadline_of,
+    pack_slots,
+    until,
+)
+from highway.wire.shm.rendezvous import Hello, Meeting
+from highway.wire.shm.slots import check_platform
+from highway.wire.shm.views import Mapping, copy, lend
+
+log = logging.getLogger("highway")
+
+
+class Receiver:
+    """The receiving end. It has no connection before ``meeting`` is told to listen, to call or to adopt.
+
+    It is for one thread; views of what it received are for any.
+
+    Args:
+        link: How messages call the link.
+
+    Raises:
+        ConfigError: this platform has no same-host links.
+    """
+
+    def __init__(self, link: str) -> None:
+        check_platform()
+        self.link = link
+        self._ready: deque[_Sending] = deque()  # who may have something to read
+        self._looked = 0.0
+        self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
+
+    def recv(self, timeout: float | None = None) -> list[memoryview]:
+        """Return the frames of the next message, of the senders in turn.
+
+        They are read-only views, each aligned to 64 bytes, of memory that the sender uses again when the last view of them is gone. Where
+        more than half of the sender's memory is held already, they are views of a copy, so that who keeps messages does not stop it.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout`` seconds.
+            LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
+        """
+        deadline = deadline_of(timeout)
+        if timeout is not None or time.monotonic() - self._looked > SOON:
+            self.look()
+        while True:
+            while self._ready:
+                peer = self._ready[0]
+                try:
+                    frames = peer.receive()
+                except BlockingIOError:
+                    self._ready.popleft()
+                except (ConnectionError, EOFError):
+                    self._lose(peer)
+                except FrameError as error:
+                    log.warning("%s: a sender is disconnected: %s", self.link, error)
+                    self._lose(peer)
+                else:
+                    self._ready.rotate(-1)
+                    return frames
+            self._wait(deadline)
+
+    def look(self, timeout: float = 0.0) -> None:
+        """Notice who has sent something, or has come or gone; wait at most ``timeout`` seconds for any of it."""
+        for peer in self.meeting.attend(timeout):
+            if peer not in self._ready:
+                self._ready.append(peer)
+        self._looked = time.monotonic()
+
+    def close(self) -> None:
+        """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
+        self.meeting.close()
+        self._ready.clear()
+
+    def _wait(self, deadline: float | None) -> None:
+        check_cancelled()
+        if self.meeting.is_over:
+            raise LinkError(f"{self.link}: the sender is gone")
+        for peer in self.meeting.peers:
+            peer.expect()
+        try:
+            self.look(until(deadline, f"{self.link}: nothing came in time; {len(self.meeting.peers)} senders are connected"))
+        finally:
+            for peer in self.meeting.peers:
+                peer.is_expected = False
+
+    def _lose(self, peer: _Sending) -> None:
+        self._ready.remove(peer)
+        self.meeting.part(peer)
+
+
+class _Sending:
+    """A sender, as its receiver sees it. Views of its messages hold on to it: its socket is closed when the last of them is gone."""
+
+    def __init__(self, sock: socket.socket, hello: Hello) -> None:
+        self.sock = sock
+        self.is_expected = False  # whether the receiver sleeps until this sender sends
+        self._share = hello.budget // 2, hello.most // 2
+        self._slots: dict[int, Mapping] = {}
+        self._held: dict[int, int] = {}  # slots that views hold, and their sizes
+        self._returned: deque[int] = deque()
+
+    def __del__(self) -> None:
+        self.sock.close()
+
+    def receive(self) -> list[memoryview]:
+        try:
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+        except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+        fd = DESCRIPTOR.unpack(ancillary[0][2])[0] if ancillary else None
+        if not packet:
+            raise EOFError
+        if flags & DESCRIPTOR_LOST:
+            raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
+        message = Message.unpack(packet)
+        for number in message.forget:
+            self._slots.pop(number, None)
+        if fd is not None:
+            self._slots[message.slot] = Mapping(fd)
+        mapping = self._slots.get(message.slot)
+        if mapping is None:
+            raise FrameError(f"slot {message.slot} was announced without its descriptor")
+        if self._is_too_much(mapping.size, message.receivers):
+            frames = copy(mapping, message.lengths)
+            self._give_back(message.slot)
+            return frames
+        self._held[message.slot] = mapping.size
+        return lend(mapping, message.lengths, partial(self._give_back, message.slot))
+
+    def expect(self) -> None:
+        """Send what is to be given back now, and from here on at once."""
+        self.is_expected = True  # before the deque is emptied, so that whoever appends later sees it
+        self._flush()
+
+    def _is_too_much(self, size: int, receivers: int) -> bool:
+        held = list(self._held.values())  # one step, which no finalizer on another thread can come into
+        nbytes, count = self._share
+        return (sum(held) + size) * receivers > nbytes or (len(held) + 1) * receivers > count
+
+    def _give_back(self, number: int) -> None:
+        """Run as a finalizer, on any thread: never blocks, takes no lock and makes no noise."""
+        self._held.pop(number, None)
+        self._returned.append(number)
+        if self.is_expected or len(self._returned) * 4 >= len(self._slots):
+            self._flush()
+
+    def _flush(self) -> None:
+        numbers = []
+        with suppress(IndexError):
+            while True:
+                numbers.append(self._returned.popleft())
+        if numbers:
+            try:
+                self.sock.send(pack_slots(numbers), QUIET)
+            except BlockingIOError:
+                self._returned.extend(numbers)  # for the next flush
+            except OSError:  # the sender is gone, and its memory with it
+                self._slots.clear()

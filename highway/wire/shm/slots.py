@@ -1,0 +1,148 @@
+"""The memory of a same-host link's sender: slots that it writes, and the pool that they come from.
+
+A slot is a memfd: memory that has a descriptor and no name, so that nothing is left when the processes that hold it are gone, however they
+went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from highway.errors import ConfigError, LinkError
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+ALIGNMENT = 64  # bytes; every frame in a slot begins at a multiple of it
+_PAGE = 4096
+_SMALL = 2048  # bytes below which copying by memoryview is quicker than by numpy
+
+
+def check_platform() -> None:
+    """Raise ConfigError where there are no memfds."""
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(f"same-host links (+shm) need Linux's memfd, and this is {sys.platform}; use +ipc instead")
+
+
+@lru_cache(1024)  # a stream repeats the same few lengths
+def offsets(lengths: tuple[int, ...]) -> tuple[list[int], int]:
+    """Return where frames of these lengths begin in a slot, and the bytes that they take together."""
+    begins, end = [], 0
+    for length in lengths:
+        begins.append(end)
+        end += -(-length // ALIGNMENT) * ALIGNMENT
+    return begins, end
+
+
+class Slot:
+    """A sender's piece of shared memory.
+
+    Args:
+        number: What the sender calls it; never used again for another one.
+        size: Bytes, a multiple of the page size.
+
+    Raises:
+        LinkError: there is no memory or descriptor left for it.
+    """
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number, self.size = number, size
+        try:
+            self.fd = os.memfd_create("highway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            try:
+                os.posix_fallocate(self.fd, 0, size)  # else a lack of memory would show as SIGBUS while writing
+                self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+                fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            except BaseException:
+                os.close(self.fd)
+                raise
+        except OSError as error:
+            raise LinkError(
+                f"no shared memory of {size / 1e6:.1f} MB: {error.strerror}; give the process more memory or descriptors "
+                "(ulimit -n), or the link a smaller ?budget_mb="
+            ) from error
+        self._small = memoryview(self._map)
+        self._large: Bytes = np.frombuffer(self._map, np.uint8)
+
+    def fill(self, frames: Sequence[Any], lengths: Sequence[int], begins: Sequence[int]) -> None:
+        """Copy frames into the slot."""
+        for frame, length, begin in zip(frames, lengths, begins, strict=True):
+            if length > _SMALL:
+                self._large[begin : begin + length] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
+            elif length:
+                self._small[begin : begin + length] = memoryview(frame).cast("B")
+
+    def close(self) -> None:
+        """Give it up; the memory itself lives on while a receiver has it mapped."""
+        self._small.release()
+        del self._large
+        self._map.close()
+        os.close(self.fd)
+
+
+class Pool:
+    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget.
+
+    Args:
+        budget: Bytes that all slots together may take, rounded up to whole pages. One slot may take half, so that there is room for a
+            message when receivers hold on to others.
+        most: How many slots there may be, since each needs descriptors.
+    """
+
+    def __init__(self, budget: int, most: int) -> None:
+        self.largest = -(-budget // (2 * _PAGE)) * _PAGE
+        self.budget = 2 * self.largest
+        self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
+        self._most = most
+        self._free: list[Slot] = []  # the last is the one used last, and the likeliest to be in the caches
+        self._made = self._count = self._bytes = 0
+
+    def reuse(self, nbytes: int) -> Slot | None:
+        """Return a free slot that is large enough and not far too large, if there is one."""
+        for position in range(len(self._free) - 1, -1, -1):
+            if nbytes <= self._free[position].size <= max(2 * nbytes, _PAGE):
+                return self._free.pop(position)
+        return None
+
+    def make(self, nbytes: int) -> Slot | None:
+        """Return a new slot, in place of free ones that do not fit if need be, or ``None`` if what is in use leaves no room for it."""
+        size = min(_rounded(nbytes), self.largest)
+        used = self._bytes - sum(slot.size for slot in self._free)
+        if used + size > self.budget or self._count - len(self._free) >= self._most:
+            return None
+        while self._bytes + size > self.budget or self._count >= self._most:
+            self.drop(self._free.pop(0))
+        slot = Slot(self._made, size)
+        self._made += 1
+        self._count += 1
+        self._bytes += size
+        return slot
+
+    def put(self, slot: Slot) -> None:
+        """Take back a slot that nobody reads any more."""
+        self._free.append(slot)
+
+    def drop(self, slot: Slot) -> None:
+        """Give up a slot, which somebody may still read."""
+        self._count -= 1
+        self._bytes -= slot.size
+        self.dropped.append(slot.number)
+        slot.close()
+
+    def close(self) -> None:
+        """Give up the free slots."""
+        while self._free:
+            self.drop(self._free.pop())
+
+
+def _rounded(nbytes: int) -> int:
+    """Round up by at most an eighth, so that messages of about one size fit into each other's slots."""
+    step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 4))
+    return max(1, -(-nbytes // step)) * step
