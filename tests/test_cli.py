@@ -1,5 +1,6 @@
 """The command line as a user meets it: in processes of its own, by what it prints and its exit code."""
 
+import contextlib
 import os
 import re
 import select
@@ -296,3 +297,27 @@ def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(fol
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "r: 4 items in " in done.stdout
+
+
+def test_a_terminal_shows_a_live_table_and_the_lines_above_it():
+    write("roles: {a: [$M:Numbers, $M:Say: 'item '], b: [$M:Numbers: 5]}")
+    screen, terminal = os.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "COLUMNS": "150", "TERM": "xterm"}
+    command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "mine"]
+    with subprocess.Popen(command, env=environment, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        shown, interrupted = b"", False
+        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is closed
+            while data := os.read(screen, 65536):
+                shown += data
+                if not interrupted and re.search(rb"Say +\d", shown):
+                    process.send_signal(signal.SIGINT)
+                    interrupted = True
+    os.close(screen)
+    assert process.returncode == 130
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "a | item 0\r\n" in plain
+    assert re.search(r"role +stage +items +items/s +MB/s +busy +starved +blocked +queued +errors", plain)
+    assert re.search(r"^\s*a +Numbers +\d", plain, re.M)
+    assert re.search(r"^\s*b +Numbers +5 ", plain, re.M)
+    assert re.search(r"a: [\d,]+ items in ", plain)
