@@ -1,19 +1,24 @@
-"""How code inside a stage learns that it should stop, and reports what it could leave out."""
+"""How code inside a stage learns that it should stop, and tells the engine what it waits for and what it had to leave out."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
 
 from highway.errors import Cancelled
+
+State = Literal["busy", "starved", "blocked"]
 
 
 class Scope:
     """One stage's run, as the code that runs inside it sees it; the engine makes one for each stage."""
 
-    def __init__(self, tolerate: Callable[[Exception], None] | None = None) -> None:
+    def __init__(self, tolerate: Callable[[Exception], None] | None = None, report: Callable[[State], None] = lambda _: None) -> None:
         self._event = threading.Event()
         self._tolerate = tolerate
+        self.report = report
 
     @property
     def cancelled(self) -> bool:
@@ -72,6 +77,26 @@ def is_cancelled() -> bool:
 def wait(seconds: float) -> None:
     """Sleep for ``seconds`` unless the stage that runs on this thread is cancelled meanwhile."""
     _here.scope.wait(seconds)
+
+
+@contextmanager
+def starved() -> Iterator[None]:
+    """Count the time in the block as waiting for input, not as work: for sources that wait for a peer or a device."""
+    _here.scope.report("starved")
+    try:
+        yield
+    finally:
+        _here.scope.report("busy")
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Count the time in the block as waiting for room downstream, not as work: for sinks that wait for a peer."""
+    _here.scope.report("blocked")
+    try:
+        yield
+    finally:
+        _here.scope.report("busy")
 
 
 def tolerate(error: Exception) -> None:

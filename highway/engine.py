@@ -103,7 +103,7 @@ class Pipeline:
             return self._run.output.get(timeout)
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
             cancel.check_cancelled()
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError), cancel.starved():
                 return self._run.output.get(0.1)
 
     def __iter__(self) -> Iterator[Any]:

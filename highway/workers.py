@@ -40,7 +40,7 @@ class StageWorkers:
         self.stage, self.shape, self.origin = stage, shape, origin
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
-        self.scope = cancel.Scope(self._tolerate)
+        self.scope = cancel.Scope(self._tolerate, self._report)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
         self._tally = threading.Lock()
@@ -163,7 +163,10 @@ class StageWorkers:
         # Philox is a counter-based generator: each (epoch, index) owns a stretch of 2**128 numbers of the stage's own sequence.
         return Generator(Philox(key=self._key, counter=(passport.epoch & _MASK) << 192 | (passport.index & _MASK) << 128))
 
-    # --- errors ---
+    # --- what the stage's code says of itself ---
+
+    def _report(self, state: cancel.State) -> None:
+        self.meters[self._here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
     def _tolerate(self, error: Exception) -> None:
         """Count and report an error that the stage may leave out, or raise it."""

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
+from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, cancel, check_cancelled
 
 
 class Collect:
@@ -551,6 +551,28 @@ def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait():
     list(pipeline)
     assert pipeline.stats().bottleneck.startswith("slow is the bottleneck: it was busy ")
     assert "num_workers=2" in pipeline.stats().bottleneck
+
+
+def test_a_source_that_waits_is_starved_and_a_sink_that_waits_is_blocked_not_busy():
+    class Waiting:
+        def __iter__(self):
+            with cancel.starved():
+                cancel.wait(0.05)
+            yield 1
+
+        def consume(self, items):
+            for _ in items:
+                with cancel.blocked():
+                    cancel.wait(0.05)
+
+    class Source(Waiting):
+        consume = None
+
+    pipeline = Pipeline([Source(), Waiting()])
+    pipeline.run()
+    source, sink = pipeline.stats().stages
+    assert source.starved >= 0.05 and source.busy < 0.05
+    assert sink.blocked >= 0.05 and sink.busy < 0.05
 
 
 def test_a_slow_consumer_is_named_as_the_bottleneck():

@@ -11,7 +11,7 @@ import pytest
 
 from highway.data import photos
 from highway.engine import Pipeline
-from highway.modules import Augmentations, ImageFileReader, ZMQSink, ZMQSource
+from highway.modules import Augmentations, ImageFileReader, ZMQSource
 from highway.transforms import AdditiveNoise, FlipX, PadCrop
 
 README = Path(__file__).parents[1] / "README.md"
@@ -30,7 +30,7 @@ def test_the_local_example():
     p.stop()
     assert (images.shape, images.dtype) == ((16, 240, 320, 3), np.uint8)
     assert (labels.shape, labels.dtype) == ((16,), np.int32)
-    assert 0 <= labels.min() and labels.max() <= 7
+    assert labels.min() >= 0 and labels.max() <= 7
 
 
 def machine(comment):

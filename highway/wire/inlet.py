@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from highway.cancel import starved
 from highway.errors import EndOfStream, FrameError
 from highway.stage import Origin
 from highway.wire import codec
@@ -97,7 +98,8 @@ class Inlet:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             glance = self._ended and not self._expected
             try:
-                frames = self._receiver.recv(min(GLANCE, GLANCE if left is None else left) if glance else left)
+                with starved():
+                    frames = self._receiver.recv(min(GLANCE, GLANCE if left is None else left) if glance else left)
             except TimeoutError:
                 if glance and self._have_all_ended():
                     return None

@@ -100,7 +100,8 @@ class Outlet:
         self.close(None if kind is None else 0)
 
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
-        self._sender.send([self._link.topic.encode(), *frames] if self._link.topic else frames, timeout)
+        with cancel.blocked():
+            self._sender.send([self._link.topic.encode(), *frames] if self._link.topic else frames, timeout)
 
     def _is_shared(self) -> bool:
         if self._link.kind == "pub":
