@@ -110,7 +110,7 @@ class PipelineStats:
 
         It is the stage whose workers are busiest: what stands behind it starves, what stands before it is blocked.
         """
-        if self.seconds <= 0 or not any(stage.items for stage in self.stages):
+        if not self.stages[-1].items:
             return "Nothing has passed through yet."
         last = self.stages[-1]
         if last.capacity and last.share(last.blocked) > 0.5:
