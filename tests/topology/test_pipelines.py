@@ -33,13 +33,8 @@ def test_every_topology_in_the_documentation_is_without_mistakes(block, tmp_path
 
 @pytest.mark.slow
 def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
-    raw, augmented = free_ports(2)
-    settings = {
-        "epochs": 5,
-        "raw": f"tcp://127.0.0.1:{raw}",
-        "augmented": f"tcp://127.0.0.1:{augmented}",
-        "picture": tmp_path / "sheet.png",
-    }
+    links = {"raw": f"ipc://{tmp_path}/raw", "augmented": f"ipc://{tmp_path}/augmented"}
+    settings = {"epochs": 5, "picture": tmp_path / "sheet.png", **links}
     arguments = [f"--set={name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "highway", "run", str(ROOT / "pipelines" / "quickstart.yaml"), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
