@@ -3,7 +3,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highway import Passport, Pipeline, Stamped
@@ -110,6 +110,7 @@ def test_unbatch_gives_views_with_their_keys():
     assert [int(each.item[1]) for each in samples] == [0, 1, 2, 3] * 2
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.lists(st.integers(0, 255), max_size=40))
 def test_unbatch_undoes_batch(size, values):
     samples = [(np.uint8(value), np.full(2, value, np.float32)) for value in values]
@@ -118,6 +119,7 @@ def test_unbatch_undoes_batch(size, values):
     assert [b.tolist() for _, b in again] == [[value] * 2 for value in values]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 70), st.integers(1, 4), st.integers(0, 5))
 def test_shuffle_loses_nothing_and_keeps_passports_apart(count, buffer, reuse, seed):
     out = run(Shuffle(buffer, reuse, seed), range(count))
