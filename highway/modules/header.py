@@ -85,14 +85,17 @@ def _jpeg(data: bytes) -> Header:
 
 
 def _png(data: bytes) -> Header:
-    width, height = struct.unpack_from(">II", data, 16)
-    orientation, at = 1, 8
-    while at + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
+    """Read the header and walk over all chunks: some decoders make room for what a chunk announces before they look whether it is there."""
+    first, width, height = struct.unpack_from(">4sII", data, 12)
+    if first != b"IHDR":
+        raise ImageError(f"not a PNG: expected the chunk IHDR first, found {first!r}")
+    orientation, at, kind = 1, 8, b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (len(data), b"IEND")
+        if at + 12 + length > len(data):
+            raise ImageError(f"the PNG is damaged or cut short: the chunk at byte {at} goes beyond the end, at {len(data)}")
         if kind == b"eXIf":
             orientation = _exif_orientation(data[at + 8 : at + 8 + length])
-        if kind in (b"eXIf", b"IEND"):
-            break
         at += length + 12
     return _checked(Header("PNG", height, width, orientation))
 

@@ -205,6 +205,7 @@ def test_a_progressive_jpeg_that_is_cut_short_is_an_error(decoder):
         (b"\xff\xd8\xff\xff\xff", "the file ends within its header"),
         (b"\xff\xd8 no marker", "expected a marker .0xff. at byte 2, found 0x20"),
         (b"\x89PNG\r\n\x1a\n", "the file ends within its header"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(30), "expected the chunk IHDR first"),
         (b"BM", "the file ends within its header"),
         (png_of(8, 0, np.zeros((0, 5), np.uint8)), "a PNG of height 0 and width 5"),
     ],
@@ -221,6 +222,13 @@ def test_a_decompression_bomb_is_refused_by_its_header(format):
     struct.pack_into(layout, data, at, 60000, 50000)
     with pytest.raises(ImageError, match=r"announces \d+ x \d+ pixels, more than max_pixels=67108864; raise max_pixels"):
         decode(bytes(data))
+
+
+def test_a_png_chunk_that_announces_more_than_the_file_holds_is_refused_before_room_is_made_for_it(decoder):
+    data = encoded(scene(), "PNG")
+    text = struct.pack(">I4s", 2**31 - 1, b"tEXt") + b"Comment\0"
+    with pytest.raises(ImageError, match=r"cut short: the chunk at byte 33 goes beyond the end"):
+        decode(data[:33] + text + data[33:])
 
 
 def test_the_limit_on_pixels_is_the_callers():
