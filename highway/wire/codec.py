@@ -109,7 +109,7 @@ class Msgpack:
             raise FrameError(f"{len(frames)} frames; expected one: the sender uses another codec, or a topic that was not asked for")
         item = msgpack.decode(frames[0])
         if isinstance(item, msgpack.End):
-            return Message((), Envelope(sender=item.sender, number=item.number, end=True))
+            return Message((), Envelope(sender=item.sender, number=item.number, shared=True, end=True))
         return Message(item, None)
 
 

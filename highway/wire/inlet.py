@@ -12,7 +12,7 @@ from typing import Any, Self
 from highway.cancel import starved
 from highway.errors import EndOfStream, FrameError
 from highway.stage import Origin
-from highway.wire import codec
+from highway.wire import codec, shm
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.socket import ZMQReceiver
@@ -21,7 +21,7 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-RECEIVERS: dict[str, Callable[[Link], Receiver]] = dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver)
+RECEIVERS: dict[str, Callable[[Link], Receiver]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver), "shm": shm.open_receiver}
 """Transport -> what opens the end that receives."""
 
 GLANCE = 0.1  # seconds between two looks at who is connected

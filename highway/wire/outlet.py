@@ -17,7 +17,7 @@ import numpy as np
 from highway import batch, cancel
 from highway.errors import LinkError
 from highway.stage import Passport
-from highway.wire import codec
+from highway.wire import codec, shm
 from highway.wire.envelope import Envelope
 from highway.wire.socket import ZMQSender
 from highway.wire.transport import Sender
@@ -25,7 +25,7 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
-SENDERS: dict[str, Callable[[Link], Sender]] = dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender)
+SENDERS: dict[str, Callable[[Link], Sender]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender), "shm": shm.open_sender}
 """Transport -> what opens the end that sends."""
 
 GLANCE = 0.01  # seconds between two looks at what has left and who is connected
@@ -101,7 +101,10 @@ class Outlet:
 
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
         with cancel.blocked():
-            self._sender.send([self._link.topic.encode(), *frames] if self._link.topic else frames, timeout)
+            self._sender.send(self._addressed(frames), timeout)
+
+    def _addressed(self, frames: Sequence[Any]) -> Sequence[Any]:
+        return [self._link.topic.encode(), *frames] if self._link.topic else frames
 
     def _is_shared(self) -> bool:
         if self._link.kind == "pub":
@@ -109,7 +112,7 @@ class Outlet:
         if not self._link.bind:
             return len(self._link.locations) > 1
         peers = self._sender.peers()
-        return peers is None or max(peers) > 1
+        return peers is None or peers.opened > 1
 
     def _drain(self) -> None:
         patience, since = self._link.options.linger_ms / 1000, time.monotonic()
@@ -129,8 +132,7 @@ class Outlet:
         frames = self._codec.encode(self._empty, envelope, allow64=True)
         peers = self._sender.peers()
         if peers is None:
-            for _ in range(max(1, self._link.options.receivers)):
-                self._send(frames, None)
+            self._sender.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
             return
         patience = self._link.options.linger_ms / 1000
         told, live, again = 0, peers.live, 0.0
@@ -149,10 +151,9 @@ class Outlet:
             cancel.wait(GLANCE)
             peers = self._sender.peers() or peers
 
-    def _tell(self, frames: Sequence[Any], times: int) -> None:
+    def _tell(self, frames: Sequence[Any], receivers: int) -> None:
         try:
-            for _ in range(times):
-                self._send(frames, 10 * GLANCE)
+            self._sender.send_to_each(self._addressed(frames), receivers, 10 * GLANCE)
         except TimeoutError:
             return  # they are behind, and will be told with the next round
 

@@ -29,11 +29,14 @@ log = logging.getLogger("highway")
 
 POLL_MS = 100  # between two looks whether the stage was cancelled
 COPY_BELOW = 1 << 16  # bytes; copying less is cheaper than keeping track of it
-FIRST_HWM, MAX_HWM = 2, 1000  # messages: before the first message shows its size, and at most
+MAX_HWM = 1000  # messages that may wait at each end of a connection
+USUAL_MB = 4  # a message at the receiving end, before the first one shows its size
 
-_TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.PUB, "sub": zmq.SUB}
+# XPUB is PUB that shows who subscribes.
+_TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
-_EVENTS = _OPENED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+_FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
 _open: weakref.WeakSet[_Base] = weakref.WeakSet()
@@ -47,8 +50,7 @@ class _Base:
         self.bound: list[str] = []
         self._pid = os.getpid()
         self._largest = 0
-        self._live: set[int] = set()
-        self._seen = 0
+        self._peers = Peers()
         self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
         self._monitor: zmq.Socket[bytes] | None = None
         try:
@@ -63,13 +65,16 @@ class _Base:
     def _configure(self) -> None:
         options = self.link.options
         self.socket.linger = options.linger_ms
-        self.socket.sndhwm = self.socket.rcvhwm = FIRST_HWM
+        self.socket.sndhwm = MAX_HWM
+        self.socket.rcvhwm = max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
         self.socket.maxmsgsize = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(self.link.locations) > 1
         if self.link.kind == "sub":
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
+        if self.link.kind == "pub":
+            self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         if self.link.transport != "inproc":
             self._monitor = self.socket.get_monitor_socket(_EVENTS)
 
@@ -98,15 +103,15 @@ class _Base:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none."""
         if self._monitor is None:
             return None
+        live, seen, opened = self._peers
         while self._monitor.poll(0):
-            event = parse_monitor_message(self._monitor.recv_multipart())
-            if event["event"] & _OPENED:
-                self._live.add(event["value"])
-            elif event["event"] == zmq.Event.DISCONNECTED:
-                self._live.discard(event["value"])
-            else:
-                self._seen += 1
-        return Peers(len(self._live), self._seen)
+            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
+            opened += bool(event & _OPENED)
+            seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
+            # A connection that fails in its handshake is reported as failed, and then as disconnected too.
+            live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
+        self._peers = Peers(live, seen, opened)
+        return self._peers
 
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds, in the background. Closing again does nothing."""
@@ -118,10 +123,15 @@ class _Base:
         self.socket.close(int(linger * 1000))
 
     def _fit(self, nbytes: int, option: int) -> None:
-        """Set the high-water mark, which counts messages, to what the budget allows of the largest message so far."""
+        """Lower the high-water mark, which counts messages, to what the budget allows of the largest message so far.
+
+        It is never raised: that can stall a connection that is full, since ZeroMQ wakes its writer by the new mark.
+        """
         self._largest = nbytes
         self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
-        self.socket.setsockopt(option, max(1, min(MAX_HWM, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))))
+        allowed = max(1, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))
+        if allowed < self.socket.get(option):
+            self.socket.set(option, allowed)
 
     def _wait(self, event: int, deadline: float | None, what: str) -> None:
         """Wait until the socket is ready."""
@@ -150,6 +160,7 @@ class ZMQSender(_Base):
     def __init__(self, link: Link) -> None:
         self._sent = 0
         self._tracked: deque[zmq.MessageTracker] = deque()
+        self._subscriptions = self._subscribed = 0
         super().__init__(link)
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
@@ -179,13 +190,29 @@ class ZMQSender(_Base):
         if tracker is not None:
             self._tracked.append(tracker)
 
+    def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
+        """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transport.Sender`."""
+        for _ in range(receivers):
+            self.send(frames, timeout)
+
+    def peers(self) -> Peers | None:
+        """Return the connections; of a publisher, those that have subscribed."""
+        connected = super().peers()
+        if self.link.kind != "pub" or connected is None:
+            return connected
+        while self.socket.poll(0, zmq.POLLIN):
+            subscribed = self.socket.recv()[:1] == b"\1"
+            self._subscriptions += 1 if subscribed else -1
+            self._subscribed += subscribed
+        return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
+
     def unsent(self) -> int:
         """Return how many messages are known not to have left: those of 64 kB and more, and all if nobody has ever come for them."""
         self._tracked = deque(tracker for tracker in self._tracked if not tracker.done)
         peers = self.peers()
-        if peers is None or self.link.kind == "pub":
+        if peers is None:
             return 0
-        return self._sent if not peers.seen else len(self._tracked)
+        return len(self._tracked) if peers.seen or self.link.kind == "pub" else self._sent
 
     def _check_size(self, nbytes: int) -> None:
         limit = self.link.options.max_mb

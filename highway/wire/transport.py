@@ -14,10 +14,12 @@ class Peers(NamedTuple):
     Args:
         live: Connections that are open.
         seen: Connections that there have been.
+        opened: Connections that there have been or are being made.
     """
 
-    live: int
-    seen: int
+    live: int = 0
+    seen: int = 0
+    opened: int = 0
 
 
 class End(Protocol):
@@ -43,6 +45,9 @@ class Sender(End, Protocol):
             TimeoutError: there was no room within ``timeout`` seconds.
             Cancelled: the stage that runs on this thread was cancelled.
         """
+
+    def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
+        """Send a message to each receiver that is connected; ``receivers`` is how many are believed to be. Raises as :meth:`send`."""
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left this process."""

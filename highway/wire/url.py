@@ -15,8 +15,9 @@ zrpub     pub      connects   as zpub, but to a ``zrsub`` that binds
 zrsub     sub      binds      as zsub
 ========  =======  =========  ====================================================
 
-Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path) and ``inproc`` (a name within the process). Plain ``tcp://``,
-``ipc://`` and ``inproc://`` mean push for who sends and pull for who receives, and ``bind=`` says who binds. Braces expand as in a shell,
+Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
+``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push for who sends and pull for who
+receives, and ``bind=`` says who binds. Braces expand as in a shell,
 ``zsub://host:788{0..3}``, and all expanded URLs share one socket. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an
 empty host the loopback interface.
 """
@@ -48,7 +49,7 @@ SCHEMES: dict[str, tuple[Kind, bool]] = {
 }
 """Scheme -> (socket, whether it binds)."""
 
-TRANSPORTS = ("tcp", "ipc", "inproc")
+TRANSPORTS = ("tcp", "ipc", "shm", "inproc")
 DIRECTIONS: dict[Kind, Direction] = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
@@ -65,6 +66,8 @@ class Options:
             frame) or ``msgpack`` (Highway 2017's).
         hwm_mb: Megabytes of messages that may wait at each end of each connection; at least one message may.
         linger_ms: Milliseconds that the tail of a stream waits for a receiver when there is none.
+        budget_mb: Megabytes of shared memory that the sender of a same-host link (``+shm``) may use, in place of ``hwm_mb``; one message
+            may take half.
         max_mb: Megabytes that one frame may have; whoever sends a larger one is disconnected by the receiver.
         senders: Senders that must have ended before a receiver ends; 0 means all those that are there (for a receiver that connects, one
             for each URL).
@@ -74,6 +77,7 @@ class Options:
 
     codec: str = "tensorcom"
     hwm_mb: float = 64.0
+    budget_mb: float = 256.0
     linger_ms: int = 5000
     max_mb: float = 1024.0
     senders: int = 0
@@ -89,7 +93,7 @@ class Link:
         urls: The URLs as given, after the expansion of braces.
         kind: The type of socket.
         bind: Whether this end binds; else it connects.
-        transport: ``tcp``, ``ipc`` or ``inproc``.
+        transport: ``tcp``, ``ipc``, ``shm`` or ``inproc``.
         locations: Their locations: ``host:port``, a path or a name.
         topic: Prefix that a subscriber asks for; what a publisher puts in front of its messages.
         options: The query.
@@ -194,6 +198,8 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Opti
     transport = "tcp" if transport is None else transport
     if transport not in TRANSPORTS:
         raise ConfigError(f"'{url}': unknown transport '{transport}'{did_you_mean(transport, TRANSPORTS)}")
+    if transport == "shm" and kind not in ("push", "pull"):
+        raise ConfigError(f"'{url}': shm links push and pull; use zpush+shm and zpull+shm, or {scheme}+ipc")
     location = _location(url, transport, match["location"], binds)
     topic = match["topic"] or ""
     if topic and kind not in ("pub", "sub"):
