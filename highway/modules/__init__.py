@@ -1,6 +1,7 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
 from highway.modules.augment import Augmentations
+from highway.modules.cache import Cache
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
@@ -15,6 +16,7 @@ __all__ = [
     "Batch",
     "BatchByShape",
     "Benchmark",
+    "Cache",
     "Concat",
     "ContactSheet",
     "DumpImages",

@@ -1,0 +1,141 @@
+"""What passes a cache: the input epoch by epoch, its samples, and the batches that go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.batch import Field, Item, fields, names, rebuild, split
+from highway.modules.pool import BufferPool
+from highway.stage import Items, Passport, Stamped
+
+
+class Keyed(NamedTuple):
+    """A sample and its keys."""
+
+    sample: Item
+    keys: tuple[str, ...]
+
+
+class Epochs:
+    """The input of a stream epoch by epoch; one item ahead, to see where an epoch ends.
+
+    Args:
+        items: The input.
+        limit: The epoch before which it ends, or ``None``.
+    """
+
+    def __init__(self, items: Items, limit: int | None) -> None:
+        self._items, self._limit = items, limit
+        self._next: Stamped | None = None
+        self.epoch = 0
+
+    def peek(self) -> bool:
+        """Wait for the next item, and say whether there is one."""
+        if self._next is None:
+            for item in self._items:
+                self._next = Stamped(item, self._items.passport)
+                self.epoch = self._next.passport.epoch
+                break
+        return self._next is not None and (self._limit is None or self.epoch < self._limit)
+
+    def __iter__(self) -> Iterator[Stamped]:
+        """Yield the items of the epoch that comes now; in the end ``epoch`` is the one that comes next."""
+        epoch = self.epoch
+        while self.peek() and self.epoch == epoch and self._next is not None:
+            stamped, self._next = self._next, None
+            yield stamped
+        if self._next is None:
+            self.epoch = epoch + 1
+
+
+class Stacker:
+    """Makes a field of a batch from that of its samples.
+
+    Args:
+        stack: Whether samples with axes become one array; else a list. Those without always become an array, ``str`` and ``bytes`` a list.
+    """
+
+    def __init__(self, stack: bool) -> None:
+        self.stack = stack
+        self._pools: dict[Field, BufferPool] = {}
+
+    def column(self, name: Field, values: list[Any]) -> Any:
+        """Return the field ``name``.
+
+        Raises:
+            ValueError: the samples are to be stacked and differ in shape.
+        """
+        if isinstance(values[0], (str, bytes)) or (not self.stack and np.ndim(values[0])):
+            return values
+        arrays = [np.asarray(value) for value in values]
+        shapes = {array.shape for array in arrays}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"Cache: field {name!r} has the shapes {sorted(shapes)} in one batch; "
+                "resize the images before it, or give it stack=False and crop behind it"
+            )
+        first = arrays[0]
+        if first.dtype != np.uint8 or not first.ndim:
+            return np.stack(arrays)
+        size = len(arrays) * first.nbytes
+        if name not in self._pools or self._pools[name].nbytes < size:
+            self._pools[name] = BufferPool(size)
+        return np.stack(arrays, out=self._pools[name].take((len(arrays), *first.shape)))
+
+
+class Passing:
+    """An epoch on its way through a cache.
+
+    Args:
+        batch_size: ``None`` if batches come in and pass as they are; else samples come in, and batches of so many go out.
+        stacker: Makes these batches.
+    """
+
+    def __init__(self, batch_size: int | None, stacker: Stacker) -> None:
+        self.batched = batch_size is None
+        self.batch_size = batch_size or 0
+        self._stacker = stacker
+        self._index = 0
+        self._waiting: list[Keyed] = []
+
+    def epoch(self, items: Epochs) -> Iterator[tuple[list[Stamped], list[Keyed]]]:
+        """Yield what goes out for an item, and the samples in it; and once more, for what is left in the end."""
+        for item, passport in items:
+            if self.batched:
+                yield [Stamped(self._unstacked(item), passport)], self._rows(item, passport)
+                continue
+            sample = Keyed(item, passport.keys)
+            self._waiting.append(sample)
+            full = len(self._waiting) == self.batch_size
+            yield [self._batch(passport)] if full else [], [sample]
+        if self._waiting:
+            yield [self._batch(passport)], []
+
+    def _rows(self, item: Item, passport: Passport) -> list[Keyed]:
+        way_out = "if it is a sample and no batch, give Cache batch_size="
+        try:
+            samples = split(item)
+        except ValueError as error:
+            error.add_note(f"Cache: {way_out}")
+            raise
+        if passport.keys and len(passport.keys) != len(samples):
+            raise ValueError(f"Cache: an item of {len(samples)} rows has {len(passport.keys)} keys; {way_out}")
+        self.batch_size = self.batch_size or len(samples)
+        return [Keyed(sample, passport.keys[row : row + 1]) for row, sample in enumerate(samples)]
+
+    def _unstacked(self, batch: Item) -> Item:
+        if self._stacker.stack:
+            return batch
+        return rebuild(batch, [list(value) if isinstance(value, np.ndarray) and value.ndim > 1 else value for value in fields(batch)])
+
+    def _batch(self, passport: Passport) -> Stamped:
+        waiting, self._waiting = self._waiting, []
+        samples = [sample for sample, _ in waiting]
+        columns = zip(names(samples[0]), zip(*map(fields, samples), strict=True), strict=True)
+        values = [self._stacker.column(name, list(column)) for name, column in columns]
+        keys = tuple(key for _, keys in waiting for key in keys)
+        self._index += 1
+        return Stamped(rebuild(samples[0], values), passport._replace(index=self._index - 1, keys=keys))
