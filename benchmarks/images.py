@@ -1,132 +1,225 @@
-"""A folder of JPEGs to batches of 64 uint8 images of 224x224, random-resized crop and flip.
+"""A folder of JPEGs to batches of 64 uint8 images of 224x224, random-resized crop and flip: highway against its peers.
 
-highway against the bare decode loop and PyTorch's DataLoader.
+Each runs in a process of its own, and all take turns. They read the same files in the same order, and cut out the same boxes.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import contextlib
+import copy
+import io
+import sys
+import tarfile
 import tempfile
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
-from PIL import Image
+from numpy.random import Generator
+from rich.table import Table
 
 from dataset import describe, imagenet_like
-from highway import Pipeline
+from highway import Items, Pipeline
 from highway.modules import ImageFileReader
-from highway.modules.decode import backend, checked_header, decode_crop
+from highway.modules.decode import backend
 from highway.transforms import RandomResizedCrop
-from measure import Work, console, in_turns, machine, show
+from measure import Rate, console, in_turns, machine, show
+from peers.environments import python
+from peers.process import Absent, Peer
+from peers.worker import CHECKED, Job
 
 SHAPE = (224, 224)
 BATCH = 64
-IMAGES = Path(tempfile.gettempdir()) / "highway-benchmark-images"
-CROP = RandomResizedCrop(SHAPE)
+ALIKE = 6.0  # levels of 255: decoders and ways of scaling differ by 1 to 3 on average, another box by 30
+BOUND = "bound: "
 
 
-def with_highway(folder: Path, workers: int) -> Work:
-    reader = ImageFileReader(str(folder), BATCH, crop=CROP, flip=0.5, epochs=1, num_workers=workers)
-    return _count(images for images, _ in Pipeline([reader]))
+@dataclass(frozen=True)
+class Case:
+    """A script in peers/, its mode, and its environment; none for the one that runs this."""
+
+    script: str
+    mode: str = ""
+    environment: str = ""
 
 
-def bare_loop(files: list[Path], workers: int) -> Work:
-    """The same decoding by plain threads over preallocated batches, with no engine: what the engine's overhead is measured against."""
-    batches = [np.empty((BATCH, *SHAPE, 3), np.uint8) for _ in range(4)]
-    rows = enumerate(files)
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                run = list(itertools.islice(rows, 8))
-            if not run:
-                return
-            for number, path in run:
-                rng = np.random.Generator(np.random.Philox(key=number))
-                data = path.read_bytes()
-                out = batches[number // BATCH % 4][number % BATCH]
-                header = checked_header(data)
-                decode_crop(data, header, CROP.box(header.size, rng), out, flipped=bool(rng.random() < 0.5))
-
-    with ThreadPoolExecutor(workers) as pool:
-        for done in [pool.submit(work) for _ in range(workers)]:
-            done.result()
-    return Work(len(files), len(files) * batches[0][0].nbytes)
-
-
-class Photos(torch.utils.data.Dataset):
-    """What most people write: one file per item, decoded by Pillow or cv2, cropped at the same boxes."""
-
-    def __init__(self, files: list[Path], read: Callable[[Path, np.random.Generator], np.ndarray]) -> None:
-        self.files, self.read = files, read
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, number: int) -> tuple[np.ndarray, int]:
-        rng = np.random.Generator(np.random.Philox(key=number))
-        image = self.read(self.files[number], rng)
-        return (np.ascontiguousarray(image[:, ::-1]) if rng.random() < 0.5 else image), 0
+CASES = {
+    "highway": Case("with_highway", "pipeline"),
+    "highway, wheels only": Case("with_highway", "pipeline-wheels"),
+    "bare decode loop": Case("with_highway", "loop"),
+    "bare decode loop, wheels only": Case("with_highway", "loop-wheels"),
+    "tf.data, fused operator": Case("with_tensorflow", environment="tensorflow"),
+    "Grain, our decoder": Case("with_grain", environment="grain"),
+    "tensorpack, our decoder": Case("with_tensorpack", environment="tensorpack"),
+    "SPDL, our decoder": Case("with_spdl", "seam", "spdl"),
+    "SPDL": Case("with_spdl", "own", "spdl"),
+    "DALI, CPU operators": Case("with_dali", environment="dali"),
+    "DataLoader, cv2": Case("with_torch", "cv2"),
+    "DataLoader, Pillow": Case("with_torch", "pillow"),
+    "webdataset, cv2": Case("with_webdataset"),
+    f"{BOUND}decoding whole images": Case("with_bounds", "decode"),
+    f"{BOUND}entropy decoding": Case("with_bounds", "entropy"),
+}
+# What is compared, with what, and how much faster it should be.
+TARGETS = [
+    ("highway", "bare decode loop", 0.97),
+    ("highway", "tf.data, fused operator", 1.1),
+    ("highway, wheels only", "bare decode loop, wheels only", 0.97),
+    ("highway, wheels only", "tf.data, fused operator", 1.0),
+    ("highway, wheels only", "DataLoader, Pillow", 1.9),
+    ("highway, wheels only", "DataLoader, cv2", 1.1),
+    ("highway, wheels only", "DALI, CPU operators", 1.3),
+    ("highway, wheels only", "SPDL", 2.0),
+]
 
 
-def read_pillow(path: Path, rng: np.random.Generator) -> np.ndarray:
-    with Image.open(path) as image:
-        top, left, height, width = CROP.box((image.height, image.width), rng)
-        crop = image.convert("RGB").resize(SHAPE[::-1], Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
-    return np.array(crop)
+@dataclass
+class Recorder:
+    """Draw the boxes of a crop, and write down each with the coin that the reader throws next."""
+
+    crop: RandomResizedCrop
+    drawn: list[tuple[int, ...]] = field(default_factory=list, init=False)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.crop.shape
+
+    def box(self, size: tuple[int, int], rng: Generator | None) -> tuple[int, int, int, int]:
+        assert rng is not None
+        box = self.crop.box(size, rng)
+        self.drawn.append((*box, copy.deepcopy(rng).random() < 0.5))
+        return box
 
 
-def read_cv2(path: Path, rng: np.random.Generator) -> np.ndarray:
-    cv2.setNumThreads(0)
-    image = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)
-    top, left, height, width = CROP.box(image.shape[:2], rng)
-    return cv2.resize(image[top : top + height, left : left + width], SHAPE[::-1], interpolation=cv2.INTER_LINEAR)
+@dataclass
+class Keys:
+    """Collect the keys of the samples."""
+
+    keys: list[str] = field(default_factory=list, init=False)
+
+    def consume(self, items: Items) -> None:
+        for _ in items:
+            self.keys += items.passport.keys
 
 
-def with_dataloader(files: list[Path], workers: int, read: Callable[[Path, np.random.Generator], np.ndarray]) -> Work:
-    loader = torch.utils.data.DataLoader(Photos(files, read), BATCH, shuffle=True, num_workers=workers)
-    return _count(images.numpy() for images, _ in loader)
+def draw(folder: Path, epochs: int, workers: int, shards: Path) -> Job:
+    """Let highway read the images with one worker, which does so in order, and write down what it reads and draws."""
+    recorder, keys = Recorder(RandomResizedCrop(SHAPE)), Keys()
+    Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip=0.5, epochs=epochs, num_workers=1), keys]).run()
+    table = np.array(recorder.drawn, np.int32)
+    files = [str(folder / key) for key in keys.keys]
+    paths = pack(files, 2 * workers, shards)
+    return Job(str(folder), epochs, files, paths, workers, BATCH, SHAPE, table[:, :4], table[:, 4].astype(bool))
 
 
-def _count(batches: object) -> Work:
-    items = nbytes = 0
-    for images in batches:  # type: ignore[attr-defined]
-        assert images.shape[1:] == (*SHAPE, 3) and images.dtype == np.uint8
-        items += len(images)
-        nbytes += images.nbytes
-    return Work(items, nbytes)
+def pack(files: list[str], count: int, folder: Path) -> list[str]:
+    """Deal the files to ``count`` tar files, named by their numbers, and return the paths of these."""
+    paths = [str(folder / f"{shard:03}.tar") for shard in range(count)]
+    for shard, path in enumerate(paths):
+        with tarfile.open(path, "w") as tar:
+            for number in range(shard, len(files), count):
+                data = Path(files[number]).read_bytes()
+                member = tarfile.TarInfo(f"{number:07}.jpg")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return paths
+
+
+def expected(job: Job) -> np.ndarray:
+    """Return what the last images of the table are, decoded exactly and scaled by OpenCV: uint8 ``(B, H, W, 3)``."""
+    images = []
+    for number in range(max(0, len(job.files) - CHECKED), len(job.files)):
+        top, left, height, width = job.boxes[number].tolist()
+        image = cv2.imread(job.files[number])[top : top + height, left : left + width, ::-1]
+        image = cv2.resize(np.ascontiguousarray(image), SHAPE[::-1], interpolation=cv2.INTER_LINEAR)
+        images.append(image[:, ::-1] if job.flips[number] else image)
+    return np.stack(images)
+
+
+def start(name: str, case: Case, job: Path) -> Peer:
+    """Start a peer, or say why it is absent."""
+    if "wheels" in case.mode and find_spec("highway._jpeg") is None:
+        raise Absent(f"the same as {name.removesuffix(', wheels only')!r}, for the C extension is not built")
+    return Peer(python(case.environment) if case.environment else Path(sys.executable), case.script, job, case.mode)
+
+
+def present(names: list[str], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:
+    """Start the peers; return those that have started, and why the others have not."""
+    peers, absent = {}, {}
+    for name in names:
+        try:
+            peers[name] = start(name, CASES[name], job)
+        except Absent as error:
+            absent[name] = str(error)
+        else:
+            closing.callback(peers[name].close)
+    return peers, absent
+
+
+def compare(peers: dict[str, Peer], job: Job, path: Path) -> Iterator[tuple[str, float]]:
+    """Yield for each peer by how many levels its pixels differ from the expected ones, on average.
+
+    Raises:
+        SystemExit: a peer does other work than the job says.
+    """
+    reference = expected(job).astype(np.int16)
+    for name, peer in peers.items():
+        try:
+            images = peer.check(path)
+        except Absent as error:
+            raise SystemExit(f"{name}: {error}") from None
+        if not name.startswith(BOUND):
+            difference = float(np.abs(images - reference).mean())
+            if difference > ALIKE:
+                raise SystemExit(f"{name}: its pixels are off by {difference:.1f} levels of 255; it reads other boxes than the table's")
+            yield name, difference
+
+
+def show_targets(rates: dict[str, Rate]) -> None:
+    """Print the ratios that performance is promised in."""
+    table = Table("case", "against", "ratio", "target")
+    targets = {}
+    for *pair, target in TARGETS:
+        name, peer = (case if case in rates else case.removesuffix(", wheels only") for case in pair)
+        targets[name, peer] = target
+    for (name, peer), target in targets.items():
+        if name in rates and peer in rates:
+            table.add_row(name, peer, f"{rates[name].items / rates[peer].items:.2f}", f"{target:.2f}")
+    console.print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3, help="how often a round goes over the images (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="threads, or processes, that decode (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", action="append", metavar="CASE", help="part of a case's name; may be given more than once")
     parser.add_argument(
         "--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where the images are made"
     )
     options = parser.parse_args()
     folder = imagenet_like(options.data / str(options.images), options.images)
-    files = sorted(folder.glob("*/*.jpg"))
-    console.print(machine("highway", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch"))
-    console.print(f"{describe(folder)}; {options.workers} workers; highway decodes with {backend()}")
-    workers = options.workers
-    cases = {
-        "highway": lambda: with_highway(folder, workers),
-        "bare decode loop": lambda: bare_loop(files, workers),
-        "DataLoader, cv2": lambda: with_dataloader(files, workers, read_cv2),
-        "DataLoader, Pillow": lambda: with_dataloader(files, workers, read_pillow),
-    }
-    rates = in_turns(cases, options.rounds)
-    against = ["bare decode loop", "DataLoader, cv2", "DataLoader, Pillow"]
-    show("Folder to batches (targets: 0.97 of the bare loop, 1.1 x DataLoader cv2, 1.9 x DataLoader Pillow)", rates, against, "images")
+    names = [name for name in CASES if not options.only or any(part in name for part in options.only)]
+    console.print(machine("highway", "numpy"))
+    console.print(f"{describe(folder)}, {options.epochs} times a round; {options.workers} workers; highway decodes with {backend()}")
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
+        place = Path(temporary)
+        job = draw(folder, options.epochs, options.workers, place)
+        job.save(place)
+        peers, absent = present(names, place, closing)
+        versions = sorted({f"{package} {version}" for peer in peers.values() for package, version in peer.versions.items()})
+        console.print(", ".join(versions))
+        differences = dict(compare(peers, job, place / "images.npy"))
+        rates = in_turns({name: peer.work for name, peer in peers.items()}, options.rounds)
+    show("Folder to batches", rates, ["bare decode loop", "tf.data, fused operator", "DataLoader, Pillow"], "images", absent)
+    show_targets(rates)
+    console.print("Mean difference of the pixels from those of an exact decoder and cv2's bilinear scaling, in levels of 255:")
+    console.print(", ".join(f"{name} {difference:.1f}" for name, difference in differences.items()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+"""The harness's side of a peer: its process, and the commands to it."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measure import Work
+
+HERE = Path(__file__).resolve().parent
+
+
+class Absent(Exception):
+    """A peer that cannot take part; says why."""
+
+
+class Peer:
+    """A peer in a process of its own, which works only when it is told to.
+
+    Args:
+        python: Interpreter of its environment.
+        script: File in this folder, without ``.py``.
+        job: Folder that holds the job.
+        mode: The script's second argument.
+        timeout: Seconds that a pass may take.
+
+    Raises:
+        Absent: it has no environment, or does not start.
+    """
+
+    def __init__(self, python: Path, script: str, job: Path, mode: str = "", timeout: float = 300) -> None:
+        if not python.exists():
+            raise Absent("no environment; make it with 'tox -e bench-peers'")
+        self.timeout, self._errors = timeout, tempfile.TemporaryFile("w+")  # noqa: SIM115  # close() closes it
+        command = [python, HERE / f"{script}.py", job, *([mode] if mode else [])]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        try:
+            self.versions: dict[str, str] = self._answer()["versions"]
+        except BaseException:
+            self.close()
+            raise
+
+    def work(self) -> Work:
+        """Have it go over all images once; its own clock counts, from the start of the iteration to its end."""
+        return Work(**self._ask("pass"))
+
+    def check(self, path: Path) -> np.ndarray:
+        """Have it see that each image comes once, and return the last of them: uint8 ``(B, H, W, 3)``. ``path`` is overwritten."""
+        self._ask(f"check {path}")
+        return np.load(path)
+
+    def close(self) -> None:
+        """End it: at the end of its input, or by force if it does not listen."""
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.close()
+            self._process.wait(10)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        assert self._process.stdin
+        try:
+            print(command, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise Absent(self._last_words()) from None
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        stdout = self._process.stdout
+        assert stdout
+        if not select.select([stdout], [], [], self.timeout)[0]:
+            self._process.kill()
+            raise Absent(f"no answer within {self.timeout:g} s")
+        line = stdout.readline()
+        answer = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:
+            raise Absent(answer["error"])
+        return answer
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors if line.strip()]
+        return f"ended with exit code {code}: {lines[-1] if lines else 'it said nothing'}"

@@ -1,0 +1,23 @@
+"""highway's decoder as a plain function, for peers that run any Python function in their threads: what differs is then the loader alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from worker import Job
+
+from highway.modules.decode import checked_header, decode_crop
+
+
+def decoder(job: Job) -> Callable[[int], tuple[np.ndarray, int]]:
+    """Return a function that reads the image with a number: uint8 ``(H, W, 3)``, and the number."""
+
+    def decode(number: int) -> tuple[np.ndarray, int]:
+        with open(job.files[number], "rb", buffering=0) as file:
+            data = file.read()
+        out = np.empty((*job.shape, 3), np.uint8)
+        decode_crop(data, checked_header(data), tuple(job.boxes[number].tolist()), out, flipped=bool(job.flips[number]))
+        return out, number
+
+    return decode
