@@ -15,10 +15,13 @@ State = Literal["busy", "starved", "blocked"]
 class Scope:
     """One stage's run, as the code that runs inside it sees it; the engine makes one for each stage."""
 
-    def __init__(self, tolerate: Callable[[Exception], None] | None = None, report: Callable[[State], None] = lambda _: None) -> None:
+    def __init__(
+        self, tolerate: Callable[[Exception], None] | None = None, report: Callable[[State], None] = lambda _: None, seed: int = 0
+    ) -> None:
         self._event = threading.Event()
         self._tolerate = tolerate
         self.report = report
+        self.seed = seed
 
     @property
     def cancelled(self) -> bool:
@@ -45,7 +48,9 @@ _OUTSIDE = Scope()  # never cancelled, tolerates nothing
 
 
 class _Here(threading.local):
-    scope: Scope = _OUTSIDE
+    def __init__(self) -> None:
+        self.scope = _OUTSIDE
+        self.at_end: list[Callable[[], None]] = []
 
 
 _here = _Here()
@@ -54,6 +59,22 @@ _here = _Here()
 def enter(scope: Scope) -> None:
     """Make ``scope`` the one of the calling thread; the engine calls this at the start of each worker."""
     _here.scope = scope
+
+
+def leave() -> None:
+    """Call what was registered with :func:`at_end` on this thread; the engine does this at the end of each worker."""
+    while _here.at_end:
+        _here.at_end.pop()()
+
+
+def at_end(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called on this thread when the worker ends, so that a map can give back what it keeps for each worker."""
+    _here.at_end.append(callback)
+
+
+def seed() -> int:
+    """Return the seed of the pipeline whose stage runs on this thread."""
+    return _here.scope.seed
 
 
 def check_cancelled() -> None:

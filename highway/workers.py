@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
 import threading
@@ -10,20 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from numpy.random import Generator, Philox
+from numpy.random import Generator
 
 from highway import cancel
 from highway.batch import nbytes
 from highway.channel import Channel
 from highway.cores import available_cores
 from highway.errors import Cancelled, EndOfStream
+from highway.randomness import generator, stage_key
 from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped
 from highway.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 
 log = logging.getLogger("highway")
 
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
-_MASK = 2**64 - 1
 
 
 class Owner(Protocol):
@@ -40,7 +39,7 @@ class StageWorkers:
         self.stage, self.shape, self.origin = stage, shape, origin
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
-        self.scope = cancel.Scope(self._tolerate, self._report)
+        self.scope = cancel.Scope(self._tolerate, self._report, seed)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
         self._tally = threading.Lock()
@@ -50,7 +49,7 @@ class StageWorkers:
         self._unreported = 0
         self._warned = -WARN_EVERY
         self._takes_rng = shape == "map" and takes_rng(stage.op)
-        self._key = int.from_bytes(hashlib.blake2b(f"{seed}/{stage.name}".encode(), digest_size=16).digest(), "little")
+        self._key = stage_key(seed, stage.name)
 
     @property
     def capacity(self) -> int:
@@ -68,8 +67,11 @@ class StageWorkers:
         meter = self.meters[number]
         meter.enter(BUSY)
         try:
-            self.scope.check()
-            self.body(meter)
+            try:
+                self.scope.check()
+                self.body(meter)
+            finally:
+                cancel.leave()
         except Cancelled as error:
             if not self.scope.cancelled:
                 owner.fail(self._place(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
@@ -160,8 +162,7 @@ class StageWorkers:
         return lambda: Passport(items.passport.epoch, next(numbers), self.origin, (), items.passport.times or (time.time(),))
 
     def _rng(self, passport: Passport) -> Generator:
-        # Philox is a counter-based generator: each (epoch, index) owns a stretch of 2**128 numbers of the stage's own sequence.
-        return Generator(Philox(key=self._key, counter=(passport.epoch & _MASK) << 192 | (passport.index & _MASK) << 128))
+        return generator(self._key, passport.epoch, passport.index)
 
     # --- what the stage's code says of itself ---
 

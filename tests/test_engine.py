@@ -1,6 +1,7 @@
 """The table "What happens when", row by row."""
 
 import gc
+import itertools
 import threading
 import time
 import weakref
@@ -601,3 +602,36 @@ def test_memory_is_bounded_by_the_buffers():
             pipeline.dequeue()
             most = max(most, len(alive))
     assert most <= 2 + 1 + 3 + 2 + 2 + 3  # queues, items in work, and one in each hand
+
+
+class Counting:
+    """A map that keeps something for each worker until the worker ends."""
+
+    def __init__(self):
+        self.ended = []
+
+    def __call__(self, item):
+        if item < 4:
+            cancel.at_end(lambda: self.ended.append(threading.get_ident()))
+        return item, cancel.seed()
+
+
+@pytest.mark.parametrize("how", ["end", "stop", "error"])
+def test_a_map_can_give_back_what_it_keeps_when_its_worker_ends(how):
+    counting, seen = Counting(), []
+
+    def last(item):
+        seen.append(item)
+        if how == "error" and len(seen) == 20:
+            raise ValueError("enough")
+        return item
+
+    with Pipeline([range(4) if how == "end" else itertools.count(), Stage(counting, num_workers=1), last], seed=9) as pipeline:
+        with pytest.raises((ValueError, EndOfStream)):
+            while True:
+                pipeline.dequeue()
+                if how == "stop" and len(seen) >= 20:
+                    pipeline.stop()
+        assert len(counting.ended) == 4
+        assert set(counting.ended) != {threading.get_ident()}
+    assert seen[:2] == [(0, 9), (1, 9)]

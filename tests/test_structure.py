@@ -8,20 +8,21 @@ import pytest
 ROOT = Path(__file__).parents[1] / "highway"
 FILES = sorted(ROOT.rglob("*.py"))
 
-FOUNDATION = {"backend", "errors", "cancel", "batch", "stage", "place", "cores", "data"}
+FOUNDATION = {"backend", "errors", "cancel", "batch", "stage", "place", "cores", "data", "randomness"}
 MAY_IMPORT = {
     "errors": set(),
     "backend": {"errors"},
     "cancel": {"errors"},
     "place": {"errors"},
     "cores": set(),
+    "randomness": set(),
     "data": {"errors"},
     "batch": set(),
     "stage": {"errors"},
     "channel": {"errors", "stage"},
     "stats": {"stage"},
     "script": set(),
-    "workers": {"batch", "cancel", "channel", "cores", "errors", "stage", "stats"},
+    "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
     "engine": {"cancel", "channel", "errors", "script", "stage", "stats", "workers", "topology"},
     "functional": {"transforms", *FOUNDATION},
     "transforms": {"functional", *FOUNDATION},

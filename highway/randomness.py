@@ -1,0 +1,26 @@
+"""Where random numbers in maps come from (docs/adr/0003): one sequence for each stage, a stretch of it for each item."""
+
+from __future__ import annotations
+
+import hashlib
+
+from numpy.random import Generator, Philox
+
+_MASK = 2**64 - 1
+
+
+def stage_key(seed: int, name: str) -> int:
+    """Return what the sequence of a stage hangs on: the pipeline's seed and the stage's name."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
+
+
+def generator(key: int, epoch: int, index: int) -> Generator:
+    """Return the generator for one item of a stage."""
+    # Philox is a counter-based generator: each (epoch, index) owns a stretch of 2**128 numbers of the stage's own sequence.
+    return Generator(Philox(key=key, counter=(epoch & _MASK) << 192 | (index & _MASK) << 128))
+
+
+def place_of(rng: Generator) -> tuple[int, int]:
+    """Return the epoch and index that a fresh generator was made for."""
+    counter = rng.bit_generator.state["state"]["counter"]
+    return int(counter[3]), int(counter[2])
