@@ -5,7 +5,41 @@ views of it, and sends the slot's number back when the last view is gone. So a m
 without a free slot waits, and so does one without a receiver.
 """
 
-from highway.wire.shm.receiver import Receiver
-from highway.wire.shm.sender import Sender
+from __future__ import annotations
 
-__all__ = ["Receiver", "Sender"]
+from typing import Any
+
+from highway.wire.shm.receiver import Receiver
+from highway.wire.shm.rendezvous import Meeting
+from highway.wire.shm.sender import Sender
+from highway.wire.url import Link
+
+__all__ = ["Receiver", "Sender", "open_receiver", "open_sender"]
+
+
+def open_sender(link: Link) -> Sender:
+    """Return the sending end of a link, which listens or calls as its URLs say.
+
+    Raises:
+        ConfigError: this platform has no same-host links, or a name is too long.
+        LinkError: another process listens under a name.
+    """
+    sender = Sender(str(link), link.options.budget_mb)
+    _open(sender.meeting, link)
+    return sender
+
+
+def open_receiver(link: Link) -> Receiver:
+    """Return the receiving end of a link. Raises as :func:`open_sender`."""
+    receiver = Receiver(str(link))
+    _open(receiver.meeting, link)
+    return receiver
+
+
+def _open(meeting: Meeting[Any], link: Link) -> None:
+    try:
+        for name in link.locations:
+            (meeting.listen if link.bind else meeting.call)(name)
+    except BaseException:
+        meeting.close()
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections import deque
@@ -27,6 +28,7 @@ from highway.wire.shm.packets import (
 from highway.wire.shm.rendezvous import Hello, Meeting
 from highway.wire.shm.slots import check_platform
 from highway.wire.shm.views import Mapping, copy, lend
+from highway.wire.transport import Peers
 
 log = logging.getLogger("highway")
 
@@ -49,6 +51,13 @@ class Receiver:
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
+        self.bound = self.meeting.bound
+
+    def peers(self) -> Peers:
+        """Return how many senders there are, have been, and are coming."""
+        if time.monotonic() - self._looked > SOON:
+            self.look()
+        return self.meeting.count()
 
     def recv(self, timeout: float | None = None) -> list[memoryview]:
         """Return the frames of the next message, of the senders in turn.
@@ -87,7 +96,7 @@ class Receiver:
                 self._ready.append(peer)
         self._looked = time.monotonic()
 
-    def close(self) -> None:
+    def close(self, linger: float = 0.0) -> None:
         """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
         self.meeting.close()
         self._ready.clear()
@@ -114,6 +123,7 @@ class _Sending:
 
     def __init__(self, sock: socket.socket, hello: Hello) -> None:
         self.sock = sock
+        self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2
         self._slots: dict[int, Mapping] = {}
@@ -160,6 +170,8 @@ class _Sending:
 
     def _give_back(self, number: int) -> None:
         """Run as a finalizer, on any thread: never blocks, takes no lock and makes no noise."""
+        if os.getpid() != self._pid:  # a forked child has let go of its copy of a view; the parent's may live
+            return
         self._held.pop(number, None)
         self._returned.append(number)
         if self.is_expected or len(self._returned) * 4 >= len(self._slots):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from highway.errors import ConfigError, LinkError
+from highway.wire.transport import Peers
 
 log = logging.getLogger("highway")
 
@@ -115,6 +116,8 @@ class Meeting(Generic[P]):
         self.link, self._hello, self._welcome = link, hello, welcome
         self.peers: list[P] = []
         self.seen = 0  # how many peers there have been
+        self.bound: list[str] = []  # where this end listens
+        self._pid = os.getpid()
         self._targets: list[_Target] = []
         self._watched: dict[int, socket.socket | _Stranger | P] = {}
         self._epoll = select.epoll()
@@ -134,6 +137,7 @@ class Meeting(Generic[P]):
             if error.errno != errno.EADDRINUSE:
                 raise LinkError(f"{self.link}: cannot listen: {error}") from error
             raise LinkError(f"{self.link}: a running process has this name; stop it, choose another name, or connect to it") from None
+        self.bound.append(f"shm://{name}")
         self._watch(sock, sock)
 
     def call(self, name: str) -> None:
@@ -151,12 +155,21 @@ class Meeting(Generic[P]):
         """Whether nobody is there and nobody can come."""
         return not self._watched and not self._targets
 
+    def count(self) -> Peers:
+        """Return how many peers there are and have been, and how many connections."""
+        strangers = sum(isinstance(watched, _Stranger) for watched in self._watched.values())
+        return Peers(len(self.peers), self.seen, self.seen + strangers)
+
     def attend(self, timeout: float) -> list[P]:
         """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
 
         Raises:
-            LinkError: who was called is none that this end can work with.
+            LinkError: who was called is none that this end can work with; or this end is closed, or belongs to another process.
         """
+        if os.getpid() != self._pid:
+            raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
+        if self._epoll.closed:
+            raise LinkError(f"{self.link} is closed")
         if self._targets and self._call_again():
             timeout = min(timeout, RETRY)
         ready: list[P] = []
@@ -174,8 +187,9 @@ class Meeting(Generic[P]):
         """Let go of a peer. The socket is not closed yet: on other threads it may be in use."""
         self.peers.remove(peer)
         self._forget(peer.sock)
-        with contextlib.suppress(OSError):
-            peer.sock.shutdown(socket.SHUT_RDWR)
+        if os.getpid() == self._pid:  # else it is the parent's, who still uses it
+            with contextlib.suppress(OSError):
+                peer.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> list[P]:
         """Let go of everybody; return the peers that there were. Closing again does nothing."""

@@ -13,6 +13,7 @@ from highway.errors import FrameError, LinkError
 from highway.wire.shm.packets import DESCRIPTOR, LARGEST, MOST_FRAMES, QUIET, SOON, Message, deadline_of, unpack_slots, until
 from highway.wire.shm.rendezvous import Hello, Meeting
 from highway.wire.shm.slots import Pool, Slot, check_platform, offsets
+from highway.wire.transport import Peers
 
 log = logging.getLogger("highway")
 
@@ -39,6 +40,13 @@ class Sender:
         self._pool = Pool(int(budget_mb * MEGABYTE), MOST_SLOTS)
         self._looked = 0.0
         self.meeting: Meeting[_Receiving] = Meeting(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
+        self.bound = self.meeting.bound
+
+    def peers(self) -> Peers:
+        """Return how many receivers there are, have been, and are coming."""
+        if time.monotonic() - self._looked > SOON:
+            self.look()
+        return self.meeting.count()
 
     def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
         """Copy a message into shared memory and give it to the receiver that has the least to do.
@@ -55,12 +63,16 @@ class Sender:
             self.look()
         self._send(frames, deadline_of(timeout))
 
-    def send_to_each(self, frames: Sequence[Any], timeout: float | None = None) -> None:
-        """Give a message to each receiver that is there now. Raises as :meth:`send`."""
+    def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
+        """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.meeting.peers):
             self._send(frames, deadline, peer)
+
+    def unsent(self) -> int:
+        """Return 0: a message that was sent is with its receiver."""
+        return 0
 
     def look(self, timeout: float = 0.0) -> None:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
@@ -75,8 +87,8 @@ class Sender:
                 self._lose(peer)
         self._looked = time.monotonic()
 
-    def close(self) -> None:
-        """Leave. What was sent stays with the receivers, read or not. Closing again does nothing."""
+    def close(self, linger: float = 0.0) -> None:
+        """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
         for peer in self.meeting.close():
             for slot in peer.out.values():
                 self._pool.drop(slot)
