@@ -58,7 +58,7 @@ class ZMQSource:
             self.bound = inlet.bound
             while True:
                 try:
-                    item, envelope = inlet.recv(self.timeout)
+                    item, envelope, _ = inlet.recv(self.timeout)
                 except EndOfStream:
                     return
                 except FrameError as error:

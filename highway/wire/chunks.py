@@ -134,15 +134,22 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
         FrameError: the file is not whole, or not tenbin; the message begins with its name.
     """
     _check_name(fname, nocheck)
-    with open(fname, "rb") as stream:
-        if mmap and os.fstat(stream.fileno()).st_size:
-            buffer: Buffer = _mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ)
-        else:
-            buffer = stream.read()
     try:
-        return decode_buffer(buffer, infos)
+        return decode_list(load_chunks(fname, mmap), infos)
     except FrameError as error:
         raise FrameError(f"{os.fspath(fname)}: {error}") from None
+
+
+def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
+    """Return the chunks in a file, as views of what was read of it, or of the file itself with ``mmap``.
+
+    Raises:
+        FrameError: the file is not a row of chunks.
+    """
+    with open(fname, "rb") as stream:
+        if mmap and os.fstat(stream.fileno()).st_size:
+            return decode_chunks(_mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ))
+        return decode_chunks(stream.read())
 
 
 def _flat(buffer: Buffer) -> memoryview:

@@ -15,10 +15,11 @@ Frame = tenbin.Buffer
 
 
 class Message(NamedTuple):
-    """A decoded message. ``envelope`` is ``None`` if the sender knows none."""
+    """A decoded message. ``envelope`` is ``None`` if the sender knows none, ``infos`` are those of the arrays."""
 
     item: Any
     envelope: Envelope | None
+    infos: tuple[str, ...] = ()
 
 
 class Codec(Protocol):
@@ -69,13 +70,13 @@ class Tensorcom:
 
     def decode(self, frames: Sequence[Frame]) -> Message:
         """See :class:`Codec`."""
-        arrays: list[Any] = tenbin.decode_list(frames)
+        arrays, infos = tenbin.decode_list(frames, infos=True)
         if not arrays:
             raise FrameError("a message without frames")
         header = memoryview(frames[0])
         behind = tenbin.header_end(header)
         envelope = unpack(header.cast("B")[behind:]) if header.nbytes > behind else None
-        return Message(tuple(arrays), None) if envelope is None else Message(_item(arrays, envelope), envelope)
+        return Message(tuple(arrays) if envelope is None else _item(arrays, envelope), envelope, tuple(infos))
 
 
 class Tenbin(Tensorcom):

@@ -70,7 +70,7 @@ class Inlet:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._over:
-            frames = self.recv_frames(deadline)
+            frames = self._frames(deadline)
             if frames is None:
                 break
             try:
@@ -88,7 +88,14 @@ class Inlet:
         self._over = True
         raise EndOfStream(f"{self._link}: the stream has ended")
 
-    def recv_frames(self, deadline: float | None) -> list[Any] | None:
+    def recv_raw(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the next message and return its frames as they came, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
+        frames = self._frames(None if timeout is None else time.monotonic() + timeout)
+        if frames is None:
+            raise EndOfStream(f"{self._link}: the stream has ended")
+        return frames
+
+    def _frames(self, deadline: float | None) -> list[Any] | None:
         """Wait for the frames of the next message, or return ``None`` if all senders have gone after they had ended.
 
         Raises:

@@ -36,7 +36,7 @@ class Outlet:
 
     Args:
         link: Where to.
-        allow64: Whether arrays with 64-bit elements may be sent.
+        allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` says otherwise.
 
     Raises:
         ConfigError: there is no such codec.
@@ -61,7 +61,15 @@ class Outlet:
                 told = float("inf")
             cancel.wait(GLANCE)
 
-    def send(self, item: Any, passport: Passport | None = None, infos: Sequence[str] | None = None, timeout: float | None = None) -> None:
+    def send(
+        self,
+        item: Any,
+        passport: Passport | None = None,
+        *,
+        infos: Sequence[str] | None = None,
+        timeout: float | None = None,
+        allow64: bool | None = None,
+    ) -> None:
         """Send an item, which nobody may change afterwards; wait while the receivers are behind.
 
         Raises:
@@ -71,7 +79,7 @@ class Outlet:
         if passport is not None:
             passport = passport._replace(times=(*passport.times, time.time()))
         envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=self._is_shared())
-        frames = self._codec.encode(item, envelope, self._allow64, infos)
+        frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)
         self._send(frames, timeout)

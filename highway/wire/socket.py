@@ -7,10 +7,8 @@ sockets of a process share one context, which a forked child does not touch: it 
 from __future__ import annotations
 
 import atexit
-import errno
 import logging
 import os
-import socket as _socket
 import time
 import weakref
 from collections import deque
@@ -22,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from highway.cancel import check_cancelled
 from highway.errors import ConfigError, LinkError
+from highway.wire import address
 from highway.wire.transport import Frame, Peers
 from highway.wire.url import Link
 
@@ -65,8 +64,9 @@ class _Base:
     def _configure(self) -> None:
         options = self.link.options
         self.socket.linger = options.linger_ms
-        self.socket.sndhwm = MAX_HWM
-        self.socket.rcvhwm = max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
+        sends = self.link.kind in ("push", "pub")
+        self._mark = MAX_HWM if sends else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
+        self.socket.setsockopt(zmq.SNDHWM if sends else zmq.RCVHWM, self._mark)
         self.socket.maxmsgsize = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
@@ -81,23 +81,24 @@ class _Base:
     def _attach(self, url: str, location: str) -> None:
         if not self.link.bind:
             if self.link.transport == "tcp":
-                _warn_unresolved(url, location)
+                address.warn_unresolved(url, location)
             self._call(self.socket.connect, url, f"{self.link.transport}://{location}")
             return
         if self.link.transport == "tcp":
-            location = _interface(url, location)
+            location = address.interface(url, location)
         elif self.link.transport == "ipc":
-            _check_free(url, location)
+            address.check_free(url, location)
         self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
 
-    def _call(self, method: Any, url: str, address: str) -> None:
+    def _call(self, method: Any, url: str, target: str) -> None:
         try:
-            method(address)
+            method(target)
         except zmq.ZMQError as error:
-            raise LinkError(error.errno, f"{url}: cannot {method.__name__} {address}: {error.strerror}{_way_out(error, address)}") from None
+            way_out = address.way_out(error.errno or 0, target)
+            raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
 
     def peers(self) -> Peers | None:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none."""
@@ -130,8 +131,9 @@ class _Base:
         self._largest = nbytes
         self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
         allowed = max(1, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))
-        if allowed < self.socket.get(option):
-            self.socket.set(option, allowed)
+        if allowed < self._mark:
+            self._mark = allowed
+            self.socket.setsockopt(option, allowed)
 
     def _wait(self, event: int, deadline: float | None, what: str) -> None:
         """Wait until the socket is ready."""
@@ -180,7 +182,7 @@ class ZMQSender(_Base):
                 try:
                     result = self.socket.send(frame, flags, copy=small, track=not small)
                 except zmq.Again:
-                    self._wait(zmq.POLLOUT, deadline, f"no receiver took a message within {timeout} s")
+                    self._wait(zmq.POLLOUT, deadline, f"no receiver took a message within {timeout:.3g} s")
                     continue
                 break
             tracker = tracker if small else result
@@ -235,7 +237,7 @@ class ZMQReceiver(_Base):
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
                 break
             except zmq.Again:
-                self._wait(zmq.POLLIN, deadline, f"no message within {timeout} s")
+                self._wait(zmq.POLLIN, deadline, f"no message within {timeout:.3g} s")
         size = sum(map(len, frames))
         if size > self._largest:
             self._fit(size, zmq.RCVHWM)
@@ -254,51 +256,3 @@ def _flush(pid: int) -> None:
     """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
     if os.getpid() == pid and all(one.socket.closed for one in _open):
         _contexts[pid].term()
-
-
-def _interface(url: str, location: str) -> str:
-    """Return a location with the address that its host name stands for, since ZeroMQ binds no names."""
-    host, port = location.rsplit(":", 1)
-    if host == "*" or host.startswith("["):
-        return location
-    try:
-        found = {str(info[4][0]) for info in _socket.getaddrinfo(host, None, _socket.AF_INET, _socket.SOCK_STREAM)}
-    except OSError as error:
-        raise LinkError(
-            error.errno, f"{url}: cannot bind to '{host}', a name that has no address here ({error.strerror}); use * for all interfaces"
-        ) from None
-    address = min(found, key=lambda each: (each.startswith("127."), each))
-    if address.startswith("127.") and host not in ("localhost", address):
-        log.warning("%s: '%s' is %s, so only this machine can connect; use tcp://*:%s for all interfaces", url, host, address, port)
-    return f"{address}:{port}"
-
-
-def _warn_unresolved(url: str, location: str) -> None:
-    host = location.rsplit(":", 1)[0].strip("[]")
-    try:
-        _socket.getaddrinfo(host, None)
-    except OSError as error:
-        log.warning("%s: the name '%s' has no address yet (%s); trying again until it has", url, host, error.strerror)
-
-
-def _check_free(url: str, path: str) -> None:
-    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word."""
-    with _socket.socket(_socket.AF_UNIX) as probe:
-        try:
-            probe.connect("\0" + path[1:] if path.startswith("@") else path)
-        except OSError:
-            return
-    raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: another process listens there; choose another path")
-
-
-def _way_out(error: zmq.ZMQError, address: str) -> str:
-    if error.errno == errno.EADDRINUSE:
-        port = address.rsplit(":", 1)[-1]
-        return (
-            f"; `ss -ltnp 'sport = :{port}'` shows who listens there: end it, take another port (0 is a free one), or connect (bind=False)"
-        )
-    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
-        return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
-    if error.errno in (errno.ENOENT, errno.EACCES):
-        return "; the folder must exist and be writable"
-    return ""

@@ -149,11 +149,18 @@ def parse(
     return dataclasses.replace(first, urls=tuple(urls), locations=tuple(link.locations[0] for link in links))
 
 
-def kind_of(url: str | Sequence[str]) -> Kind | None:
-    """Return the type of socket that the scheme of a URL fixes, or ``None`` for a plain one such as ``tcp://``."""
+def kind_of(url: str | Sequence[str]) -> Kind:
+    """Return the type of socket that the scheme of a URL, or of the first of several, fixes.
+
+    Raises:
+        ConfigError: it fixes none: it is a plain one such as ``tcp://``, or unknown.
+    """
     first = url if isinstance(url, str) else next(iter(url), "")
-    found = SCHEMES.get(re.split(r"[+:]", first, maxsplit=1)[0])
-    return found[0] if found else None
+    scheme = re.split(r"[+:]", first, maxsplit=1)[0]
+    if scheme not in SCHEMES:
+        known = "" if scheme not in TRANSPORTS else f", such as zsub+{scheme} or zpush+{scheme}"
+        raise ConfigError(f"'{first}': expected a scheme that says what socket and who binds{known or did_you_mean(scheme, SCHEMES)}")
+    return SCHEMES[scheme][0]
 
 
 def expand_braces(text: str) -> list[str]:

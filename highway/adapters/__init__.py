@@ -1,0 +1,1 @@
+"""Hand-over to the frameworks that train; each is an optional dependency."""

@@ -1,0 +1,62 @@
+"""Hand-over to PyTorch: ``pip install 'highway[torch]'``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+try:
+    from torch.utils.data import IterableDataset
+except ImportError as error:
+    from highway.errors import ConfigError
+
+    raise ConfigError("highway.adapters.torch needs torch: pip install 'highway[torch]'") from error
+
+from highway.wire.connection import Connection
+
+
+class TensorcomDataset(IterableDataset[Any]):
+    """Batches of tensors from a connection, as a dataset whose epoch has a fixed length.
+
+    ::
+
+        dataset = TensorcomDataset("zsub://127.0.0.1:7880", 1000)
+        for images, labels in DataLoader(dataset, batch_size=None):
+            ...
+
+    Batches are batches already, hence ``batch_size=None``. Each process that iterates opens a connection of its own and keeps it from epoch
+    to epoch: workers of a ``DataLoader`` share the batches of a ``zrpull://``, and all get those of a ``zsub://``.
+
+    Args:
+        urls: Where from; see :class:`highway.Connection`.
+        length: Batches in an epoch; 0 or less iterates until the senders have ended.
+        **options: Further arguments of :class:`highway.Connection`; ``converters="torch"`` unless given.
+    """
+
+    def __init__(self, urls: str | Sequence[str], length: int, **options: Any) -> None:
+        self.urls, self.length = urls, length
+        self.options = {"converters": "torch", **options}
+        self._connection: Connection | None = None
+        self._pid = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of the next epoch."""
+        if self._connection is None or self._pid != os.getpid():
+            self._connection, self._pid = Connection(self.urls, **self.options), os.getpid()
+        for position, batch in enumerate(self._connection, start=1):
+            yield batch
+            if position == self.length:
+                return
+
+    def close(self) -> None:
+        """Close the connection of this process."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}

@@ -1,0 +1,122 @@
+"""``.ten`` files: one item each, in the format of :mod:`highway.tenbin`, with its passport."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from highway.cancel import tolerate
+from highway.errors import ConfigError, FrameError
+from highway.stage import Items, Passport, Stamped
+from highway.wire.chunks import load_chunks, write_chunk
+from highway.wire.codec import named
+from highway.wire.envelope import Envelope
+
+
+@dataclass
+class TenSource:
+    """Read items from ``.ten`` files, one from each, in the sorted order of their paths.
+
+    Args:
+        paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
+        epochs: Passes over the files, or ``None`` to repeat for ever.
+        shuffle: Whether each epoch has an order of its own.
+        seed: What that order derives from.
+        mmap: Map the files into memory instead of reading them.
+
+    Yields:
+        What was saved: a dict, if :class:`TenSink` saved one, else a tuple of arrays, read-only. The passport's keys are the saved ones,
+        or the file's path.
+
+    Raises:
+        FileNotFoundError: there are no such files (on the first item, not here).
+        FrameError: a file is not whole, or not tenbin; with ``on_error="skip"`` it is left out.
+    """
+
+    paths: str | list[str]
+    epochs: int | None = 1
+    shuffle: bool = False
+    seed: int = 0
+    mmap: bool = False
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield one item from each file."""
+        files = self._files()
+        epoch = 0
+        while self.epochs is None or epoch < self.epochs:
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
+            for index, position in enumerate(order):
+                path = files[position]
+                try:
+                    message = named("tensorcom").decode(load_chunks(path, self.mmap))
+                except FrameError as error:
+                    tolerate(FrameError(f"{path}: {error}"))
+                    continue
+                saved = message.envelope.passport if message.envelope else None
+                yield Stamped(message.item, Passport(epoch, index, keys=(saved and saved.keys) or (path,)))
+            epoch += 1
+
+    def _files(self) -> list[str]:
+        files: list[str] = []
+        for path in [self.paths] if isinstance(self.paths, str) else self.paths:
+            found = [path] if os.path.isfile(path) else sorted(glob.glob(os.path.join(path, "*.ten") if os.path.isdir(path) else path))
+            if not found:
+                raise FileNotFoundError(f"'{path}': no .ten files there")
+            files += found
+        return files
+
+
+@dataclass
+class TenSink:
+    """Write each item to a ``.ten`` file of its own, with its passport.
+
+    A file appears under its name when it is whole.
+
+    Args:
+        data_dir: Folder for the files; made if it is missing.
+        name: Name of a file; ``{epoch}`` and ``{index}`` are those of the passport.
+        overwrite: Whether files that are there already may be replaced.
+
+    Raises:
+        ConfigError: ``name`` has other fields, or does not end in ``.ten``.
+        FileExistsError: there is a file of that name.
+        TypeError: a field cannot be saved; with ``on_error="skip"`` the item is left out.
+    """
+
+    data_dir: str
+    name: str = "{epoch:03d}-{index:08d}.ten"
+    overwrite: bool = False
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self.name.format(epoch=0, index=0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise ConfigError(f"TenSink: name={self.name!r}: {error}; expected such as '{{epoch:03d}}-{{index:08d}}.ten'") from error
+        if not self.name.endswith(".ten"):
+            raise ConfigError(f"TenSink: name={self.name!r}; expected one that ends in .ten")
+
+    def consume(self, items: Items) -> None:
+        """Write all items."""
+        os.makedirs(self.data_dir, exist_ok=True)
+        self.counters["bytes"] = 0
+        for item in items:
+            passport = items.passport
+            path = os.path.join(self.data_dir, self.name.format(epoch=passport.epoch, index=passport.index))
+            if not self.overwrite and os.path.exists(path):
+                raise FileExistsError(f"'{path}' is there already; say overwrite=True, or choose another data_dir or name")
+            try:
+                frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
+            except TypeError as error:
+                tolerate(error)
+                continue
+            with open(path + ".part", "wb") as stream:
+                for frame in frames:
+                    write_chunk(stream, frame)
+                self.counters["bytes"] += stream.tell()
+            os.replace(path + ".part", path)

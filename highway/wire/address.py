@@ -1,0 +1,60 @@
+"""Addresses as ZeroMQ takes them, and what to do about those that it does not take."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+
+from highway.errors import LinkError
+
+log = logging.getLogger("highway")
+
+
+def interface(url: str, location: str) -> str:
+    """Return a location with the address that its host name stands for, since ZeroMQ binds no names."""
+    host, port = location.rsplit(":", 1)
+    if host == "*" or host.startswith("["):
+        return location
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)}
+    except OSError as error:
+        raise LinkError(
+            error.errno, f"{url}: cannot bind to '{host}', a name that has no address here ({error.strerror}); use * for all interfaces"
+        ) from None
+    address = min(found, key=lambda each: (each.startswith("127."), each))
+    if address.startswith("127.") and host not in ("localhost", address):
+        log.warning("%s: '%s' is %s, so only this machine can connect; use tcp://*:%s for all interfaces", url, host, address, port)
+    return f"{address}:{port}"
+
+
+def warn_unresolved(url: str, location: str) -> None:
+    host = location.rsplit(":", 1)[0].strip("[]")
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        log.warning("%s: the name '%s' has no address yet (%s); trying again until it has", url, host, error.strerror)
+
+
+def check_free(url: str, path: str) -> None:
+    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect("\0" + path[1:] if path.startswith("@") else path)
+        except OSError:
+            return
+    raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: another process listens there; choose another path")
+
+
+def way_out(number: int, address: str) -> str:
+    """Return what to do about an address that cannot be used, as the end of a sentence; ``number`` is the system's error number."""
+    if number == errno.EADDRINUSE:
+        port = address.rsplit(":", 1)[-1]
+        return (
+            f"; `ss -ltnp 'sport = :{port}'` shows who listens there: end it, take another port (0 is a free one), or connect (bind=False)"
+        )
+    if number in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
+    if number in (errno.ENOENT, errno.EACCES):
+        return "; the folder must exist and be writable"
+    return ""

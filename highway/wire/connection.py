@@ -1,0 +1,235 @@
+"""``Connection``: one end of a link, for a training loop or a script. Arguments and methods are tensorcom's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from highway import batch
+from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
+from highway.wire import convert, tenbin
+from highway.wire.convert import Converter, listify, transform_with
+from highway.wire.inlet import Inlet
+from highway.wire.outlet import Outlet
+from highway.wire.rates import Statistics
+from highway.wire.url import DIRECTIONS, Options, kind_of, parse
+
+
+class Connection:
+    """Send or receive lists of arrays over a socket.
+
+    ::
+
+        for xs, ys in highway.Connection("zsub://127.0.0.1:7880", epoch=1000000):
+            train(xs, ys)
+
+    Use it on one thread, in the process that made it. Iteration ends when ``total`` is reached, or when all senders have said that they
+    ended (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not).
+
+    Args:
+        url: A URL whose scheme says what socket and who binds (see :mod:`highway.wire.url`), or several; ``None`` to call
+            :meth:`connect` later.
+        epoch: What ``len()`` returns, for frameworks that ask for the length of an epoch.
+        total: Samples after which iteration ends; -1 is no limit.
+        multipart: Whether a message has one frame for each header and array, or a single one.
+        infos: When sending, one name of up to 8 ASCII characters for each array. When receiving, ``True`` returns ``(arrays, infos)``,
+            and a list is compared with what came.
+        device: Where received arrays go, as torch tensors; ``None`` leaves them numpy arrays.
+        allow64: Whether arrays with 64-bit elements may be sent.
+        raw: Whether to return a message's frames as they came.
+        batch_transforms: Functions for the arrays of a received message; if there are fewer, they start again from the first. ``None``
+            among them does nothing.
+        batch_count: Whether to count the samples of a batch (its first array's length), or each message as one.
+        converters: As ``batch_transforms``, applied after them; or ``"torch"``, ``"torch_cuda"`` or ``"numpy"``.
+        report: Samples between two printed lines about the rate, while iterating; -1 prints none.
+        stats_horizon: Messages that the recent rates in :attr:`stats` are taken from.
+        noexpand: Whether braces in the URL are left as they are.
+        on_error: What iteration does about a message that cannot be decoded: ``"raise"``, or ``"skip"``, which counts it as
+            ``malformed`` in :attr:`counters`.
+
+    Attributes:
+        stats: Counts and rates of messages and bytes, a :class:`Statistics`.
+        counters: ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed`` of what was received.
+
+    Raises:
+        ConfigError: the URL or a converter cannot be used as written.
+        LinkError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        epoch: int = 100000,
+        total: int = -1,
+        multipart: bool = True,
+        infos: bool | Sequence[str] | None = None,
+        device: str | None = None,
+        allow64: bool = False,
+        raw: bool = False,
+        batch_transforms: Callable[[Any], Any] | Sequence[Callable[[Any], Any] | None] | None = None,
+        batch_count: bool = True,
+        converters: str | Converter | Sequence[Converter | None] | None = None,
+        report: int = -1,
+        stats_horizon: int = 1000,
+        noexpand: bool = False,
+        on_error: Literal["raise", "skip"] = "raise",
+    ) -> None:
+        self.epoch, self.total, self.multipart, self.infos = epoch, total, multipart, infos
+        self.allow64, self.raw, self.batch_count, self.report = allow64, raw, batch_count, report
+        self.noexpand, self.on_error = noexpand, on_error
+        self.batch_transforms = listify(batch_transforms)
+        self.converters = convert.converters(converters, device)
+        self.count = 0
+        self.stats = Statistics(stats_horizon)
+        self.counters: dict[str, float] = {}
+        self._outlet: Outlet | None = None
+        self._inlet: Inlet | None = None
+        if url is not None:
+            self.connect(url)
+
+    @property
+    def bound(self) -> list[str]:
+        """Addresses that peers can connect to, with the ports that were really bound; empty if this end connects."""
+        end = self._outlet or self._inlet
+        return end.bound if end else []
+
+    def connect(self, url: str | Sequence[str], topic: str = "") -> None:
+        """Open the socket for one URL or several that share it.
+
+        Args:
+            topic: What a subscriber asks for, if the URL has no ``#topic``.
+
+        Raises:
+            ConfigError: a URL cannot be used as written, or the connection is open already.
+            LinkError: the address cannot be bound.
+        """
+        if self._outlet or self._inlet:
+            raise ConfigError("the connection is open already; give connect() all URLs at once, since they share a socket")
+        kind = kind_of(url)
+        urls = [url] if isinstance(url, str) else list(url)
+        if topic and kind == "sub":
+            urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
+        defaults = Options(codec="tensorcom" if self.multipart else "tenbin", end=False)
+        link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
+        if DIRECTIONS[kind] == "send":
+            self._outlet = Outlet(link, self.allow64)
+            self._outlet.wait_for_receivers()
+        else:
+            self._inlet = Inlet(link, self.counters)
+
+    def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
+        """Send arrays (a list, tuple or dict), which nobody may change afterwards; wait while the receivers are behind.
+
+        Raises:
+            TypeError: a value is no array, or 64 bits wide without ``allow64``.
+            TimeoutError: there was no room within ``timeout`` seconds.
+            LinkError: the connection is closed, or can only receive.
+        """
+        if self._outlet is None:
+            raise LinkError(self._closed("receive" if self._inlet else None))
+        infos = None if isinstance(self.infos, bool) else self.infos
+        self._outlet.send(data, infos=infos, timeout=timeout, allow64=allow64 or self.allow64)
+        self.stats.add(batch.nbytes(data))
+
+    write = send
+
+    def recv(self, timeout: float | None = None) -> Any:
+        """Wait for a message and return its arrays, read-only, as a list (or dict, if one was sent), transformed and converted.
+
+        Raises:
+            EndOfStream: all senders have ended.
+            TimeoutError: nothing came within ``timeout`` seconds.
+            FrameError: what came is no message, or its infos are others than asked for; the next call goes on with the next one.
+            LinkError: the connection is closed, or can only send.
+        """
+        if self._inlet is None:
+            raise LinkError(self._closed("send" if self._outlet else None))
+        before = self.counters["bytes"]
+        if self.raw:
+            frames = self._inlet.recv_raw(timeout)
+            self.stats.add(self.counters["bytes"] - before)
+            return frames
+        message = self._inlet.recv(timeout)
+        self.stats.add(self.counters["bytes"] - before)
+        item = message.item
+        values = transform_with(transform_with(batch.fields(item), self.batch_transforms), self.converters)
+        data = dict(zip(item, values, strict=True)) if isinstance(item, dict) else values
+        return tenbin.check_infos(data, list(message.infos), self.infos)
+
+    def serve(self, source: Iterable[Any], report: int | None = None) -> None:
+        """Send everything in ``source``, then wait until it has left.
+
+        Args:
+            report: Samples between two printed lines about the rate; by default the connection's.
+
+        Raises:
+            LinkError: the last messages could not be delivered.
+        """
+        for sample in self._reported(source, report):
+            self.send(sample)
+        if self._outlet:
+            self._outlet.finish()
+
+    def items(self, report: int | None = None) -> Iterator[Any]:
+        """Yield what is received, until ``total`` samples have come or all senders have ended.
+
+        Args:
+            report: Samples between two printed lines about the rate; by default the connection's.
+        """
+        yield from self._reported(self._received(), report)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.items()
+
+    def __len__(self) -> int:
+        return self.epoch
+
+    def batchsize(self, xs: Any) -> int:
+        """Return the samples in a message: the length of its first array, or 1 without ``batch_count``."""
+        values = batch.fields(xs)
+        return len(values[0]) if self.batch_count and values else 1
+
+    def close(self) -> None:
+        """Close the socket. What was sent may leave within ``linger_ms``, in the background. Closing again does nothing."""
+        if self._outlet:
+            self._outlet.close()
+        if self._inlet:
+            self._inlet.close()
+        self._outlet = self._inlet = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _received(self) -> Iterator[Any]:
+        while self.total <= 0 or self.count < self.total:
+            try:
+                data = self.recv()
+            except EndOfStream:
+                return
+            except FrameError:
+                if self.on_error == "raise":
+                    raise
+                continue
+            self.count += self._size(data)
+            yield data
+
+    def _reported(self, source: Iterable[Any], report: int | None) -> Iterator[Any]:
+        every, count, due = self.report if report is None else report, 0, 0
+        for data in source:
+            yield data
+            count += self._size(data)
+            if every > 0 and count >= due:
+                print("count", count, self.stats.summary(), flush=True)
+                due = count + every
+
+    def _size(self, data: Any) -> int:
+        if self.raw:
+            return 1
+        return self.batchsize(data[0] if self.infos is True and self._inlet else data)
+
+    def _closed(self, only: str | None) -> str:
+        return f"this connection can only {only}, by its URL's scheme" if only else "the connection is closed; call connect(url)"
