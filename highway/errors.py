@@ -7,6 +7,7 @@
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     ├── FrameError       (ValueError)  received bytes that are not a message
+    ├── ImageError       (ValueError)  an image file that cannot be used (in highway.modules.header)
     └── LinkError        (OSError)     a socket that cannot be bound, reached or used
 
 An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.

@@ -168,7 +168,7 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
         raise PipelineError(f"the first stage must be a source (an iterable), but {flat[0].label} is a {shapes[0]}")
     for stage, shape in zip(flat[:-1], shapes[:-1], strict=True):
         if shape == "sink":
-            raise PipelineError(f"{stage.label} is a sink; only the last stage can be one (Tee copies items to a sink on their way)")
+            raise PipelineError(f"{stage.label} is a sink; only the last stage can be one (Tee hands items to a function on their way)")
     for stage, shape in zip(flat, shapes, strict=True):
         if shape != "map" and (stage.num_workers or 1) > 1:
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is for maps")

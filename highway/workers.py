@@ -115,7 +115,7 @@ class StageWorkers:
             self._here.passport = passport
             result = self._apply(item, passport)
             if result is not DROP:
-                result = result if type(result) is Stamped else Stamped(result, passport)
+                result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
                 meter.items += 1
                 meter.bytes += nbytes(result.item)
             if place is not None:
@@ -140,7 +140,7 @@ class StageWorkers:
                 if type(output) is not Stamped:
                     output = Stamped(output, number())
                 elif not output.passport.times:
-                    output = Stamped(output.item, output.passport._replace(origin=self.origin, times=(time.time(),)))
+                    output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
                 meter.enter(BLOCKED)
                 self.outbox.put(output)
                 meter.enter(BUSY)
@@ -152,6 +152,12 @@ class StageWorkers:
                 close()
 
     # --- passports and randomness ---
+
+    def _stamped(self, given: Stamped, default: Passport) -> Stamped:
+        """Fill in who made the item and when, if the stage that stamped it left that out."""
+        if given.passport.times:
+            return given
+        return Stamped(given.item, given.passport._replace(origin=default.origin, times=default.times))
 
     def _number_from_zero(self) -> Callable[[], Passport]:
         numbers = iter(range(2**63))

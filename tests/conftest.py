@@ -28,7 +28,8 @@ def _shared_memory() -> set[str]:
 def leaves_nothing_behind() -> Iterator[None]:
     threads, children, memory = _threads(), _children(), _shared_memory()
     yield
-    gc.collect()
+    if _threads() - threads or _children() - children or _shared_memory() - memory:
+        gc.collect()  # it may hang on a reference cycle; collecting after every test would take longer than the tests
     for thread in _threads() - threads:
         thread.join(timeout=5)  # a thread that has done its work may need a moment to end
     left = sorted(thread.name for thread in _threads() - threads)

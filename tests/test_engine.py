@@ -227,6 +227,7 @@ def test_a_map_may_replace_the_passport():
     sink = Collect()
     Pipeline([range(2), lambda n: Stamped(n, Passport(7, n)), sink]).run()
     assert [(p.epoch, p.index) for _, p in sink.got] == [(7, 0), (7, 1)]
+    assert all(p.times and p.origin.host for _, p in sink.got), "who made the item, and when, is kept"
 
 
 # --- ends ---
