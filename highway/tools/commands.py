@@ -1,0 +1,16 @@
+"""The tools as commands of ``highway``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from highway.tools import mon, serve_dir, serve_shards, show, stat
+
+TOOLS = (mon.TOOL, show.TOOL, stat.TOOL, serve_dir.TOOL, serve_shards.TOOL)
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the tools to the command line."""
+    for tool in TOOLS:
+        tool.add_command(commands, common)
