@@ -6,6 +6,8 @@ Each has one of its own, for their requirements conflict. Nothing here needs a G
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,9 +33,14 @@ class Environment:
     bare: Sequence[str] = ()
     download: int = 100
 
+    @property
+    def has_ffmpeg(self) -> bool:
+        """Whether FFmpeg's libraries come with it, inside PyAV."""
+        return "av" in self.requirements
+
 
 ENVIRONMENTS = {
-    "spdl": Environment(["spdl", *HIGHWAY]),
+    "spdl": Environment(["spdl", "av", *HIGHWAY]),
     "grain": Environment(["grain", *HIGHWAY], download=120),
     "tensorpack": Environment(["tensorpack", *HIGHWAY]),
     "tensorflow": Environment(["tensorflow-cpu"], download=400),
@@ -51,6 +58,24 @@ def python(name: str, folder: Path = FOLDER) -> Path:
     return folder / name / "bin" / "python"
 
 
+def variables(name: str, folder: Path = FOLDER) -> dict[str, str]:
+    """Return the environment variables that a process in an environment needs besides those of this one."""
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, _ffmpeg(name, folder)))} if ENVIRONMENTS[name].has_ffmpeg else {}
+
+
+def _ffmpeg(name: str, folder: Path) -> list[Path]:
+    return sorted((folder / name).glob("lib/python*/site-packages/av.libs"))
+
+
+def _link_ffmpeg(folder: Path) -> None:
+    """Give FFmpeg's libraries the names that others look for: PyAV's are called libavcodec-5e6b81c2.so.62.28.102 and the like."""
+    for library in folder.iterdir():
+        if found := re.fullmatch(r"(lib(?:av|sw)\w+)-[0-9a-f]+(\.so\.\d+)[\d.]*", library.name):
+            link = folder / "".join(found.groups())
+            link.unlink(missing_ok=True)
+            link.symlink_to(library.name)
+
+
 def make(name: str, folder: Path = FOLDER) -> None:
     """Make an environment, or bring it up to date.
 
@@ -64,6 +89,9 @@ def make(name: str, folder: Path = FOLDER) -> None:
     subprocess.run([*install, *environment.requirements], check=True)
     if environment.bare:
         subprocess.run([*install, "--no-deps", *environment.bare], check=True)
+    if environment.has_ffmpeg:
+        for libraries in _ffmpeg(name, folder):
+            _link_ffmpeg(libraries)
 
 
 def main() -> int:

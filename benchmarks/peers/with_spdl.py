@@ -16,7 +16,7 @@ def prepare(job: Job, mode: str) -> Batches:
 
     def batches() -> Iterator[Batch]:
         builder = PipelineBuilder().add_source(range(len(job.files)))
-        builder = builder.pipe(decode, concurrency=job.workers, output_order="input").aggregate(job.batch).pipe(stack).add_sink(2)
+        builder = builder.pipe(decode, concurrency=job.workers).aggregate(job.batch).pipe(stack).add_sink(2)
         pipeline = builder.build(num_threads=job.workers)
         with pipeline.auto_stop():
             yield from pipeline
