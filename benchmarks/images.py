@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import copy
 import io
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from highway.modules import ImageFileReader
 from highway.modules.decode import backend
 from highway.transforms import RandomResizedCrop
 from measure import Rate, console, in_turns, machine, show
+from peers.environments import python, variables
 from peers.process import Absent, Peer
 from peers.worker import CHECKED, Job
 
@@ -142,7 +144,9 @@ def start(name: str, case: Case, job: Path) -> Peer:
     """Start a peer, or say why it is absent."""
     if "wheels" in case.mode and find_spec("highway._jpeg") is None:
         raise Absent(f"the same as {name.removesuffix(', wheels only')!r}, for the C extension is not built")
-    return Peer(case.script, job, case.mode, case.environment)
+    if not case.environment:
+        return Peer(Path(sys.executable), case.script, job, case.mode)
+    return Peer(python(case.environment), case.script, job, case.mode, variables=variables(case.environment))
 
 
 def present(names: list[str], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:

@@ -6,15 +6,14 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from measure import Work
-from peers.environments import python, variables
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,28 +26,30 @@ class Peer:
     """A peer in a process of its own, which works only when it is told to.
 
     Args:
+        python: Interpreter of its environment.
         script: File in this folder, without ``.py``.
         job: Folder that holds the job.
         mode: The script's second argument.
-        environment: Name of its environment; empty for the one that this runs in.
         timeout: Seconds that a pass may take.
+        variables: Environment variables besides those of this process.
 
     Raises:
         Absent: it has no environment, or does not start.
     """
 
-    def __init__(self, script: str, job: Path, mode: str = "", environment: str = "", timeout: float = 300) -> None:
-        interpreter = python(environment) if environment else Path(sys.executable)
-        if not interpreter.exists():
+    def __init__(
+        self, python: Path, script: str, job: Path, mode: str = "", timeout: float = 300, variables: Mapping[str, str] | None = None
+    ) -> None:
+        if not python.exists():
             raise Absent("no environment; make it with 'tox -e bench-peers'")
         self.timeout, self._errors = timeout, tempfile.TemporaryFile("w+")  # noqa: SIM115  # close() closes it
         self._process = subprocess.Popen(
-            [interpreter, HERE / f"{script}.py", job, *([mode] if mode else [])],
+            [python, HERE / f"{script}.py", job, *([mode] if mode else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | (variables(environment) if environment else {}),
+            env=os.environ | dict(variables or {}),
         )
         try:
             self.versions: dict[str, str] = self._answer()["versions"]
