@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -57,6 +59,9 @@ class Connection:
         LinkError: the address cannot be bound.
     """
 
+    _outlet: Outlet | None = None
+    _inlet: Inlet | None = None
+
     def __init__(
         self,
         url: str | Sequence[str] | None = None,
@@ -83,8 +88,7 @@ class Connection:
         self.count = 0
         self.stats = Statistics(stats_horizon)
         self.counters: dict[str, float] = {}
-        self._outlet: Outlet | None = None
-        self._inlet: Inlet | None = None
+        _open.add(self)
         if url is not None:
             self.connect(url)
 
@@ -198,6 +202,9 @@ class Connection:
             self._inlet.close()
         self._outlet = self._inlet = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -233,3 +240,13 @@ class Connection:
 
     def _closed(self, only: str | None) -> str:
         return f"this connection can only {only}, by its URL's scheme" if only else "the connection is closed; call connect(url)"
+
+
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what the script left open, before the sockets' context is told to let the last messages leave."""
+    for connection in list(_open):
+        connection.close()

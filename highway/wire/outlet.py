@@ -48,6 +48,7 @@ class Outlet:
         self._codec = codec.named(link.options.codec)
         self._name = os.urandom(8)
         self._number = 0
+        self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
         self._sender = SENDERS[link.transport](link)
         self.bound = self._sender.bound
@@ -99,7 +100,15 @@ class Outlet:
 
     def close(self, linger: float | None = None) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background."""
-        self._sender.close(self._link.options.linger_ms / 1000 if linger is None else linger)
+        if self._closed:
+            return
+        self._closed = True
+        if linger is None:
+            linger = self._link.options.linger_ms / 1000
+            unsent, peers = self._sender.unsent(), self._sender.peers()
+            if unsent and not (peers and peers.live):
+                log.warning("%s: closed while %d messages wait for a receiver; they wait %g s longer", self._link, unsent, linger)
+        self._sender.close(linger)
 
     def __enter__(self) -> Self:
         return self

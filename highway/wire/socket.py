@@ -135,7 +135,7 @@ class _Base:
             self._mark = allowed
             self.socket.setsockopt(option, allowed)
 
-    def _wait(self, event: int, deadline: float | None, what: str) -> None:
+    def _wait(self, event: int, deadline: float | None, timeout: float | None, what: str) -> None:
         """Wait until the socket is ready."""
         while True:
             check_cancelled()
@@ -146,8 +146,8 @@ class _Base:
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 peers = self.peers()
-                there = "" if peers is None else f"; {peers.live} peers are connected"
-                raise TimeoutError(f"{self.link}: {what}{there}")
+                there = "" if peers is None else f"; peers connected: {peers.live}"
+                raise TimeoutError(f"{self.link}: {what} within {timeout:.3g} s{there}")
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -182,7 +182,7 @@ class ZMQSender(_Base):
                 try:
                     result = self.socket.send(frame, flags, copy=small, track=not small)
                 except zmq.Again:
-                    self._wait(zmq.POLLOUT, deadline, f"no receiver took a message within {timeout:.3g} s")
+                    self._wait(zmq.POLLOUT, deadline, timeout, "no receiver took a message")
                     continue
                 break
             tracker = tracker if small else result
@@ -237,7 +237,7 @@ class ZMQReceiver(_Base):
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
                 break
             except zmq.Again:
-                self._wait(zmq.POLLIN, deadline, f"no message within {timeout:.3g} s")
+                self._wait(zmq.POLLIN, deadline, timeout, "no message")
         size = sum(map(len, frames))
         if size > self._largest:
             self._fit(size, zmq.RCVHWM)
@@ -248,11 +248,12 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     if pid not in _contexts:
         _contexts[pid] = zmq.Context(io_threads=2)  # a worker receives and sends at once
-        atexit.register(_flush, pid)
     return _contexts[pid]
 
 
-def _flush(pid: int) -> None:
+@atexit.register
+def _flush() -> None:
     """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
-    if os.getpid() == pid and all(one.socket.closed for one in _open):
-        _contexts[pid].term()
+    context = _contexts.get(os.getpid())
+    if context is not None and all(one.socket.closed for one in _open):
+        context.term()

@@ -173,7 +173,8 @@ def expand_braces(text: str) -> list[str]:
     if not found:
         return [text]
     head, tail = text[: found.start()], text[found.end() :]
-    return [whole for choice in _choices(found[1], text) for whole in expand_braces(head + choice + tail)]
+    # Braces within braces are expanded from the inside, which repeats what stands beside them.
+    return list(dict.fromkeys(whole for choice in _choices(found[1], text) for whole in expand_braces(head + choice + tail)))
 
 
 def _choices(body: str, text: str) -> Iterator[str]:
