@@ -34,5 +34,14 @@ setup(
     package_data={"highway": ["py.typed", "data/photos/**/*"]},
     install_requires=["msgpack>=1.0.5", "msgspec>=0.18.6", "numpy>=1.26", "pillow>=10.3", "pyyaml>=6.0.1", "pyzmq>=26", "rich>=13.7"],
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
-    entry_points={"console_scripts": ["highway = highway.cli:main"]},
+    entry_points={
+        "console_scripts": [
+            "highway = highway.cli:main",
+            "tensormon = highway.tools.mon:main",
+            "tensorshow = highway.tools.show:main",
+            "tensorstat = highway.tools.stat:main",
+            "serve-imagenet-dir = highway.tools.serve_dir:main",
+            "serve-imagenet-shards = highway.tools.serve_shards:main",
+        ]
+    },
 )

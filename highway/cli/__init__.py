@@ -14,6 +14,7 @@ import highway
 from highway.cli import catalogue, run
 from highway.cli.messages import RunError, explain
 from highway.errors import ConfigError
+from highway.tools import commands as tools
 from highway.topology.process import StuckError
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -52,6 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
-    for command in (run, catalogue):
+    for command in (run, catalogue, tools):
         command.add_commands(commands, common)
     return parser
