@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from highway.tools import mon, serve_dir, serve_shards, show, stat
+from highway.tools import bench, doctor, mon, serve_dir, serve_shards, show, stat
 
-TOOLS = (mon.TOOL, show.TOOL, stat.TOOL, serve_dir.TOOL, serve_shards.TOOL)
+TOOLS = (mon.TOOL, show.TOOL, stat.TOOL, serve_dir.TOOL, serve_shards.TOOL)  # of streams: they take URLs
+LOCAL = (doctor.TOOL, bench.TOOL)
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the tools to the command line."""
-    for tool in TOOLS:
+    for tool in (*TOOLS, *LOCAL):
         tool.add_command(commands, common)

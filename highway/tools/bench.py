@@ -1,0 +1,141 @@
+"""``highway bench``: what each stage of a role could do alone, which one is the bottleneck, and how many workers would balance them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from highway.cores import available_cores
+from highway.errors import ConfigError, PipelineError
+from highway.stage import Shape, Stage, expand
+from highway.tools import command
+from highway.tools.alone import measure
+from highway.topology import Topology
+from highway.workers import worker_count
+
+
+class Cost(NamedTuple):
+    """What one stage takes.
+
+    Args:
+        stage: The stage.
+        shape: Its shape.
+        seconds: Busy seconds of one worker for what becomes one item at the role's end; 0 where it was not measured.
+    """
+
+    stage: Stage
+    shape: Shape
+    seconds: float
+
+    @property
+    def workers(self) -> int:
+        """The workers it has now."""
+        return worker_count(self.stage, self.shape)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How workers could be dealt out.
+
+    Args:
+        rate: Items per second at the role's end, at best.
+        workers: Workers for each stage.
+        limit: What does not let it go faster.
+    """
+
+    rate: float
+    workers: list[int]
+    limit: str
+
+
+def balance(costs: list[Cost], cores: int) -> Plan:
+    """Deal out workers: no more than it takes for what the cores, and the stages that have one thread, allow."""
+    total = sum(cost.seconds for cost in costs)
+    if total == 0:
+        return Plan(0.0, [cost.workers for cost in costs], "nothing was measured")
+    rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
+    for cost in costs:
+        if cost.shape != "map" and cost.seconds and 1 / cost.seconds < rate:
+            rate, limit = 1 / cost.seconds, f"{cost.stage.label}: a {cost.shape} has one thread, so move work from it into a map"
+    return Plan(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the tool."""
+    from highway.cli.catalogue import file_options  # here, since highway.cli imports the tools
+
+    parser._add_container_actions(file_options())  # as ArgumentParser(parents=...) does
+    parser.add_argument("--role", metavar="ROLE", help="the role to measure; needed if the file has several")
+    parser.add_argument("--seconds", type=command.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
+    parser.add_argument("--items", type=command.positive, default=256, metavar="N", help="most that the source is asked for; default: 256")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the stages of a role one after the other, each with one worker on what the one before it has made, and print a table."""
+    from highway.cli.catalogue import load_checked
+
+    topology = load_checked(options)
+    role = _role(topology, options.role)
+    try:
+        stages = expand(topology.stages(role))
+    except PipelineError as error:
+        raise topology.roles[role].place.error(str(error)) from None
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
+    costs = [
+        Cost(stage, shape, seconds)
+        for (stage, shape), seconds in zip(stages, measure(stages, topology.seed, options.items, options.seconds), strict=True)
+    ]
+    show(console, costs, available_cores())
+    return command.DONE
+
+
+def _role(topology: Topology, name: str | None) -> str:
+    if name is not None:
+        return topology.role(name).name
+    if len(topology.roles) > 1:
+        raise ConfigError(f"{topology.path}: it has several roles; name one: --role {' or '.join(topology.roles)}")
+    return next(iter(topology.roles))
+
+
+def show(console: Console, costs: list[Cost], cores: int) -> None:
+    """Print what each stage could do, the bottleneck, and the workers that would balance them."""
+    plan = balance(costs, cores)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", no_wrap=True)
+    for heading in ("shape", "items/s alone", "workers", "items/s with them", "balanced"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cost, workers in zip(costs, plan.workers, strict=True):
+        alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "-"
+        together = f"{min(cost.workers, cores) / cost.seconds:,.1f}" if cost.seconds else "-"
+        table.add_row(cost.stage.label, cost.shape, alone, str(cost.workers), together, str(workers))
+    console.print(table)
+    for cost in costs:
+        if not cost.seconds:
+            console.print(
+                f"{cost.stage.label} was not measured: nothing passed it in time; is it a link whose peer does not run?", soft_wrap=True
+            )
+    measured = [cost for cost in costs if cost.seconds]
+    if not measured:
+        return
+    slowest = min(measured, key=lambda cost: min(cost.workers, cores) / cost.seconds)
+    console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
+    console.print(f"Balanced, {plan.rate:,.1f} items/s are possible at the end; the limit is {plan.limit}.", soft_wrap=True)
+    changes = [
+        f"num_workers={workers} for {cost.stage.label}"
+        for cost, workers in zip(costs, plan.workers, strict=True)
+        if cost.shape == "map" and workers != cost.workers
+    ]
+    console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
+
+
+TOOL = command.Tool(
+    "highway-bench", "bench", "measure each stage of a role alone, and say how many workers would balance them", add_arguments, run
+)
+main = TOOL.main

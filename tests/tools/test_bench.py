@@ -1,0 +1,127 @@
+import re
+
+import pytest
+
+from highway.stage import Stage, expand
+from highway.tools.alone import measure
+from highway.tools.bench import Cost, balance, main
+
+
+def identity(item):
+    return item
+
+
+def costs(*seconds, shapes=None, workers=None):
+    shapes = shapes or ["source", *["map"] * (len(seconds) - 1)]
+    return [Cost(Stage(identity, num_workers=workers), shape, value) for shape, value in zip(shapes, seconds, strict=True)]
+
+
+def test_workers_are_dealt_out_by_what_the_stages_take():
+    plan = balance(costs(0.0, 3.0, 1.0), cores=8)
+    assert plan.rate == 2.0 and plan.workers == [1, 6, 2] and plan.limit == "the 8 cores"
+
+
+def test_a_stage_with_one_thread_limits_the_others():
+    plan = balance(costs(0.5, 1.0, 0.1), cores=16)
+    assert plan.rate == 2.0 and plan.workers == [1, 2, 1]
+    assert plan.limit == "identity: a source has one thread, so move work from it into a map"
+
+
+def test_on_one_core_every_stage_has_one_worker():
+    plan = balance(costs(0.1, 0.2, 0.7), cores=1)
+    assert plan.rate == pytest.approx(1.0) and plan.workers == [1, 1, 1] and plan.limit == "the one core"
+
+
+def test_nothing_measured_changes_nothing():
+    assert balance(costs(0.0, 0.0, workers=3), cores=4).workers == [3 if shape == "map" else 1 for shape in ("source", "map")]
+
+
+class Spin:
+    """A map that works for so long."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+        self.calls = 0
+
+    def __call__(self, item):
+        self.calls += 1
+        for _ in range(self.rounds):
+            pass
+        return item
+
+
+class Half:
+    def stream(self, items):
+        for number, item in enumerate(items):
+            if number % 2:
+                yield item
+
+
+class Drain:
+    def consume(self, items):
+        self.count = sum(1 for _ in items)
+
+
+class Waits:
+    """A sink whose peer is not there."""
+
+    def consume(self, items):
+        from highway.cancel import wait
+
+        wait(60)
+
+
+def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
+    few, many = Spin(2_000), Spin(200_000)
+    _, *others = measure(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0)
+    assert few.calls == 50 and many.calls == 25
+    assert others[0] * 10 < others[2]
+
+
+def test_each_stage_sees_what_the_one_before_it_has_made():
+    seen = []
+    drain = Drain()
+    measure(expand([[1, 2, 3], lambda n: seen.append(n) or n * 10, lambda n: seen.append(n) or n, drain]), 0, 2, 5.0)
+    assert seen == [1, 2, 10, 20] and drain.count == 2
+
+
+def test_a_stage_that_waits_for_its_peer_is_not_measured():
+    found = measure(expand([range(5), identity, Waits()]), 0, 5, 0.3)
+    assert found[0] > 0 and found[1] > 0 and found[2] == 0.0
+
+
+def test_an_error_of_a_stage_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        measure(expand([range(5), lambda n: 1 / n]), 0, 5, 5.0)
+
+
+@pytest.fixture
+def topology(tmp_path):
+    path = tmp_path / "photos.yaml"
+    path.write_text("""
+roles:
+  train:
+    - ImageFileReader: {data_dir: "highway:photos/val", batch_size: 8, shape: [32, 32], epochs: 2}
+    - num_workers: 3
+      Augmentations: [FlipX]
+  other:
+    - Noise: {shape: [4]}
+""")
+    return str(path)
+
+
+def test_a_table_names_every_stage_the_bottleneck_and_the_workers(topology, capsys):
+    assert main([topology, "--role", "train"]) == 0
+    output = capsys.readouterr().out
+    for name, shape in (("ImageFileReader.plan", "source"), ("ImageFileReader.decode", "map"), ("Augmentations", "map")):
+        assert re.search(rf"^{re.escape(name)} +{shape} +[\d,.]+ +\d+ +[\d,.]+ +\d+$", output, re.M)
+    assert "ImageFileReader.decode is the bottleneck." in output
+    assert re.search(r"Balanced, [\d,.]+ items/s are possible at the end; the limit is ", output)
+    assert "num_workers=1 for Augmentations" in output
+
+
+def test_a_role_must_be_named_if_there_are_several(topology, capsys):
+    assert main([topology]) == 2
+    assert "it has several roles; name one: --role train or other" in capsys.readouterr().err
+    assert main([topology, "--role", "trian"]) == 2
+    assert "no role 'trian'" in capsys.readouterr().err
