@@ -15,6 +15,7 @@ from highway.errors import (
     HighwayError,
     LinkError,
     PipelineError,
+    RemoteError,
 )
 from highway.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.stats import PipelineStats, StageStats
@@ -35,6 +36,7 @@ __all__ = [
     "Pipeline",
     "PipelineError",
     "PipelineStats",
+    "RemoteError",
     "Stage",
     "StageStats",
     "Stamped",

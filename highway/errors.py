@@ -8,7 +8,8 @@
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     ├── FrameError       (ValueError)  received bytes that are not a message
     ├── ImageError       (ValueError)  an image file that cannot be used (in highway.modules.header)
-    └── LinkError        (OSError)     a socket that cannot be bound, reached or used
+    ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
+    └── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
 
 An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
 """
@@ -36,6 +37,10 @@ class FrameError(HighwayError, ValueError):
 
 class LinkError(HighwayError, OSError):
     """A socket that cannot be bound, reached or used."""
+
+
+class RemoteError(HighwayError, RuntimeError):
+    """A child process died, or raised an error whose type cannot be made in this process; names it, and the way it went."""
 
 
 class Cancelled(BaseException):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -152,6 +152,14 @@ _METHODS: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consum
 
 def _defines_a_shape(cls: type) -> bool:
     return any(inspect.isfunction(getattr(cls, method, None)) for method in (*_METHODS, "__call__", "__iter__"))
+
+
+def takes_rng(op: Callable[..., Any]) -> bool:
+    """Say whether a map has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(op).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:

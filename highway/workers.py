@@ -17,7 +17,7 @@ from highway.channel import Channel
 from highway.cores import available_cores
 from highway.errors import Cancelled, EndOfStream
 from highway.randomness import generator, stage_key
-from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped
+from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped, takes_rng
 from highway.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 
 log = logging.getLogger("highway")
@@ -256,14 +256,6 @@ def worker_count(stage: Stage, shape: Shape) -> int:
     if shape != "map":
         return 1
     return stage.num_workers or (available_cores() if getattr(stage.op, "parallel", False) else 1)
-
-
-def takes_rng(op: Callable[..., Any]) -> bool:
-    """Say whether a map has a parameter named ``rng``."""
-    try:
-        return "rng" in inspect.signature(op).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        return False
 
 
 def open_source(op: Any) -> Iterator[Any]:

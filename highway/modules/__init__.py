@@ -2,14 +2,17 @@
 
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache
+from highway.modules.decode_image import DecodeImage
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
+from highway.modules.processes import Processes
 from highway.modules.readers import ImageFileReader, ImageReader
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
 from highway.modules.sources import Concat, FromQueue, Mix, Repeat, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
 from highway.modules.watch import Benchmark, Peek
+from highway.modules.webdataset import ShardSink, WebDatasetSource
 
 __all__ = [
     "Augmentations",
@@ -19,6 +22,7 @@ __all__ = [
     "Cache",
     "Concat",
     "ContactSheet",
+    "DecodeImage",
     "DumpImages",
     "Duplicate",
     "FromQueue",
@@ -30,13 +34,16 @@ __all__ = [
     "Mix",
     "Noise",
     "Peek",
+    "Processes",
     "Rename",
     "Repeat",
     "Select",
+    "ShardSink",
     "Shuffle",
     "Take",
     "Tee",
     "Unbatch",
+    "WebDatasetSource",
     "ZMQSink",
     "ZMQSource",
     "Zip",

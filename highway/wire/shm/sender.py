@@ -115,7 +115,7 @@ class Sender:
         if nbytes > self._pool.largest:
             raise LinkError(
                 f"{self.link}: a message of {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: "
-                f"write ?budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, or send smaller batches"
+                f"say budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
             )
         if frames > MOST_FRAMES:
             raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {MOST_FRAMES}: put more into one array")

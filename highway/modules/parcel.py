@@ -1,0 +1,138 @@
+"""How objects travel between a pipeline and its own child processes: pickled, with arrays beside the pickle and not in it.
+
+Only for processes that this one has started itself, over sockets that they inherit: a pickle from anywhere else could run any code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import pickle
+import runpy
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from highway.errors import PipelineError, RemoteError
+
+MAIN: Final = "__mp_main__"  # what the parent's script is called in a child, as in multiprocessing
+
+
+def pack(value: Any) -> list[Any]:
+    """Return a value as frames: the pickle, then the memory of each array in it.
+
+    Raises:
+        Exception: it cannot be pickled (which can be a PicklingError, AttributeError or TypeError).
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return [data, *(buffer.raw() for buffer in buffers)]
+
+
+def unpack(frames: Sequence[Any]) -> Any:
+    """Return the value that :func:`pack` made frames of; its arrays are views of them, read-only where they are.
+
+    Raises:
+        PipelineError: something in it is defined in a script or session that a child process cannot import.
+    """
+    return _Unpickler(io.BytesIO(frames[0]), buffers=frames[1:]).load()
+
+
+class Script(NamedTuple):
+    """Where the ``__main__`` module of a process comes from: a file or a module's name, or neither."""
+
+    path: str = ""
+    module: str = ""
+
+    @staticmethod
+    def of_this_process() -> Script:
+        """Return where it comes from in this process."""
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        if spec is not None:  # python -m; that of a package runs something else, such as a test runner
+            return Script() if spec.name.endswith("__main__") else Script(module=spec.name)
+        path = getattr(main, "__file__", None)
+        return Script(path=os.path.abspath(path)) if path else Script()
+
+
+class _Importing:
+    """The parent's script, in a child: imported when something that is defined in it comes, and never before."""
+
+    script: Script | None = None  # None in a process that is nobody's child
+    now = False
+
+    def load(self) -> None:
+        if self.script is None or MAIN in sys.modules:
+            return
+        if self.script == Script():
+            raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")
+        self.now = True
+        try:
+            path, module = self.script
+            content = runpy.run_path(path, run_name=MAIN) if path else runpy.run_module(module, run_name=MAIN, alter_sys=True)
+        finally:
+            self.now = False
+        main = types.ModuleType(MAIN)
+        main.__dict__.update(content)
+        sys.modules["__main__"] = sys.modules[MAIN] = main
+
+
+importing = _Importing()
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("__main__", MAIN):
+            importing.load()
+            module = "__main__"
+        return super().find_class(module, name)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error on its way to another process.
+
+    Args:
+        kind: The name of its type, with its module unless that is builtins.
+        text: Its message.
+        trace: Its traceback as text.
+        pickled: The error itself, if it can be pickled.
+    """
+
+    kind: str
+    text: str
+    trace: str
+    pickled: bytes | None
+
+    @staticmethod
+    def of(error: BaseException) -> Failure:
+        """Return what can be told of an error."""
+        cls = type(error)
+        kind = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        try:
+            pickled = pickle.dumps(error)
+        except Exception:  # whatever its __reduce__ raises: then its name and text must do
+            pickled = None
+        return Failure(kind, str(error), f"in process {os.getpid()}:\n{trace}", pickled)
+
+    def error(self) -> BaseException:
+        """Return the error to raise here: of the same type if it can be made again, else a RemoteError; with the traceback as a note."""
+        error = self._again()
+        error.add_note(self.trace)
+        return error
+
+    def _again(self) -> BaseException:
+        made: object = None
+        try:
+            if self.pickled is not None:
+                made = _Unpickler(io.BytesIO(self.pickled)).load()
+            elif hasattr(builtins, self.kind):
+                made = getattr(builtins, self.kind)(self.text)
+        except Exception:  # its constructor wants something else than its args
+            made = None
+        return made if isinstance(made, BaseException) else RemoteError(f"{self.kind}: {self.text}")

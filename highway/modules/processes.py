@@ -1,0 +1,202 @@
+"""Maps in processes of their own, for code that holds the GIL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from numpy.random import Generator
+
+from highway import cancel
+from highway.cores import available_cores
+from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
+from highway.modules.child import Work
+from highway.modules.parcel import Script, importing, pack, unpack
+from highway.randomness import place_of
+from highway.stage import Stage, expand
+from highway.wire.shm import Receiver, Sender
+
+PATIENCE = 5.0  # seconds that a child without work may take to end
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_CODE = "import sys; sys.path[:] = {path!r}; from highway.modules.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
+
+
+@dataclass
+class Processes:
+    """Apply maps in several processes at once, for Python code that holds the GIL. Nothing else changes: neither order, nor random numbers.
+
+    The processes are spawned, never forked; items and results cross in shared memory with one copy each, so arrays come out read-only. The
+    maps are pickled once for each process, and may be any functions or objects at the top level of a module. In a script, what starts
+    the pipeline stands under ``if __name__ == "__main__":``, since the processes import the script if a map is defined in it.
+
+    What a map raises is raised here, of the same type, with the traceback of the process as a note; ``on_error`` and ``num_workers``
+    belong to a ``Stage`` around this. A process that dies is an error of the item it had; with ``on_error="skip"`` another one takes
+    its place.
+
+    Args:
+        maps: Applied one after the other, in each process.
+        num_processes: How many processes; ``None`` means the cores that this process may use.
+        budget_mb: Megabytes of shared memory that the items of one process may take, and again its results; one item may take half.
+
+    Raises:
+        ConfigError: there are no maps, or less than one process.
+        PipelineError: something in ``maps`` is no map, has settings, or cannot be pickled (when the pipeline is built).
+        RemoteError: a process died, or a map raised an error that cannot be made again here (when running).
+    """
+
+    maps: list[Callable[..., Any] | Stage]
+    num_processes: int | None = None
+    budget_mb: float = 1024.0
+
+    def __post_init__(self) -> None:
+        if not self.maps:
+            raise ConfigError("Processes: maps is empty; expected at least one map")
+        if self.num_processes is not None and self.num_processes < 1:
+            raise ConfigError(f"Processes: num_processes={self.num_processes}; expected at least 1, or None")
+
+    def stages(self) -> list[Stage]:
+        """Return the one map that hands items to the processes."""
+        parts = expand([(), *self.maps])[1:]
+        for part, shape in parts:
+            if shape != "map":
+                raise PipelineError(f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or behind")
+            given = [
+                field.name for field in fields(part) if field.name not in ("op", "name") and getattr(part, field.name) != field.default
+            ]
+            if given:
+                raise PipelineError(
+                    f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
+                )
+            _check_picklable(part)
+        names = [part.name for part, _ in parts]
+        remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb)
+        return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names))]
+
+
+def _check_picklable(part: Stage) -> None:
+    try:
+        pack(part.op)
+    except Exception as error:  # pickle raises what it likes, and __reduce__ too
+        raise PipelineError(
+            f"Processes: {part.label} cannot be sent to another process: {error}; use functions and classes from the top level of a "
+            "module, which hold no open files or locks"
+        ) from error
+
+
+class _Remote:
+    """A map whose work is done in another process: one for each of its worker threads, for as long as that lives."""
+
+    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: float) -> None:
+        self._names, self._maps, self._budget_mb = names, maps, budget_mb
+        self._children: dict[int, _Child] = {}  # by thread
+
+    def __call__(self, item: Any, rng: Generator) -> Any:
+        thread = get_ident()
+        child = self._children.get(thread)
+        if child is None:
+            child = self._children[thread] = _Child(Work(self._names, self._maps, cancel.seed()), self._budget_mb)
+            cancel.at_end(child.close)
+        try:
+            return child.apply(item, *place_of(rng))
+        finally:
+            if child.is_gone:
+                self._children.pop(thread).close()
+
+
+class _Child:
+    """A process, the links to it, and whether it is at work."""
+
+    def __init__(self, work: Work, budget_mb: float) -> None:
+        if importing.now:
+            raise PipelineError(
+                "Processes would start while a child process imports this script; "
+                'put what builds and runs the pipeline under  if __name__ == "__main__":'
+            )
+        self._is_busy = True
+        self._items, self._results = Sender("Processes", budget_mb), Receiver("Processes")
+        ours, theirs = zip(*(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)), strict=True)
+        self._items.meeting.adopt(ours[0])
+        self._results.meeting.adopt(ours[1])
+        fds = [sock.fileno() for sock in theirs]
+        code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
+        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        self._process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
+        for sock in theirs:
+            sock.close()
+        try:
+            self._ask(pack((Script.of_this_process(), sys.argv, work.seed)), pack(work))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._items.meeting.is_over or self._results.meeting.is_over
+
+    def apply(self, item: Any, epoch: int, index: int) -> Any:
+        """Return what the maps make of an item.
+
+        Raises:
+            Exception: what they raised, or a RemoteError if the process has died.
+        """
+        return self._ask(pack((item, epoch, index)))
+
+    def close(self) -> None:
+        """End the process: at once if it is at work, whose result nobody wants; else it ends by itself. Closing again does nothing."""
+        if self._is_busy:
+            self._process.kill()
+        self._items.close()
+        self._results.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _ask(self, *messages: list[Any]) -> Any:
+        self._is_busy = True
+        try:
+            for frames in messages:
+                self._items.send(frames)
+            kind, value = unpack(self._results.recv())
+            while kind == "tolerate":
+                self._items.send(pack(_is_tolerated(value.error())))
+                kind, value = unpack(self._results.recv())
+        except LinkError:
+            if self.is_gone:
+                raise self._death() from None
+            raise
+        self._is_busy = False
+        if kind == "error":
+            raise value.error()
+        return value
+
+    def _death(self) -> RemoteError:
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return RemoteError(f"Processes: process {self._process.pid} has closed its links while it had an item, but runs on")
+        if code >= 0:
+            return RemoteError(f"Processes: process {self._process.pid} ended with exit code {code} while it had an item")
+        name = signal.Signals(-code).name
+        hint = "; the kernel does that when memory runs out, and then says so in its log (dmesg)" if -code == signal.SIGKILL else ""
+        return RemoteError(f"Processes: process {self._process.pid} was killed by {name} while it had an item{hint}")
+
+
+def _is_tolerated(error: BaseException) -> bool:
+    try:
+        if isinstance(error, Exception):
+            cancel.tolerate(error)
+            return True
+    except Exception as raised:
+        if raised is not error:
+            raise
+    return False

@@ -1,0 +1,410 @@
+"""Maps in processes of their own: the same results as without, and what happens when something goes wrong in one."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped, cancel
+from highway.modules import Augmentations, Batch, Processes
+from highway.transforms import FlipX
+
+SRC = str(Path(__file__).parents[2])
+
+
+# --- what runs in the children ---
+
+
+def square(n):
+    return n * n
+
+
+def with_pid(item):
+    return item, os.getpid()
+
+
+def draw(item, rng):
+    return item, rng.integers(1 << 60)
+
+
+def odd_ones(n):
+    return n if n % 2 else DROP
+
+
+def nothing(n):
+    return None
+
+
+def fail_at_3(n):
+    if n == 3:
+        raise KeyError("three")
+    return n
+
+
+class Peculiar(Exception):
+    """Cannot be made of its args alone."""
+
+    def __init__(self, code, *, reason):
+        super().__init__(f"{code} because {reason}")
+
+
+def fail_peculiarly(n):
+    raise Peculiar(7, reason="of this")
+
+
+def fail_with_a_lambda(n):
+    raise ValueError(lambda: n)
+
+
+def die_at_3(n):
+    if n == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+def exit_at_3(n):
+    if n == 3:
+        os._exit(4)
+    return n
+
+
+def never_end(n):
+    time.sleep(3600)
+
+
+def tolerate_odd_ones(n):
+    if n % 2:
+        cancel.tolerate(ValueError(f"{n} is odd"))
+    return n
+
+
+def slow_in_turns(n):
+    time.sleep(0.02 * (n % 3))
+    return n
+
+
+def move_on(n):
+    return Stamped(n, Passport(5, n + 100))
+
+
+def write_into(array):
+    array[0] = 1
+    return array
+
+
+@dataclass
+class Offset:
+    by: np.ndarray
+
+    def __call__(self, item):
+        return item + self.by
+
+
+class PassportOf:
+    def stream(self, items):
+        for item in items:
+            yield item, items.passport[:2]
+
+
+def run(*stages, source=range(8), num_processes=2, **settings):
+    with Pipeline([source, Stage(Processes(list(stages), num_processes), **settings)]) as pipeline:
+        return list(pipeline)
+
+
+# --- results ---
+
+
+def test_results_are_those_of_the_maps_in_order():
+    assert run(slow_in_turns, square, source=range(30), num_processes=3) == [n * n for n in range(30)]
+
+
+def test_the_work_is_done_in_so_many_other_processes():
+    pids = {pid for _, pid in run(slow_in_turns, with_pid, source=range(30))}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+
+
+def test_arrays_cross_with_dtype_and_shape_and_are_read_only():
+    batches = [{"image": np.full((2, 300, 400, 3), n, np.uint8), "box": np.full((3, 4), n / 7), "name": f"{n}"} for n in range(5)]
+    for n, batch in enumerate(run(Select(), source=batches)):
+        assert batch["name"] == str(n)
+        assert np.array_equal(batch["image"], batches[n]["image"])
+        assert batch["image"].dtype == np.uint8
+        assert np.array_equal(batch["box"], batches[n]["box"])
+        assert not batch["image"].flags.writeable
+
+
+class Select:
+    def __call__(self, item):
+        return item
+
+
+def test_results_may_be_kept_beyond_the_budget():
+    arrays = [np.full(300_000, n, np.uint8) for n in range(30)]
+    with Pipeline([arrays, Processes([Select()], 1, budget_mb=1.0)]) as pipeline:
+        kept = list(pipeline)
+    assert [int(array[0]) for array in kept] == list(range(30))
+
+
+def test_parameters_of_a_map_go_with_it():
+    (item,) = run(Offset(np.arange(3)), source=[np.ones(3)])
+    assert item.tolist() == [1, 2, 3]
+
+
+def test_random_numbers_are_those_of_the_maps_without_processes():
+    images = [np.random.default_rng(n).integers(0, 255, (8, 6, 6, 3), np.uint8) for n in range(6)]
+    maps = [Augmentations([FlipX()]), draw, Stage(draw, name="again")]
+    with Pipeline([images, *maps], seed=3) as pipeline:
+        expected = list(pipeline)
+    for num_processes in (1, 3):
+        with Pipeline([images, Processes(maps, num_processes)], seed=3) as pipeline:
+            found = list(pipeline)
+        assert repr(found) == repr(expected)
+        assert all(np.array_equal(a[0][0], b[0][0]) for a, b in zip(found, expected, strict=True))
+
+
+def test_dropped_items_are_left_out():
+    assert run(odd_ones, square) == [1, 9, 25, 49]
+
+
+def test_passports_go_with_the_items():
+    stamped = [Stamped(n, Passport(2, n + 10)) for n in range(4)]
+    with Pipeline([stamped, Processes([square], 2), PassportOf()]) as pipeline:
+        assert list(pipeline) == [(n * n, (2, n + 10)) for n in range(4)]
+    with Pipeline([range(2), Processes([move_on, draw], 2), PassportOf()]) as pipeline:
+        assert [passport for _, passport in pipeline] == [(5, 100), (5, 101)]
+
+
+# --- errors of the maps ---
+
+
+def test_an_error_comes_back_with_its_type_its_place_and_its_traceback():
+    with pytest.raises(KeyError, match="three") as caught:
+        run(square, fail_at_3, source=[1, Squareroot(3), 2])
+    notes = "\n".join(caught.value.__notes__)
+    assert "in process" in notes
+    assert "in fail_at_3\n    raise KeyError" in notes
+    assert "in stage 'Processes.square+fail_at_3'" in notes
+    assert "at epoch 0, item 1" in notes
+
+
+@dataclass
+class Squareroot:
+    """What squares to n."""
+
+    n: int
+
+    def __mul__(self, other):
+        return self.n
+
+
+def test_an_error_that_cannot_be_made_again_is_named():
+    with pytest.raises(RemoteError, match=r"test_processes.Peculiar: 7 because of this") as caught:
+        run(fail_peculiarly)
+    assert "in fail_peculiarly" in "\n".join(caught.value.__notes__)
+
+
+def test_a_builtin_error_that_cannot_be_pickled_keeps_its_type():
+    with pytest.raises(ValueError, match="<function fail_with_a_lambda"):
+        run(fail_with_a_lambda)
+
+
+def test_items_with_errors_are_skipped_when_the_stage_says_so(caplog):
+    assert run(fail_at_3, on_error="skip") == [0, 1, 2, 4, 5, 6, 7]
+    assert "KeyError: 'three'" in caplog.text
+
+
+def test_a_map_that_returns_none_is_an_error_that_names_it():
+    with pytest.raises(TypeError, match="nothing returned None; return the item, or return DROP"):
+        run(square, nothing)
+
+
+def test_errors_that_a_map_could_go_on_from_are_the_stages_to_decide(caplog):
+    assert run(tolerate_odd_ones, on_error="skip") == list(range(8))
+    with pytest.raises(ValueError, match="1 is odd"):
+        run(tolerate_odd_ones, num_processes=1)
+    with pytest.raises(ValueError, match="5 is odd"):
+        run(tolerate_odd_ones, num_processes=1, on_error="skip", max_errors=2)
+
+
+def test_an_item_that_cannot_be_pickled_is_an_error():
+    with pytest.raises(Exception, match="pickle"):
+        run(square, source=[lambda: 1])
+
+
+def test_writing_into_an_item_is_an_error():
+    with pytest.raises(ValueError, match="read-only"):
+        run(write_into, source=[np.zeros(10_000)])
+
+
+# --- death ---
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"), [(die_at_3, "was killed by SIGKILL while it had an item"), (exit_at_3, "ended with exit code 4 while")]
+)
+def test_a_child_that_dies_is_an_error_of_its_item(fn, message):
+    with pytest.raises(RemoteError, match=message) as caught:
+        run(fn)
+    assert "item 3" in "\n".join(caught.value.__notes__)
+
+
+def test_another_child_takes_the_place_of_one_that_died(caplog):
+    assert run(die_at_3, with_pid, on_error="skip", source=range(8))[-1][0] == 7
+    assert "was killed by SIGKILL" in caplog.text
+
+
+def test_a_child_that_was_killed_between_items_is_an_error_of_the_next():
+    with Pipeline([itertools.count(), Stage(Processes([with_pid], 1), buffer_size=1)]) as pipeline:
+        _, pid = pipeline.dequeue()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RemoteError, match=f"process {pid} was killed by SIGKILL"):
+            for _ in range(20):
+                pipeline.dequeue()
+
+
+def test_stopping_does_not_wait_for_a_child_at_work():
+    with Pipeline([itertools.count(), Processes([never_end], 2)]) as pipeline:
+        with pytest.raises(TimeoutError):
+            pipeline.dequeue(timeout=2)
+        began = time.monotonic()
+        pipeline.stop()
+        assert time.monotonic() - began < 4
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+PARENT = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from test_processes import {stage}, with_pid
+from highway import Pipeline
+from highway.modules import Processes
+pipeline = Pipeline([range(1000), Processes([with_pid], 2)])
+for _ in range(4):
+    print(pipeline.dequeue()[1], flush=True)
+busy = Pipeline([range(10), Processes([{stage}], 1)])
+try:
+    busy.dequeue(timeout=2)
+except TimeoutError:
+    pass
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_children_do_not_outlive_their_parent(kind):
+    code = PARENT.format(tests=str(Path(__file__).parent), stage="never_end")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as parent:
+        lines = list(itertools.takewhile(lambda line: line != "ready\n", parent.stdout))
+        assert len(lines) == 4, lines
+        listed = Path(f"/proc/{parent.pid}/task").glob("*/children")
+        children = {int(pid) for one in listed for pid in one.read_text().split()}
+        assert {int(line) for line in lines} < children
+        assert len(children) == 3
+        parent.send_signal(kind)
+        parent.wait(timeout=20)
+    deadline = time.monotonic() + 10
+    while any(map(alive, children)):
+        assert time.monotonic() < deadline, "children are left"
+
+
+# --- scripts ---
+
+
+def script(tmp_path, text):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "from highway import Pipeline\nfrom highway.modules import Processes\n\ndef double(n):\n    return 2 * n\n\n" + text
+    )
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+
+
+def test_maps_may_be_defined_in_a_script(tmp_path):
+    done = script(tmp_path, 'if __name__ == "__main__":\n    print(list(Pipeline([range(5), Processes([double], 2)])))\n')
+    assert (done.stdout, done.stderr) == ("[0, 2, 4, 6, 8]\n", "")
+
+
+def test_objects_of_a_script_cross_both_ways(tmp_path):
+    text = """
+class Box:
+    def __init__(self, n):
+        self.n = n
+
+def grow(box):
+    return Box(box.n + 1)
+
+if __name__ == "__main__":
+    boxes = list(Pipeline([[Box(1), Box(2)], Processes([grow], 1)]))
+    print([type(box) is Box and box.n for box in boxes])
+"""
+    done = script(tmp_path, text)
+    assert (done.stdout, done.stderr) == ("[2, 3]\n", "")
+
+
+def test_a_script_without_the_guard_says_what_to_do(tmp_path):
+    done = script(tmp_path, "print(list(Pipeline([range(5), Processes([double], 2)])))\n")
+    assert done.returncode == 1
+    assert "PipelineError: Processes would start while a child process imports this script; put what builds and runs the" in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr
+
+
+def test_a_script_whose_maps_come_from_elsewhere_needs_no_guard(tmp_path):
+    (tmp_path / "own.py").write_text("def triple(n):\n    return 3 * n\n")
+    done = script(tmp_path, "from own import triple\nprint(list(Pipeline([range(3), Processes([triple], 2)])))\n")
+    assert (done.stdout, done.stderr) == ("[0, 3, 6]\n", "")
+
+
+def test_a_map_of_a_session_says_where_to_put_it():
+    code = """
+from highway import Pipeline
+from highway.modules import Processes
+def f(n): return n
+Pipeline([[1], Processes([f])]).dequeue()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (
+        "PipelineError: it is defined in an interactive session, which another process cannot import; put it into a module" in done.stderr
+    )
+
+
+# --- what does not fit ---
+
+
+@pytest.mark.parametrize(
+    ("maps", "error", "message"),
+    [
+        ([], ConfigError, "maps is empty"),
+        ([Batch(3)], PipelineError, "Batch is a stream, and only maps can run in processes; put it before or behind"),
+        ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; use functions and classes from the top level"),
+        ([Stage(square, num_workers=3)], PipelineError, r"square has settings of its own \(num_workers\); give them to a Stage around"),
+    ],
+)
+def test_what_cannot_run_in_processes_is_refused_when_the_pipeline_is_built(maps, error, message):
+    with pytest.raises(error, match=message):
+        Pipeline([range(3), Processes(maps, 2)])
+
+
+def test_no_processes_are_refused():
+    with pytest.raises(ConfigError, match="num_processes=0; expected at least 1"):
+        Processes([square], 0)
+
+
+def test_an_item_beyond_the_budget_names_the_parameter():
+    pipeline = Pipeline([[np.zeros(100_000)], Processes([Select()], 1, budget_mb=1.0)])
+    with pipeline, pytest.raises(OSError, match=r"0\.8 MB; expected at most half of budget_mb=1: .*budget_mb=3"):
+        pipeline.dequeue()
