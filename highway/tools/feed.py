@@ -62,7 +62,8 @@ class Feed:
             EndOfStream: the senders have ended.
             LinkError: nothing came for as long as the timeout allows.
         """
-        wait = min(wait, max(0.0, self._since + self._timeout - time.monotonic()))
+        now = time.monotonic()
+        wait = max(0.0, min(wait, self._since + self._timeout - now, self._hint - now))
         try:
             item, passport = self._raw(wait) if raw else self._decoded(wait)
         except TimeoutError:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--assert", dest="contract", metavar="FILE.json", help="compare with a contract; exit code 1 if it is broken")
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=command.share,
         default=0.25,
         metavar="T",
         help="how far the values may differ, as a share of their spread; default: 0.25",
