@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("highway", deadline=None, derandomize=True)  # a busy machine is no failure, and each run is the same
+settings.load_profile("highway")
 
 LASTING_THREADS = {"GarbageCollectorThread"}  # pyzmq starts one for the whole process
 
