@@ -27,7 +27,22 @@ from highway.stage import Stage, shape_of
 STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
 
 _UNIONS = (typing.Union, types.UnionType)
-_PLAIN = (str, int, float, bool, bytes, list, dict, tuple, set, frozenset, object, type(None), enum.Enum, msgspec.Struct)
+_PLAIN = (
+    str,
+    int,
+    float,
+    bool,
+    bytes,
+    list,
+    dict,
+    tuple,
+    set,
+    frozenset,
+    object,
+    type(None),
+    collections.abc.Sequence,
+    collections.abc.Mapping,
+)
 _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
 
 
@@ -123,7 +138,7 @@ class Registry:
         Raises:
             ConfigError: the value does not fit; the message begins with the place.
         """
-        if not _holds_component(hint):
+        if not _is_nested(hint):
             return _convert_plain(value, hint, place)
         origin, inner = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
@@ -135,22 +150,37 @@ class Registry:
         if hint is Stage:
             return self.build_stage(value, place)
         if origin is None:
-            return self._convert_component(value, hint, place)
+            convert = self._convert_struct if issubclass(hint, msgspec.Struct) else self._convert_component
+            return convert(value, hint, place)
         if issubclass(origin, collections.abc.Mapping):
-            return {key: self.convert(part, inner[1], place / key) for key, part in _convert_plain(value, dict, place).items()}
+            mapping = _convert_plain(value, types.GenericAlias(dict, (inner[0], Any)), place)
+            return {key: self.convert(part, inner[1], place / key) for key, part in mapping.items()}
         parts = _convert_plain(value, list, place)
         converted = [self.convert(part, inner[0], place / index) for index, part in enumerate(parts)]
         return tuple(converted) if origin is tuple else converted
 
     def _convert_union(self, value: Any, alternatives: tuple[Any, ...], place: Place) -> Any:
+        """What the first alternative that fits makes of it; the error is that of the last one that has the value's form."""
         if value is None and type(None) in alternatives:
             return None
         some = [alternative for alternative in alternatives if alternative is not type(None)]
-        some = [alternative for alternative in some if _takes_list(alternative) == isinstance(value, list)] or some
+        some = [alternative for alternative in some if _form(alternative) in (type(value), None)] or some
+        some.sort(key=lambda alternative: _form(alternative) is type(value))
         for alternative in some[:-1]:
             with contextlib.suppress(ConfigError):
                 return self.convert(value, alternative, place)
         return self.convert(value, some[-1], place)
+
+    def _convert_struct(self, value: Any, hint: type[msgspec.Struct], place: Place) -> Any:
+        mapping = _convert_plain(value, dict[str, Any], place)
+        known = {one.encode_name: one for one in msgspec.structs.fields(hint)}
+        for key in mapping:
+            if key not in known:
+                raise (place / key).error(f"unknown key {key!r}{did_you_mean(key, known)}")
+        for key, one in known.items():
+            if one.required and key not in mapping:
+                raise place.error(f"the key {key!r} is missing")
+        return hint(**{known[key].name: self.convert(part, known[key].type, place / key) for key, part in mapping.items()})
 
     def _convert_component(self, value: Any, hint: type, place: Place) -> Any:
         component = self.build(value, place)
@@ -188,10 +218,6 @@ def _convert_plain(value: Any, hint: Any, place: Place) -> Any:
             if not isinstance(value, (dict, list)):
                 break
             value, place = value[key], place / key  # type: ignore[index]
-        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
-            raise (place / unknown[1]).error(
-                f"unknown key {unknown[1]!r}{did_you_mean(unknown[1], getattr(hint, '__struct_fields__', ()))}"
-            ) from None
         raise place.error(_reword(message, value, hint)) from None
 
 
@@ -205,8 +231,6 @@ def _reword(message: str, value: Any, hint: Any) -> str:
     if message.startswith("Invalid enum value"):
         choices = [str(choice) for choice in _literals(hint)]
         return f"got {show(value)}{did_you_mean(value, choices)}"
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
-        return f"the key {missing[1]!r} is missing"
     expected, _, _ = message.partition(", got ")
     words = re.sub(r"`([^`]*)`", lambda quoted: " or ".join(_WORDS.get(word, word) for word in quoted[1].split(" | ")), expected)
     advice = ""
@@ -222,20 +246,24 @@ def _literals(hint: Any) -> list[Any]:
     return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in _literals(part)]
 
 
-def _holds_component(hint: Any) -> bool:
-    """Say whether a type hint has a class in it that is no plain value."""
+def _is_nested(hint: Any) -> bool:
+    """Say whether a type hint has a component, a struct or a mapping in it, so that its parts are converted one by one."""
     origin = typing.get_origin(hint)
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
-    if hint is collections.abc.Callable or origin is collections.abc.Callable:
-        return True
     if origin is not None:
-        return any(_holds_component(part) for part in typing.get_args(hint))
-    return inspect.isclass(hint) and not (
-        hint in _PLAIN or issubclass(hint, (enum.Enum, msgspec.Struct)) or hint.__module__ == "collections.abc"
-    )
+        own = origin in (dict, collections.abc.Callable, collections.abc.Mapping)
+        return own or any(_is_nested(part) for part in typing.get_args(hint))
+    return inspect.isclass(hint) and hint not in _PLAIN and not issubclass(hint, enum.Enum)
 
 
-def _takes_list(hint: Any) -> bool:
+def _form(hint: Any) -> type | None:
+    """What a value has to be so that it can be meant: a list, a mapping, or ``None`` for what may be one or the other."""
     origin = typing.get_origin(hint) or hint
-    return inspect.isclass(origin) and issubclass(origin, (list, tuple, collections.abc.Iterable)) and not issubclass(origin, (str, bytes))
+    if origin is typing.Annotated:
+        return _form(typing.get_args(hint)[0])
+    if not inspect.isclass(origin):
+        return None
+    if issubclass(origin, (collections.abc.Mapping, msgspec.Struct)):
+        return dict
+    return list if issubclass(origin, collections.abc.Iterable) and not issubclass(origin, (str, bytes)) else None

@@ -154,7 +154,7 @@ def test_a_traceback_is_shown_when_asked_for():
 def test_a_good_file_is_shown_and_its_data_need_not_be_there():
     reader = "ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}"
     write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $M:Say\n")
-    assert call("check", "t.yaml", "--plugin", "mine") == (0, "r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
+    assert call("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
 
 
 def test_one_role_runs_in_this_process_and_ends_with_a_summary():
@@ -174,18 +174,23 @@ def test_a_role_without_a_sink_is_drained():
 
 def test_a_stage_that_fails_is_one_message_and_exit_code_1():
     write("roles: {r: [$M:Numbers: 5, $M:FailAt: 3, $M:Say]}")
-    code, out, error = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
-    assert (code, out[:6]) == (1, "0\n1\n2\n")
+    code, _, error = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
+    assert code == 1
     assert error.startswith("highway: ValueError: no 3\n")
     assert "FailAt" in error
     assert "Traceback" not in error
+
+
+def without_progress(error):
+    """Leave out the lines that say how far it is, which come on a slow machine."""
+    return re.sub(r"^\[\d+ s\] .*\n", "", error, flags=re.M)
 
 
 def test_every_role_and_replica_runs_in_a_process_of_its_own():
     write("roles:\n  one: [$M:Numbers: 2, $M:Say: 'a ']\n  two:\n    replicas: 2\n    stages: [$M:Numbers: 1, $M:SayPids]\n")
     with start("run", "t.yaml", "--plugin", "mine") as process:
         out, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (0, "")
+    assert (process.returncode, without_progress(error)) == (0, "")
     assert re.findall(r"^one \| (.*)", out, re.M) == ["a 0", "a 1"]
     pids = re.findall(r"^(two\[.\]) \| pid (\d+) (\d+)", out, re.M)
     assert sorted(name for name, _, _ in pids) == ["two[0]", "two[1]"]
@@ -215,7 +220,7 @@ def test_it_ends_when_the_sinks_end_even_if_a_source_does_not(tmp_path):
     link = f"ipc://{tmp_path}/link"
     write(f"roles:\n  endless: [Noise: [2], ZMQSink: '{link}']\n  end: [ZMQSource: '{link}', Take: 3, $M:Say]\n")
     code, out, error = call("run", "t.yaml", "--plugin", "mine")
-    assert (code, error) == (0, "")
+    assert (code, without_progress(error)) == (0, "")
     assert len(re.findall(r"^end \| \(array", out, re.M)) == 3
     assert "\nend: 3 items in " in out
 

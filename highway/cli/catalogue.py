@@ -9,14 +9,16 @@ from typing import Any
 
 from highway.components import PACKAGES, Components, built_in
 from highway.errors import ConfigError
-from highway.topology import Topology, load
+from highway.topology import Topology, check, load
 from highway.topology.document import parse
+from highway.topology.limits import loss, memory
+from highway.topology.plan import names
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the commands of this module to the command line."""
-    check = commands.add_parser("check", parents=[common, file_options()], help="check a topology file, without data or network")
-    check.set_defaults(command=_check)
+    checking = commands.add_parser("check", parents=[common, file_options()], help="check a topology file, without data or network")
+    checking.set_defaults(command=_check)
     listing = commands.add_parser("list", parents=[common], help="list the components, or describe one")
     listing.add_argument("name", metavar="NAME", nargs="?", help="the component to describe")
     listing.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow classes of this module")
@@ -26,7 +28,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 def file_options() -> argparse.ArgumentParser:
     """Return the options of all commands that read a topology file."""
     options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("file", metavar="FILE", help="the topology, a YAML file")
+    options.add_argument("files", metavar="FILE", nargs="+", help="the topology, a YAML file; several are merged by key, later ones count")
     options.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="give a variable of the file another value")
     options.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow the file to name classes of this module")
     return options
@@ -40,8 +42,8 @@ def load_checked(options: argparse.Namespace) -> Topology:
     """
     if options.plugin and "" not in sys.path:
         sys.path.insert(0, "")  # where `python -m` looks for modules too: the current directory
-    topology = load(options.file, variables(options.set), options.plugin)
-    if errors := topology.check():
+    topology = load(options.files, variables(options.set), options.plugin)
+    if errors := check(topology):
         raise ConfigError("\n".join(map(str, errors)))
     return topology
 
@@ -63,10 +65,21 @@ def variables(settings: list[str]) -> dict[str, Any]:
 
 def _check(options: argparse.Namespace) -> int:
     topology = load_checked(options)
-    for role in topology.roles.values():
+    plan = topology.plan
+    for role in plan.roles.values():
+        where = f" on {', '.join(role.hosts)}" if role.hosts else ""
         count = f" x {role.replicas}" if role.replicas > 1 else ""
-        print(f"{role.name}{count}: {' -> '.join(stage.label for stage in topology.stages(role.name))}")
-    print(f"{options.file}: nothing wrong")
+        stages = " -> ".join(stage.label for stage in topology.stages(role.name)) if role.stages else "(no stages here)"
+        print(f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}")
+    for link, spec in plan.links.items():
+        ends = f"{' and '.join(names(spec, 'from'))} to {' and '.join(names(spec, 'to'))}"
+        print(f"link {link}: {ends}, {spec.kind} over {spec.transport}, {spec.delivery}")
+        print("".join(f"  {sentence}\n" for sentence in loss(plan, link)), end="")
+    for host in plan.hosts:
+        if needed := memory(plan, host):
+            parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
+            print(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
+    print(f"{topology.path}: nothing wrong")
     return 0
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
 from highway.errors import ConfigError
+from highway.place import did_you_mean
 from highway.stats import PipelineStats
 from highway.topology import Topology
 from highway.topology.launch import launch
+from highway.topology.plan import End
+from highway.topology.preflight import preflight
 from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run, termination
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command of this module to the command line."""
-    parser = commands.add_parser("run", parents=[common, file_options()], help="run a role of a topology, or all of them on this machine")
-    parser.add_argument("--role", metavar="ROLE", help="the role to run in this process; without it, every role in a process of its own")
-    parser.add_argument("--replica", type=int, default=0, metavar="I", help="which of the role's processes this is, from 0")
+    parser = commands.add_parser("run", parents=[common, file_options()], help="run a topology on this machine, or its part of one")
+    parser.add_argument("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
+    parser.add_argument("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
+    parser.add_argument("--host", metavar="NAME", help="run what the file places on this host")
+    parser.add_argument("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
     parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
     parser.set_defaults(command=_run)
 
@@ -30,31 +36,71 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.report_to is not None:
         return _run_for_launcher(options)
+    topology = _load(options)
+    ends = _chosen(topology, options)
+    preflight(topology, ends)
+    if options.role is not None and len(ends) == 1:
+        return _run_here(topology, ends[0], options)
+    return _run_processes(topology, ends, options)
+
+
+def _load(options: argparse.Namespace) -> Topology:
     topology = load_checked(options)
-    return _run_all(topology, options) if options.role is None else _run_here(topology, options)
+    return topology.at_home() if options.local or (options.role is None and options.host is None) else topology
 
 
-def _run_all(topology: Topology, options: argparse.Namespace) -> int:
+def _chosen(topology: Topology, options: argparse.Namespace) -> list[End]:
+    """Return the processes that the options name."""
+    if options.host is not None and options.host not in topology.plan.hosts:
+        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
+    if options.role is None:
+        if options.replica is not None:
+            raise ConfigError("--replica without --role; which role's?")
+        ends = topology.plan.processes(options.host)
+        if not ends:
+            raise ConfigError(f"{topology.path} places nothing {f'on {options.host}' if options.host else 'here: all roles are external'}")
+        return ends
+    role = topology.role(options.role)
+    ends = [End(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
+    if not role.stages:
+        raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
+    if options.replica is not None:
+        if not 0 <= options.replica < role.replicas:
+            raise ConfigError(f"--replica {options.replica}: {role.name} has {role.replicas}, numbered from 0")
+        return [ends[options.replica]]
+    if options.host is None:
+        return ends[:1]
+    here = [end for end in ends if end.host == options.host]
+    if not here:
+        raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
+    return here
+
+
+def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Namespace) -> int:
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
+    passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     with Screen() as screen:
-        result = launch(topology, [*passed, *(["--traceback"] if options.traceback else [])], screen)
+        result = launch(topology, ends, [*options.files, *passed], screen)
     screen.summary(result.stats)
     if result.message:
         print(f"highway: {result.message}", file=sys.stderr)
     return result.code
 
 
-def _run_here(topology: Topology, options: argparse.Namespace) -> int:
+def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
+    env = topology.roles[end.role].env
+    if any(os.environ.get(name) != value for name, value in env.items()):  # libraries read theirs when they are imported: begin again
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **env})
     last: dict[str, PipelineStats] = {}
 
     def progress(stats: PipelineStats) -> None:
-        last[options.role] = stats
+        last[end.role] = stats
         screen.update(last)
 
     try:
         with Screen() as screen:
             logging.basicConfig(handlers=[screen.handler()], level=logging.INFO)
-            return _run_role(topology, options, progress)
+            return _run_role(topology, end, progress)
     finally:
         screen.summary(last)
 
@@ -64,7 +110,8 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:
         try:
-            code = _run_role(load_checked(options), options, reporter.progress)
+            topology = _load(options)
+            code = _run_role(topology, _chosen(topology, options)[0], reporter.progress)
         except (RunError, ConfigError, StuckError) as error:
             reporter.error(explain(error).splitlines()[0])
             raise
@@ -73,11 +120,8 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
     return code
 
 
-def _run_role(topology: Topology, options: argparse.Namespace, progress: Callable[[PipelineStats], None]) -> int:
-    role = topology.role(options.role)
-    if not 0 <= options.replica < role.replicas:
-        raise ConfigError(f"--replica {options.replica}: {role.name} has {role.replicas}, numbered from 0")
-    pipeline = topology.pipeline(role.name, options.replica)
+def _run_role(topology: Topology, end: End, progress: Callable[[PipelineStats], None]) -> int:
+    pipeline = topology.pipeline(end.role, end.replica)
     try:
         with termination():
             run(pipeline, progress)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def read(path: str | Path) -> tuple[Any, Place]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not text in UTF-8 (byte {error.start})") from None
     return parse(text, str(path))
+
+
+def read_all(paths: Sequence[str | Path]) -> tuple[Any, Place]:
+    """Return the values of several files, merged by key, and the place of their root, which is called by the last one.
+
+    Raises:
+        ConfigError: as for :func:`read`.
+    """
+    value, root = read(paths[0])
+    for path in paths[1:]:
+        later, place = read(path)
+        marks: dict[tuple[Key, ...], str] = {**root.marks}
+        value = _merge(value, later, (), marks)
+        root = Place((), {**marks, **place.marks})
+    return value, root
 
 
 def parse(text: str, name: str) -> tuple[Any, Place]:
@@ -157,6 +173,15 @@ class _Reader:
 
     def bad_tag(self, node: yaml.Node) -> ConfigError:
         return self.error(node, f"the tag {node.tag.replace(_TAG, '!!')} is not read; a topology holds plain YAML only")
+
+
+def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key, ...], str]) -> Any:
+    """Return ``later``, with what only ``first`` has if both are mappings; the marks of what is replaced are removed."""
+    if isinstance(first, dict) and isinstance(later, dict):
+        return {**first, **{key: _merge(first[key], part, (*path, key), marks) if key in first else part for key, part in later.items()}}
+    for replaced in [mark for mark in marks if mark[: len(path)] == path]:
+        del marks[replaced]
+    return later
 
 
 def _join(*parts: str | None) -> str:

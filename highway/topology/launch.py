@@ -20,6 +20,7 @@ import highway
 from highway.components import built_in
 from highway.stats import PipelineStats
 from highway.topology.model import Topology
+from highway.topology.plan import End, Role
 from highway.topology.process import Report
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
@@ -86,33 +87,34 @@ class Result:
     stats: Mapping[str, PipelineStats]
 
 
-def launch(topology: Topology, options: Sequence[str], screen: Screen) -> Result:
-    """Run every replica of every role in a process of its own until they have ended, and leave none behind.
+def launch(topology: Topology, ends: Sequence[End], options: Sequence[str], screen: Screen) -> Result:
+    """Run processes of a topology on this machine until they have ended, and leave none behind.
 
     It ends when the sinks end: once the last role that sends nothing on over a link has ended, the others get some seconds to end by
     themselves and are then stopped. If one fails, the others are stopped. SIGINT and SIGTERM stop all; a second one kills them.
 
     Args:
         topology: A topology without errors.
-        options: The options of ``highway run`` that the processes get besides the file and their role.
+        ends: The processes.
+        options: The arguments of ``highway run`` that each process gets besides its role and replica.
         screen: Shows what they print, and their figures.
     """
     watch = _Watch(screen)
-    sinks = {role for role in topology.roles if not _sends(topology, role)}
+    sinks = {end.role for end in ends if not _sends(topology, end)}
     try:
         with watch.signals():
-            for role in topology.roles.values():
-                for replica in range(role.replicas):
-                    name = role.name if role.replicas == 1 else f"{role.name}[{replica}]"
-                    watch.start(name, role.name, [topology.path, "--role", role.name, "--replica", str(replica), *options])
+            for end in ends:
+                role = topology.roles[end.role]
+                name = role.name if role.replicas == 1 else f"{role.name}[{end.replica}]"
+                watch.start(name, role, [*options, "--role", role.name, "--replica", str(end.replica)])
             return watch.until_the_end(sinks)
     finally:
         watch.close()
 
 
-def _sends(topology: Topology, role: str) -> bool:
-    """Say whether a role ends in a link to another one."""
-    return isinstance(topology.stages(role)[-1].op, built_in("highway.modules")["ZMQSink"])
+def _sends(topology: Topology, end: End) -> bool:
+    """Say whether a process ends in a link to another one."""
+    return isinstance(topology.stages(end.role, end.replica)[-1].op, built_in("highway.modules")["ZMQSink"])
 
 
 @dataclass
@@ -140,7 +142,7 @@ class _Watch:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, name: str, role: str, arguments: list[str]) -> None:
+    def start(self, name: str, role: Role, arguments: list[str]) -> None:
         """Start one process; a process group of its own keeps the terminal's Ctrl-C from it, which is passed on in order instead."""
         reading, writing = os.pipe()
         try:
@@ -151,11 +153,11 @@ class _Watch:
                 stderr=subprocess.PIPE,
                 pass_fds=[writing],
                 process_group=0,
-                env=_environment(),
+                env=_environment(role.env),
             )
         finally:
             os.close(writing)
-        process = Process(name, role, popen)
+        process = Process(name, role.name, popen)
         self.processes.append(process)
         self._read(os.fdopen(reading, "rb"), lambda line: self._report(process, line))
         self._read(popen.stdout, lambda line: self.screen.line(name, line, False))
@@ -259,8 +261,9 @@ class _Watch:
         return {process.name: process.stats for process in self.processes if process.stats}
 
 
-def _environment() -> dict[str, str]:
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that is to import the same highway as this one, whatever lies in the current directory."""
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])}
+    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **own}

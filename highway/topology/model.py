@@ -1,85 +1,52 @@
-"""A topology: the roles of a file, as far as they can be known before anything runs."""
+"""A topology: a plan of roles, hosts and links, and the pipelines of its roles."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-import msgspec
-
-from highway.components import Components
 from highway.engine import Pipeline
 from highway.errors import ConfigError, PipelineError
 from highway.place import Place, did_you_mean, show
 from highway.registry import Registry
-from highway.stage import Origin, Stage, expand
-from highway.topology import document
+from highway.stage import Origin, Stage
+from highway.topology.plan import COMPONENTS, Plan, Role
 from highway.topology.variables import Variables
+from highway.wire.url import Direction
 
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers")  # parameters that a stage with ``link: NAME`` takes from the link
 
-class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A role as the file has it.
-
-    Args:
-        stages: Its stages, source first.
-        replicas: How many processes run it.
-    """
-
-    stages: list[Any]
-    replicas: Annotated[int, msgspec.Meta(ge=1)] = 1
-
-
-class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The keys of a topology file.
-
-    Args:
-        roles: The pipelines, by name: :class:`RoleSpec`, or only a list, which are its stages.
-        vars: Variables and their values, for ``${name}``.
-        seed: What all randomness derives from.
-    """
-
-    roles: dict[str, Any]
-    vars: dict[str, Any] = {}
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Role:
-    """A role of a topology.
-
-    Args:
-        name: Its name.
-        stages: Its stages as the file has them, with their variables.
-        place: Where the file has them.
-        replicas: How many processes run it.
-    """
-
-    name: str
-    stages: list[Any]
-    place: Place
-    replicas: int = 1
+Urls = Callable[[str, Direction], list[str]]  # link, direction -> URLs
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What a file says; :func:`load` makes it. Components are only built when one asks for a role's stages.
+    """What a file says; :func:`highway.topology.load` makes it. Components are built when one asks for a role's stages, not before.
 
     Args:
-        path: The file.
-        roles: Its roles by name.
+        path: The file; the last one, if several were merged.
+        plan: Roles, hosts and links.
         seed: The seed of all pipelines.
         variables: The values of ``${name}``.
         registry: Builds the components.
     """
 
     path: str
-    roles: Mapping[str, Role]
+    plan: Plan
     seed: int
     variables: Variables
     registry: Registry
+
+    @property
+    def roles(self) -> Mapping[str, Role]:
+        """The roles by name."""
+        return self.plan.roles
+
+    def at_home(self) -> Topology:
+        """Return this topology with all its hosts on this machine."""
+        return replace(self, plan=replace(self.plan, local=True))
 
     def role(self, name: str) -> Role:
         """Return one role.
@@ -101,9 +68,12 @@ class Topology:
         Raises:
             ConfigError: the role does not exist, or one of its stages cannot be built; the message says where.
         """
-        stages, errors = self._build(name, replica)
-        if errors:
-            raise errors[0]
+        role = self.role(name)
+        stages = []
+        for built in self.build(role, replica, lambda link, direction: self.plan.urls(link, name, replica, direction)):
+            if isinstance(built, ConfigError):
+                raise built
+            stages.append(built)
         return stages
 
     def pipeline(self, name: str, replica: int = 0, host: str = "") -> Pipeline:
@@ -112,81 +82,58 @@ class Topology:
         Args:
             name: The role.
             replica: Which one of its processes, from 0.
-            host: The name of this machine in the passports of what is made here; by default that of the operating system.
+            host: The name of this machine in the passports of what is made here; by default the one that the file gives the process, or
+                that of the operating system.
 
         Raises:
             ConfigError: as for :meth:`stages`, or the stages do not fit together.
         """
         stages = self.stages(name, replica)
+        here = host or self.role(name).host(replica) or os.uname().nodename
         try:
-            return Pipeline(stages, seed=self.seed, origin=Origin(host or os.uname().nodename, name, replica))
+            return Pipeline(stages, seed=self.seed, origin=Origin(here, name, replica))
         except PipelineError as error:
             raise self.roles[name].place.error(str(error)) from None
 
-    def check(self) -> list[ConfigError]:
-        """Build every stage of every role, without data or network, and return all that is wrong."""
-        found = []
-        for role in self.roles.values():
-            stages, errors = self._build(role.name, 0)
-            found += errors
-            if errors:
-                continue
-            try:
-                expand(stages)
-            except (PipelineError, ConfigError) as error:
-                found.append(role.place.error(str(error)))
-        return found
+    def build(self, role: Role, replica: int, urls: Urls) -> Iterator[Stage | ConfigError]:
+        """Yield the stages of a role, in place of each that cannot be built what is wrong with it.
 
-    def _build(self, name: str, replica: int) -> tuple[list[Stage], list[ConfigError]]:
-        role = self.role(name)
-        variables = self.variables.having(role=name, replica=replica)
-        stages, errors = [], []
+        Args:
+            role: The role.
+            replica: Which one of its processes, from 0.
+            urls: Returns the URLs for ``{link: NAME}``; asked once for each.
+        """
+        variables = self.variables.having(role=role.name, replica=replica)
         for index, spec in enumerate(role.stages):
             place = role.place / index
             try:
-                stages.append(self.registry.build_stage(variables.fill(spec, place), place))
+                yield self.registry.build_stage(_with_urls(variables.fill(spec, place), place, urls), place)
             except ConfigError as error:
-                errors.append(error)
-        return stages, errors
+                yield error
 
 
-def load(path: str | Path, variables: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Topology:
-    """Read a topology file.
-
-    Args:
-        path: The YAML file.
-        variables: Values that take the place of those in the file's ``vars``.
-        plugins: Modules whose classes the file may name as ``package.module:Class``.
-
-    Raises:
-        ConfigError: the file cannot be used as written, has no such variable, or a plug-in cannot be imported. Mistakes inside the stages
-            of a role are found by :meth:`Topology.check`, and when the role is built.
-    """
-    components = Components(plugins)
-    components.import_plugins()
-    registry = Registry(components)
-    raw, root = document.read(path)
-    if not isinstance(raw, dict):
-        raise root.error(f"expected a mapping with the key roles, got {show(raw)}")
-    given = registry.convert(raw.get("vars", {}), dict[str, Any], root / "vars")
-    for name in variables or {}:
-        if name not in given:
-            raise ConfigError(f"{path}: no variable {name!r} in vars to set{did_you_mean(name, given)}")
-    values = Variables({**given, **(variables or {})}, root / "vars")
-    filled = {key: value if key in ("vars", "roles") else values.fill(value, root / key) for key, value in raw.items()}
-    spec: FileSpec = registry.convert(filled, FileSpec, root)
-    if not spec.roles:
-        raise (root / "roles").error("there are no roles")
-    roles = {name: _role(name, role, values, registry, root / "roles" / name) for name, role in spec.roles.items()}
-    return Topology(str(path), roles, spec.seed, values, registry)
+def _with_urls(spec: Any, place: Place, urls: Urls) -> Any:
+    """Return a copy of a stage in which every ``link: NAME`` has become the link's URLs."""
+    if isinstance(spec, list):
+        return [_with_urls(part, place / index, urls) for index, part in enumerate(spec)]
+    if not isinstance(spec, dict):
+        return spec
+    return {
+        key: _linked(key, part, place / key, urls)
+        if key in COMPONENTS and isinstance(part, dict) and "link" in part
+        else _with_urls(part, place / key, urls)
+        for key, part in spec.items()
+    }
 
 
-def _role(name: str, raw: Any, values: Variables, registry: Registry, place: Place) -> Role:
-    """A role whose own keys are filled in, but not its stages: there, variables may differ from process to process."""
-    if isinstance(raw, list):
-        return Role(name, raw, place)
-    if not isinstance(raw, dict):
-        raise place.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
-    filled = {key: value if key == "stages" else values.fill(value, place / key) for key, value in raw.items()}
-    spec: RoleSpec = registry.convert(filled, RoleSpec, place)
-    return Role(name, spec.stages, place / "stages", spec.replicas)
+def _linked(component: str, given: Mapping[str, Any], place: Place, urls: Urls) -> dict[str, Any]:
+    for key in LINK_SAYS:
+        if key in given:
+            raise (place / key).error(f"the link says what {key} is; leave it out, or leave out the link")
+    if not isinstance(given["link"], str):
+        raise (place / "link").error(f"expected the name of a link, got {show(given['link'])}")
+    try:
+        found = urls(given["link"], COMPONENTS[component])
+    except ConfigError as error:
+        raise (place / "link").error(str(error)) from None
+    return {"url": found if len(found) > 1 else found[0], **{key: value for key, value in given.items() if key != "link"}}

@@ -32,7 +32,8 @@ class StuckError(RuntimeError):
 
 
 def terminate(number: int = 0, frame: FrameType | None = None) -> NoReturn:
-    """Begin to end this process; the kernel ends it if it takes too long."""
+    """Begin to end this process, once; the kernel ends it if it takes too long."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.alarm(_LAST_RESORT)
     raise Terminated
 
@@ -44,8 +45,20 @@ def termination() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.alarm(0)
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Do not begin to end once more, half way through it: a second SIGTERM is ignored, a second Ctrl-C ends the process at once."""
+    before = {
+        number: signal.signal(number, action) for number, action in ((signal.SIGTERM, signal.SIG_IGN), (signal.SIGINT, signal.SIG_DFL))
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: float = TICK) -> None:
@@ -69,11 +82,12 @@ def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: flo
             progress(pipeline.stats())
         ended.result()
     finally:
-        pipeline.stop()
-        pool.shutdown(wait=False)
-        if not _wait(ended, 1.0):
-            raise StuckError("a stage does not stop; see the warning above")
-        progress(pipeline.stats())
+        with _ending():
+            pipeline.stop()
+            pool.shutdown(wait=False)
+            if not _wait(ended, 1.0):
+                raise StuckError("a stage does not stop; see the warning above")
+            progress(pipeline.stats())
 
 
 def _drain(pipeline: Pipeline) -> None:

@@ -13,7 +13,11 @@ from highway.topology import document
 
 MAX_SIZE = 1_000_000  # values and characters that substitution makes: variables that repeat each other grow without bound otherwise
 
-RESERVED = {"env": "the environment, ${env:NAME}", "role": "the name of the role", "replica": "the number of the role's process, from 0"}
+RESERVED = {
+    "env": "the environment, ${env:NAME}",
+    "role": "the name of the role",
+    "replica": "the number of the role's process, from 0",
+}
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$)?\{(?:(?P<env>env):)?(?P<name>[A-Za-z_]\w*)(?P<default>:[^{}]*)?\}|\$\{")
 

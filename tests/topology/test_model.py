@@ -7,7 +7,7 @@ import pytest
 from highway import Pipeline
 from highway.errors import ConfigError
 from highway.stage import Origin, Stage
-from highway.topology import load
+from highway.topology import check, load
 
 STAGES = """
 from dataclasses import dataclass
@@ -125,7 +125,7 @@ def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
         "    - $M:Numbers: 1\n"
         "  c: [$M:Numbers: 1]\n"
     )
-    errors = [str(error) for error in roles.check()]
+    errors = [str(error) for error in check(roles)]
     assert len(errors) == 3
     assert errors[0].startswith("t.yaml:4: roles.a[1].stages_under_test:Add: expected int, got str 'x'")
     assert errors[1].startswith("t.yaml:5: roles.a[2]: stages_under_test has no class or function 'Ad'")
@@ -146,7 +146,7 @@ def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
         ("roles: []", "t.yaml:1: roles: expected mapping, got a list of 0"),
         ("roles:\n  r:", "t.yaml:2: roles.r: expected a list of stages, or a mapping with the key stages; got null"),
         ("roles:\n  r:\n    stage: []", "t.yaml:3: roles.r.stage: unknown key 'stage'; did you mean stages?"),
-        ("roles:\n  r: {replicas: 2}", "t.yaml:2: roles.r: the key 'stages' is missing"),
+        ("roles:\n  r: {replicas: 2}", "t.yaml:2: roles.r: the key 'stages' is missing (only an external role may have none)"),
         ("roles:\n  r:\n    replicas: 0\n    stages: []", "t.yaml:3: roles.r.replicas: expected int >= 1, got int 0"),
         ("role:\n  r: []", "t.yaml:1: role: unknown key 'role'; did you mean roles?"),
         ("roles: {r: []}\nseed: x", "t.yaml:2: seed: expected int, got str 'x'"),

@@ -2,11 +2,18 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from highway import Pipeline
 from highway.topology.process import Report, Reporter, Terminated, run, termination
+
+
+@pytest.fixture(autouse=True)
+def no_alarm():
+    yield
+    signal.alarm(0)  # what ends a process that was asked to end and does not
 
 
 class Sink:
@@ -68,6 +75,33 @@ def test_sigterm_ends_a_run():
     with pytest.raises(Terminated), termination():
         run(Pipeline([endless()]), progress, tick=0.01)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+class SignalAtTheEnd:
+    """Sends a signal to its own process when it is cancelled, and ends only after that was heard."""
+
+    def __init__(self):
+        self.heard = False
+
+    def consume(self, items):
+        try:
+            for _ in items:
+                pass
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)  # the main thread waits for this one, and hears the signal meanwhile
+            self.heard = True
+
+
+def test_a_signal_does_not_interrupt_the_ending():
+    def progress(stats):
+        if stats.seconds and not sink.heard:
+            raise KeyboardInterrupt
+
+    sink = SignalAtTheEnd()
+    with pytest.raises(KeyboardInterrupt), termination():
+        run(Pipeline([endless(), sink]), progress, tick=0.01)
+    assert sink.heard
 
 
 def test_reports_arrive_as_they_were_sent():

@@ -1,0 +1,229 @@
+"""What is wrong with a topology, found before anything runs: stages, links, ports, addresses, memory."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from highway.components import built_in
+from highway.errors import ConfigError, HighwayError
+from highway.place import Place, did_you_mean
+from highway.stage import expand
+from highway.topology.limits import memory
+from highway.topology.model import Topology
+from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, ports
+from highway.topology.spec import LinkSpec
+from highway.wire.url import Direction, Link, parse
+
+DOES = {"from": "sends", "to": "receives"}
+WRITES = {"from": "ZMQSink", "to": "ZMQSource"}
+
+
+@dataclass(frozen=True)
+class Socket:
+    """One end of a link, as a stage has it.
+
+    Args:
+        end: The process.
+        direction: Whether it sends or receives.
+        link: What its URLs say.
+        place: Where the stage stands.
+        named: Whether the stage names one of the file's links, rather than URLs.
+    """
+
+    end: End
+    direction: Direction
+    link: Link
+    place: Place
+    named: bool
+
+
+def check_names(plan: Plan) -> None:
+    """Check that what roles and links name is there, so that the plan can be worked with.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    for role in plan.roles.values():
+        for host in role.hosts:
+            if host not in plan.hosts:
+                raise (plan.place / "roles" / role.name / "hosts").error(f"unknown host {host!r}{did_you_mean(host, plan.hosts)}")
+    for name, spec in plan.links.items():
+        place = plan.place / "links" / name
+        for side in SIDES.values():
+            for unknown in set(names(spec, side)) - set(plan.roles):
+                raise (place / side).error(f"unknown role {unknown!r}{did_you_mean(unknown, plan.roles)}")
+        if both := set(names(spec, "from")) & set(names(spec, "to")):
+            raise (place / "to").error(f"{both.pop()} cannot be at both ends of a link")
+        if spec.transport == "tcp" and spec.port is None:
+            raise place.error("a tcp link needs a port")
+        if spec.port is not None and not (ports(spec) and ports(spec)[-1] <= 65535):
+            raise (place / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
+        if spec.kind == "publish" and spec.transport == "shm":
+            raise (place / "transport").error("shm links are of the kind push; for publish use ipc")
+
+
+def check(topology: Topology) -> list[ConfigError]:
+    """Return all that is wrong with a topology, without data or network: every stage is built; links, ports and addresses are compared."""
+    errors: dict[str, ConfigError] = {}
+    uses: dict[str, Collection[tuple[str, Direction]]] = {}
+    found: list[Socket] = []
+    for role in topology.roles.values():
+        for replica in range(role.replicas if role.stages or not role.external else 0):
+            stages = _Stages(topology, End(role.name, replica, role.host(replica)))
+            errors |= {str(error): error for error in stages.errors}
+            uses[role.name] = stages.uses
+            found += stages.sockets
+    return list(errors.values()) or list(find_errors(topology.plan, uses, found))
+
+
+def sockets(topology: Topology, ends: Sequence[End]) -> list[Socket]:
+    """Return the ends of links in some processes of a topology without errors."""
+    return [socket for end in ends for socket in _Stages(topology, end).sockets]
+
+
+class _Stages:
+    """The stages of a process: what is wrong with them, which links they use, by which sockets."""
+
+    def __init__(self, topology: Topology, end: End) -> None:
+        self._topology, self._end = topology, end
+        self.uses: list[tuple[str, Direction]] = []
+        self.errors: list[ConfigError] = []
+        self.sockets: list[Socket] = []
+        role, stages, used = topology.roles[end.role], [], 0
+        for index, built in enumerate(topology.build(role, end.replica, self._urls)):
+            named, used = len(self.uses) > used, len(self.uses)
+            if isinstance(built, ConfigError):
+                self.errors.append(built)
+            else:
+                stages.append(built)
+                self._note_socket(built.op, role.place / index, named)
+        if not self.errors:
+            try:
+                expand(stages)
+            except HighwayError as error:
+                self.errors.append(role.place.error(str(error)))
+
+    def _urls(self, link: str, direction: Direction) -> list[str]:
+        found = self._topology.plan.urls(link, self._end.role, self._end.replica, direction)
+        self.uses.append((link, direction))
+        return found
+
+    def _note_socket(self, op: Any, place: Place, named: bool) -> None:
+        for name, direction in COMPONENTS.items():
+            is_end: bool = type(op) is built_in("highway.modules")[name]
+            if is_end:
+                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), place, named))
+
+
+def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], sockets: list[Socket]) -> Iterator[ConfigError]:
+    """Yield what is wrong with a plan whose names are right.
+
+    Args:
+        plan: The plan.
+        uses: For each role whose stages could be built, the links that they name, and whether to send or to receive.
+        sockets: All ends of links in the stages.
+    """
+    explicit = [socket for socket in sockets if not socket.named]
+    for name, spec in plan.links.items():
+        yield from _missing_ends(plan, name, spec, uses)
+        yield from _unreachable_ends(plan, name, spec)
+    yield from _port_clashes(plan, explicit)
+    yield from _unmatched(explicit)
+    for host, spec_ in plan.hosts.items():
+        if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
+            parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in memory(plan, host).items())
+            yield (plan.place / "hosts" / host).error(
+                f"the links may take {needed:,g} MB there ({parts}), but memory_mb is {spec_.memory_mb:,g}; lower their budget_mb"
+            )
+
+
+def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Collection[tuple[str, Direction]]]) -> Iterator[ConfigError]:
+    for direction, side in SIDES.items():
+        for role in names(spec, side):
+            if role in uses and (link, direction) not in uses[role] and not (plan.roles[role].external and not plan.roles[role].stages):
+                yield (plan.place / "links" / link / side).error(
+                    f"{role} {DOES[side]} on the link {link}, but none of its stages is {WRITES[side]}: {{link: {link}}}"
+                )
+
+
+def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigError]:
+    place = plan.place / "links" / link
+    binders, others = plan.ends(link, spec.bind), plan.ends(link, "to" if spec.bind == "from" else "from")
+    hosts = {end.host for end in (*binders, *others)}
+    if spec.transport != "tcp" and len(hosts) > 1:
+        yield (place / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
+    if spec.transport != "tcp" or not plan.hosts:
+        return
+    for role in {end.role: None for end in binders if not end.host}:
+        yield (plan.place / "roles" / role).error(
+            f"{role} opens the port of the link {link}, so others must know where it is: give it hosts"
+        )
+    for host in {end.host: None for end in binders if end.host}:
+        if hosts - {host} and _is_loopback(plan.hosts[host].address):
+            away = _and(sorted(hosts - {host}))
+            message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"
+            yield (plan.place / "hosts" / host).error(message)
+
+
+def _port_clashes(plan: Plan, sockets: list[Socket]) -> Iterator[ConfigError]:
+    """Two processes of one host that open one port, and ranges that are too short."""
+    opened: dict[str, str] = {}
+    for link, spec in plan.links.items():
+        if spec.transport != "tcp":
+            continue
+        for end in plan.ends(link, spec.bind):
+            port = plan.port(link, end)
+            if port not in ports(spec):
+                first, need = ports(spec)[0], max(plan.port(link, other) for other in plan.ends(link, spec.bind))
+                where = f" on {end.host}" if end.host else ""
+                yield (plan.place / "links" / link / "port").error(
+                    f"{need - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{need}"
+                )
+                break
+            yield from _taken(opened, end.host, plan.location(link, end), f"the link {link}", plan.place / "links" / link / "port")
+    for socket in sockets:
+        if socket.link.bind and not plan.roles[socket.end.role].external:
+            for location in socket.link.locations:
+                yield from _taken(opened, socket.end.host, location, f"{socket.end.role}'s {socket.link}", socket.place)
+
+
+def _taken(opened: dict[str, str], host: str, location: str, who: str, place: Place) -> Iterator[ConfigError]:
+    """Note who opens a location; an error if another one does already."""
+    port = location.rpartition(":")[2]
+    if port == "0":
+        return
+    key = f"{host}:{port}" if host else location
+    if key in opened:
+        others = "several of its replicas" if opened[key] == who else f"{opened[key]} too"
+        yield place.error(f"{who} opens {port}{f' on {host}' if host else ''}, and {others}")
+    opened[key] = who
+
+
+def _unmatched(sockets: list[Socket]) -> Iterator[ConfigError]:
+    """Both ends of an address that stands in stages, but none opens it, or they do not fit together."""
+    at: dict[str, list[Socket]] = defaultdict(list)
+    for socket in sockets:
+        for location in socket.link.locations:
+            at[f"{socket.link.transport}://{location}"].append(socket)
+    for address, ends in at.items():
+        roles, kinds = _and(sorted({socket.end.role for socket in ends})), sorted({socket.link.kind for socket in ends})
+        if {socket.direction for socket in ends} == {"send", "receive"} and not any(socket.link.bind for socket in ends):
+            yield ends[0].place.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
+        if len({kind in ("push", "pull") for kind in kinds}) > 1:
+            yield ends[0].place.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _and(words: list[Any]) -> str:
+    shown = [word or "other machines" for word in words]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))

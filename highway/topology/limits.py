@@ -1,0 +1,37 @@
+"""What the links of a topology may hold, and in words, what each may lose."""
+
+from __future__ import annotations
+
+from highway.topology.plan import Plan, names
+
+
+def memory(plan: Plan, host: str) -> dict[str, float]:
+    """Return the megabytes that the buffers of each link may take on a host."""
+    needed: dict[str, float] = {}
+    for link, spec in plan.links.items():
+        for side in ("from", "to"):
+            here = sum(end.host == host for end in plan.ends(link, side))
+            peers = 1 if spec.transport == "shm" else len(plan.ends(link, "to" if side == "from" else "from"))
+            counted = here if spec.transport != "shm" or side == "from" else 0
+            if counted:
+                needed[link] = needed.get(link, 0.0) + counted * peers * spec.budget_mb
+    return needed
+
+
+def loss(plan: Plan, link: str) -> list[str]:
+    """Return in words what a link may lose, one sentence for each thing that may happen."""
+    spec = plan.links[link]
+    senders, receivers = " or ".join(names(spec, "from")), " or ".join(names(spec, "to"))
+    waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.transport == "shm" else " at each end of a connection")
+    if spec.kind == "publish":
+        return [
+            f"if {receivers} is away, or slow by more than {waiting}: it misses what is sent meanwhile",
+            f"if {senders} is killed: what waits to be sent is lost",
+            "every gap is counted by the receiver",
+        ]
+    sentences = [
+        f"if {receivers} is slow: nothing is lost, {senders} waits",
+        f"if {receivers} is killed: what it was sent and has not handed on is lost, {waiting}",
+        f"if {senders} is killed: what waits to be sent is lost",
+    ]
+    return sentences + (["if the network is cut: what was under way is lost"] if spec.transport == "tcp" else [])

@@ -1,0 +1,67 @@
+"""From files to a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from highway.components import Components
+from highway.errors import ConfigError
+from highway.place import Place, did_you_mean, show
+from highway.registry import Registry
+from highway.topology import document
+from highway.topology.check import check_names
+from highway.topology.model import Topology
+from highway.topology.plan import Plan, Role
+from highway.topology.spec import FileSpec, HostSpec, RoleSpec
+from highway.topology.variables import Variables
+
+
+def load(path: str | Path | Sequence[str | Path], variables: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Topology:
+    """Read a topology.
+
+    Args:
+        path: The YAML file, or several: they are merged by key, and where both have a value that is no mapping, the later one counts.
+        variables: Values that take the place of those in ``vars``.
+        plugins: Modules whose classes the file may name as ``package.module:Class``.
+
+    Raises:
+        ConfigError: a file cannot be used as written, has no such variable, or a plug-in cannot be imported. Mistakes inside the stages of
+            a role are found by :func:`highway.topology.check`, and when the role is built.
+    """
+    components = Components(plugins)
+    components.import_plugins()
+    registry = Registry(components)
+    paths = [path] if isinstance(path, (str, Path)) else path
+    raw, root = document.read_all(paths)
+    if not isinstance(raw, dict):
+        raise root.error(f"expected a mapping with the key roles, got {show(raw)}")
+    given = registry.convert(raw.get("vars", {}), dict[str, Any], root / "vars")
+    for name in variables or {}:
+        if name not in given:
+            raise ConfigError(f"{paths[-1]}: no variable {name!r} in vars to set{did_you_mean(name, given)}")
+    values = Variables({**given, **(variables or {})}, root / "vars")
+    filled = {key: value if key in ("vars", "roles") else values.fill(value, root / key) for key, value in raw.items()}
+    spec: FileSpec = registry.convert(filled, FileSpec, root)
+    if not spec.roles:
+        raise (root / "roles").error("there are no roles")
+    roles = {name: _role(name, role, values, registry, root / "roles" / name) for name, role in spec.roles.items()}
+    hosts = {name: host if isinstance(host, HostSpec) else HostSpec(host) for name, host in spec.hosts.items()}
+    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root)
+    check_names(plan)
+    return Topology(str(paths[-1]), plan, spec.seed, values, registry)
+
+
+def _role(name: str, raw: Any, values: Variables, registry: Registry, place: Place) -> Role:
+    """A role whose own keys are filled in, but not its stages: there, variables may differ from process to process."""
+    if isinstance(raw, list):
+        return Role(name, raw, place)
+    if not isinstance(raw, dict):
+        raise place.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
+    filled = {key: value if key == "stages" else values.fill(value, place / key) for key, value in raw.items()}
+    spec: RoleSpec = registry.convert(filled, RoleSpec, place)
+    if not (spec.external or "stages" in raw):
+        raise place.error("the key 'stages' is missing (only an external role may have none)")
+    hosts = (spec.hosts,) if isinstance(spec.hosts, str) else tuple(spec.hosts)
+    return Role(name, spec.stages, place / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external)

@@ -1,0 +1,59 @@
+"""The last look before processes start on this machine: are the ports free, are the addresses known?"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from highway.errors import ConfigError
+from highway.topology.check import Socket, sockets
+from highway.topology.model import Topology
+from highway.topology.plan import End
+
+
+def preflight(topology: Topology, ends: Sequence[End]) -> None:
+    """Look whether processes can open their ports here, and know the addresses that they connect to.
+
+    Args:
+        topology: A topology without errors.
+        ends: The processes that are to start on this machine.
+
+    Raises:
+        ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
+    """
+    for found in sockets(topology, ends):
+        if found.link.transport == "tcp":
+            for location in found.link.locations:
+                host, _, port = location.rpartition(":")
+                address = _resolve(found, "0.0.0.0" if host == "*" else host.strip("[]"), int(port))
+                if found.link.bind:
+                    _try_to_bind(found, *address)
+
+
+def _resolve(found: Socket, host: str, port: int) -> tuple[int, tuple[str, int]]:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise found.place.error(f"{found.end.role}: the name {host} has no address here: {error}") from None
+    return family, (str(address[0]), int(address[1]))
+
+
+def _try_to_bind(found: Socket, family: int, address: tuple[str, int]) -> None:
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(address)
+        except OSError as error:
+            raise _explain(found, address, error) from None
+
+
+def _explain(found: Socket, address: tuple[str, int], error: OSError) -> ConfigError:
+    host, port = address
+    if error.errno == errno.EADDRINUSE:
+        message = f"port {port} of {host} is taken by another process; `ss -ltnp 'sport = :{port}'` shows which, another port is free"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        message = f"{host} is no address of this machine; is this the host that the file means?"
+    else:
+        message = f"{host}:{port} cannot be opened: {error.strerror}"
+    return found.place.error(f"{found.end.role}: {message}")

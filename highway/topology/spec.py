@@ -1,0 +1,79 @@
+"""The keys of a topology file: their types, defaults and meaning, in one place for the loader, the JSON schema and the reference."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Ports = Annotated[str, Meta(pattern=r"^\d{1,5}-\d{1,5}$")]
+
+
+class HostSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A machine."""
+
+    address: Annotated[Text, Meta(description="Name or IP address at which the other hosts reach it.")]
+    listen: Annotated[str, Meta(description="Address that is bound there, such as 0.0.0.0 for every interface; by default `address`.")] = ""
+    memory_mb: Annotated[float, Meta(gt=0, description="What the links' buffers there may take together; `check` adds them up.")] | None = (
+        None
+    )
+
+
+class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A link between roles."""
+
+    from_: Annotated[Text | list[Text], Meta(description="Role, or roles, that send, each with `ZMQSink: {link: NAME}`.")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[Text | list[Text], Meta(description="Role, or roles, that receive, each with `ZMQSource: {link: NAME}`.")]
+    port: Annotated[
+        Port | Ports | None, Meta(description="The port of a tcp link, or a range such as 5555-5558 if several processes of one host bind.")
+    ] = None
+    kind: Annotated[
+        Literal["push", "publish"], Meta(description="push: each item goes to one receiver; publish: each receiver gets every item.")
+    ] = "push"
+    bind: Annotated[Literal["from", "to"], Meta(description="Which side opens the ports; the other connects, and more of it may join.")] = (
+        "from"
+    )
+    transport: Annotated[Literal["tcp", "ipc", "shm"], Meta(description="ipc and shm are for roles on one host.")] = "tcp"
+    codec: Annotated[Literal["tensorcom", "tenbin", "msgpack"], Meta(description="How items become bytes.")] = "tensorcom"
+    budget_mb: Annotated[
+        float, Meta(gt=0, description="Megabytes that may wait at each end of each connection; for shm, at the sender.")
+    ] = 64.0
+    receivers: (
+        Annotated[int, Meta(ge=0, description="Receivers that a sender waits for before its first item; by default all replicas of `to`.")]
+        | None
+    ) = None
+    senders: (
+        Annotated[int, Meta(ge=0, description="Ends of the stream that a receiver waits for; by default one of each replica of `from`.")]
+        | None
+    ) = None
+    delivery: Annotated[
+        Literal["at-most-once"], Meta(description="What is promised: nothing comes twice, and `check` says what may be lost.")
+    ] = "at-most-once"
+
+
+class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A pipeline, and where it runs."""
+
+    stages: Annotated[list[Any], Meta(description="The stages, source first.")] = []
+    hosts: Annotated[Text | list[Text], Meta(description="Where its replicas run, in turns.")] = []
+    replicas: Annotated[Count, Meta(description="How many processes run it; by default one for each of its hosts.")] | None = None
+    env: Annotated[dict[str, str], Meta(description="Environment variables of its processes.")] = {}
+    external: Annotated[bool, Meta(description="Whether it is started by others, such as a training script, and not by `highway run`.")] = (
+        False
+    )
+
+
+class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A topology."""
+
+    roles: Annotated[dict[str, Any], Meta(description="The pipelines, by name; a list is one's stages.")]
+    vars: Annotated[dict[str, Any], Meta(description="Variables and their values, for ${name}.")] = {}
+    hosts: Annotated[dict[str, Text | HostSpec], Meta(description="The machines, by name; a text is one's address.")] = {}
+    links: Annotated[dict[str, LinkSpec], Meta(description="The links between roles, by name.")] = {}
+    seed: Annotated[int, Meta(ge=0, description="What all randomness derives from.")] = 0

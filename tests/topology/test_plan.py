@@ -1,0 +1,274 @@
+"""Hosts and links: the URLs that come of them, and what is wrong with a file before anything runs."""
+
+import os
+import socket
+import tempfile
+
+import pytest
+
+from highway.errors import ConfigError
+from highway.topology import check, load
+from highway.topology.limits import loss, memory
+from highway.topology.preflight import preflight
+from highway.wire.url import parse
+
+SOURCE, SINK = "Noise: {shape: [2], count: 3}", "DumpImages: out"
+
+THREE = """
+hosts:
+  a: 10.0.0.1
+  b: 10.0.0.2
+  c: {address: 10.0.0.3, listen: 0.0.0.0}
+links:
+  raw: {from: reader, to: worker, port: 5555}
+  done: {from: worker, to: trainer, port: 5556-5557, bind: to, budget_mb: 8}
+roles:
+  reader: {hosts: a, stages: [Noise: {shape: [2], count: 3}, ZMQSink: {link: raw}]}
+  worker: {hosts: [a, b], replicas: 3, stages: [ZMQSource: {link: raw}, ZMQSink: {link: done}]}
+  trainer: {hosts: c, stages: [ZMQSource: {link: done}]}
+"""
+
+
+@pytest.fixture
+def topology(tmp_path, monkeypatch):
+    """Return a function that loads a topology from texts."""
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(*texts):
+        names = [f"t{number or ''}.yaml" for number in range(len(texts))]
+        for name, text in zip(names, texts, strict=True):
+            (tmp_path / name).write_text(text)
+        return load(names)
+
+    return loaded
+
+
+def errors(topology):
+    return [str(error) for error in check(topology)]
+
+
+def without_options(urls):
+    return [url.partition("?")[0] for url in urls]
+
+
+def test_the_binding_end_of_a_link_opens_a_port_and_the_other_connects(topology):
+    plan = topology(THREE).plan
+    assert check(topology(THREE)) == []
+    assert without_options(plan.urls("raw", "reader", 0, "send")) == ["zrpush://10.0.0.1:5555"]
+    assert without_options(plan.urls("raw", "worker", 2, "receive")) == ["zrpull://10.0.0.1:5555"]
+    assert without_options(plan.urls("done", "worker", 0, "send")) == ["zpush://10.0.0.3:5556"]
+    assert without_options(plan.urls("done", "trainer", 0, "receive")) == ["zpull://0.0.0.0:5556"]
+
+
+def test_on_one_machine_each_host_is_a_loopback_address_of_its_own(topology):
+    plan = topology(THREE).at_home().plan
+    assert without_options(plan.urls("raw", "worker", 0, "receive")) == ["zrpull://127.0.0.1:5555"]
+    assert without_options(plan.urls("done", "worker", 0, "send")) == ["zpush://127.0.0.3:5556"]
+    assert without_options(plan.urls("done", "trainer", 0, "receive")) == ["zpull://127.0.0.3:5556"]
+
+
+def test_replicas_take_hosts_in_turn(topology):
+    plan = topology(THREE).plan
+    assert [plan.roles["worker"].host(replica) for replica in range(3)] == ["a", "b", "a"]
+    assert [(end.role, end.replica) for end in plan.processes("a")] == [("reader", 0), ("worker", 0), ("worker", 2)]
+
+
+def test_several_binding_replicas_take_the_ports_of_a_range_and_the_others_connect_to_all(topology):
+    text = THREE.replace("raw: {from: reader, to: worker, port: 5555}", "raw: {from: reader, to: worker, port: 5555, bind: to}")
+    assert errors(topology(text)) == [
+        "t.yaml:7: links.raw.port: 2 replicas of worker open ports on a, one each; give a range such as 5555-5556"
+    ]
+    plan = topology(text.replace("port: 5555,", "port: 5555-5559,")).plan
+    assert without_options(plan.urls("raw", "reader", 0, "send")) == [
+        f"zpush://{at}" for at in ("10.0.0.1:5555", "10.0.0.2:5555", "10.0.0.1:5556")
+    ]
+    assert without_options(plan.urls("raw", "worker", 2, "receive")) == ["zpull://10.0.0.1:5556"]
+
+
+def test_what_the_link_says_rides_in_the_url(topology):
+    plan = topology(THREE).plan
+    sender, receiver = parse(plan.urls("done", "worker", 0, "send"), "send"), parse(plan.urls("done", "trainer", 0, "receive"), "receive")
+    assert (sender.options.codec, sender.options.hwm_mb, sender.options.receivers) == ("tensorcom", 8.0, 1)
+    assert (receiver.options.hwm_mb, receiver.options.senders) == (8.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sender", "receiver"),
+    [
+        ("kind: publish, port: 1", "zpub://127.0.0.1:1", "zsub://127.0.0.1:1"),
+        ("kind: publish, port: 1, bind: to", "zrpub://127.0.0.1:1", "zrsub://127.0.0.1:1"),
+        ("transport: shm", "zrpush+shm://highway-{uid}-t-l-0", "zrpull+shm://highway-{uid}-t-l-0"),
+        ("transport: ipc, bind: to", "zpush+ipc://{tmp}/highway-{uid}-t-l-0", "zpull+ipc://{tmp}/highway-{uid}-t-l-0"),
+    ],
+)
+def test_kinds_transports_and_directions_have_their_schemes(topology, keys, sender, receiver):
+    text = f"links: {{l: {{from: a, to: b, {keys}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
+    plan, known = topology(text).plan, {"uid": os.getuid(), "tmp": tempfile.gettempdir()}
+    assert check(topology(text)) == []
+    assert without_options(plan.urls("l", "a", 0, "send")) == [sender.format(**known)]
+    assert without_options(plan.urls("l", "b", 0, "receive")) == [receiver.format(**known)]
+
+
+def test_later_files_replace_and_add_by_key(topology):
+    merged = topology(THREE, "hosts: {a: 192.168.0.1}\nroles: {worker: {replicas: 1}, more: [Noise: [2]]}\nlinks: {done: {port: 7}}")
+    assert (merged.plan.hosts["a"].address, merged.plan.hosts["b"].address) == ("192.168.0.1", "10.0.0.2")
+    assert (merged.roles["worker"].replicas, list(merged.roles)) == (1, ["reader", "worker", "trainer", "more"])
+    assert errors(topology(THREE, "roles:\n  worker:\n    stages:\n    - Nois\n")) == [
+        "t1.yaml:4: roles.worker.stages[0]: unknown component 'Nois'; did you mean Noise?"
+    ]
+    with pytest.raises(ConfigError, match=r"^t.yaml:8: links.done.bind: got str 'up'"):
+        topology(THREE.replace("bind: to", "bind: up"), "roles: {worker: {replicas: 1}}")
+
+
+def changed(old, new):
+    assert old in THREE
+    return THREE.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (changed("hosts: c", "hosts: d"), "t.yaml:12: roles.trainer.hosts: unknown host 'd'; expected one of a, b, c"),
+        (changed("from: reader", "from: redaer"), "t.yaml:7: links.raw.from: unknown role 'redaer'; did you mean reader?"),
+        (
+            changed("from: reader, to: worker", "from: worker, to: worker"),
+            "t.yaml:7: links.raw.to: worker cannot be at both ends of a link",
+        ),
+        (changed("port: 5555}", "prot: 5555}"), "t.yaml:7: links.raw.prot: unknown key 'prot'; did you mean port?"),
+        (changed("port: 5555}", "kind: push}"), "t.yaml:7: links.raw: a tcp link needs a port"),
+        (changed("5556-5557", "5557-5556"), "t.yaml:8: links.done.port: expected a port, or a range such as 5555-5558, within 1 to 65535"),
+        (changed("5556-5557", "high"), "t.yaml:8: links.done.port: expected str matching regex"),
+        (changed("port: 5555}", "port: 70000}"), "t.yaml:7: links.raw.port: expected int <= 65535, got int 70000"),
+        (changed("port: 5555}", "transport: shm, kind: publish}"), "t.yaml:7: links.raw.transport: shm links are of the kind push"),
+        (
+            changed("bind: to", "delivery: exactly-once"),
+            "t.yaml:8: links.done.delivery: got str 'exactly-once'; expected one of at-most-once",
+        ),
+        (changed("a: 10.0.0.1", "a: {adress: 10.0.0.1}"), "t.yaml:3: hosts.a.adress: unknown key 'adress'; did you mean address?"),
+        (changed("a: 10.0.0.1", "a: 5"), "t.yaml:3: hosts.a: expected str, got int 5"),
+    ],
+)
+def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, message):
+    with pytest.raises(ConfigError) as raised:
+        topology(text)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            changed("ZMQSource: {link: done}", SOURCE),
+            "t.yaml:8: links.done.to: trainer receives on the link done, but none of its stages is ZMQSource: {link: done}",
+        ),
+        (
+            changed("ZMQSink: {link: raw}", SINK),
+            "t.yaml:7: links.raw.from: reader sends on the link raw, but none of its stages is ZMQSink",
+        ),
+        (
+            changed("ZMQSink: {link: raw}", "ZMQSink: {link: rwa}"),
+            "t.yaml:10: roles.reader.stages[1].ZMQSink.link: no link 'rwa'; did you mean raw?",
+        ),
+        (
+            changed("ZMQSink: {link: raw}", "ZMQSink: {link: done}"),
+            "t.yaml:10: roles.reader.stages[1].ZMQSink.link: the link done goes from worker to trainer, so reader cannot send on it",
+        ),
+        (
+            changed("ZMQSink: {link: raw}", "ZMQSink: {link: raw, bind: true}"),
+            "t.yaml:10: roles.reader.stages[1].ZMQSink.bind: the link says what bind is",
+        ),
+        (
+            changed("ZMQSink: {link: raw}", "ZMQSink: {link: [raw]}"),
+            "t.yaml:10: roles.reader.stages[1].ZMQSink.link: expected the name of a link",
+        ),
+        (
+            changed("hosts: a,", "replicas: 1,"),
+            "t.yaml:10: roles.reader: reader opens the port of the link raw, so others must know where it is",
+        ),
+        (
+            changed("a: 10.0.0.1", "a: localhost"),
+            "t.yaml:3: hosts.a: localhost is every machine's own address, but b must reach a over the link raw",
+        ),
+        (
+            changed("port: 5555}", "transport: ipc}"),
+            "t.yaml:7: links.raw.transport: a link over ipc stays on one host, but its roles are on a and b",
+        ),
+        (
+            changed("port: 5556-5557, bind: to", "port: 5555-5558"),
+            "t.yaml:8: links.done.port: the link done opens 5555 on a, and the link raw too",
+        ),
+        (
+            changed("{address: 10.0.0.3, listen: 0.0.0.0}", "{address: 10.0.0.3, memory_mb: 20}"),
+            "t.yaml:5: hosts.c: the links may take 24 MB there (done 24), but memory_mb is 20; lower their budget_mb",
+        ),
+        (
+            changed("[ZMQSource: {link: done}]", "[ZMQSource: {link: done}, ZMQSink: 'tcp://*:5556']"),
+            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens 5556 on c, and the link done too",
+        ),
+        (
+            f"roles: {{a: {{replicas: 2, stages: [{SOURCE}, ZMQSink: 'tcp://*:1']}}}}",
+            "t.yaml:1: roles.a.stages[1]: a's tcp://*:1 opens 1, and several of its replicas",
+        ),
+        (
+            f"roles: {{a: [{SOURCE}, ZMQSink: {{url: 'tcp://h:1', bind: false}}], b: [ZMQSource: 'tcp://h:1']}}",
+            "t.yaml:1: roles.a[1]: a and b connect to tcp://h:1, but none of them binds it; give one of them bind: true",
+        ),
+        (
+            f"roles: {{a: [{SOURCE}, ZMQSink: 'zpub://h:1'], b: [ZMQSource: 'tcp://h:1']}}",
+            "t.yaml:1: roles.a[1]: a and b use tcp://h:1 as pub and pull, which do not fit together",
+        ),
+    ],
+)
+def test_links_that_cannot_work_are_found(topology, text, message):
+    (found,) = errors(topology(text))
+    assert found.startswith(message)
+
+
+def test_links_of_explicit_urls_and_of_external_roles_are_right_as_they_stand(topology):
+    assert (
+        errors(
+            topology(f"roles: {{a: [{SOURCE}, ZMQSink: 'tcp://h:1'], b: [ZMQSource: 'tcp://h:1'], c: [ZMQSource: 'zsub://elsewhere:1']}}")
+        )
+        == []
+    )
+    text = THREE.replace("trainer: {hosts: c, stages: [ZMQSource: {link: done}]}", "trainer: {hosts: c, external: true}")
+    assert errors(topology(text)) == []
+    assert [end.role for end in topology(text).plan.processes("c")] == []
+
+
+def test_memory_is_that_of_every_connection(topology):
+    plan = topology(THREE).plan
+    assert memory(plan, "a") == {"raw": 3 * 64 + 2 * 64, "done": 2 * 8}
+    assert memory(plan, "b") == {"raw": 64, "done": 8}
+    assert memory(plan, "c") == {"done": 3 * 8}
+
+
+def test_what_a_link_may_lose_is_said_in_words(topology):
+    plan = topology(THREE).plan
+    assert loss(plan, "done") == [
+        "if trainer is slow: nothing is lost, worker waits",
+        "if trainer is killed: what it was sent and has not handed on is lost, up to 8 MB at each end of a connection",
+        "if worker is killed: what waits to be sent is lost",
+        "if the network is cut: what was under way is lost",
+    ]
+    published = topology(changed("bind: to", "kind: publish")).plan
+    assert loss(published, "done")[0].startswith("if trainer is away, or slow by more than up to 8 MB")
+
+
+def test_a_port_that_is_taken_and_an_address_that_is_not_here_are_found_before_the_start(topology):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = (
+            f"links: {{l: {{from: a, to: b, port: {port}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
+        )
+        busy = topology(text)
+        preflight(busy, busy.plan.processes()[1:])
+        with pytest.raises(ConfigError, match=rf"^t.yaml:2: roles.a\[1\]: a: port {port} of 127.0.0.1 is taken by another process"):
+            preflight(busy, busy.plan.processes())
+    preflight(busy, busy.plan.processes())
+    three = topology(THREE.replace("10.0.0.1", "192.0.2.1"))
+    with pytest.raises(ConfigError, match=r"192.0.2.1 is no address of this machine; is this the host that the file means\?"):
+        preflight(three, three.plan.processes("a"))
+    unknown = topology(THREE.replace("10.0.0.3", "x" * 64))  # too long for any name, so nobody is asked
+    with pytest.raises(ConfigError, match=r"worker: the name x+ has no address here"):
+        preflight(unknown, unknown.plan.processes("b"))
