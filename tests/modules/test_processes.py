@@ -327,9 +327,7 @@ def test_children_do_not_outlive_their_parent(kind):
 
 def script(tmp_path, text):
     path = tmp_path / "train.py"
-    path.write_text(
-        "from highway import Pipeline\nfrom highway.modules import Processes\n\ndef double(n):\n    return 2 * n\n\n" + text
-    )
+    path.write_text("from highway import Pipeline\nfrom highway.modules import Processes\n\ndef double(n):\n    return 2 * n\n\n" + text)
     environment = {**os.environ, "PYTHONPATH": SRC}
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
 

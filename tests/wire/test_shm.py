@@ -431,6 +431,21 @@ def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
     assert sender.lost == 1
 
 
+def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
+    with contextlib.closing(Sender("s")) as sender:
+        sender.meeting.listen(name)
+        with contextlib.closing(Receiver("r")) as receiver:
+            receiver.meeting.call(name)
+            connect(sender, receiver)
+            for number in range(5):
+                sender.send(message(number))
+            kept = [receiver.recv(timeout=5) for _ in range(3)]
+        with pytest.raises(TimeoutError, match="there is no receiver"):
+            sender.send(message(5), timeout=0.01)
+        assert sender.lost == 2
+        assert list(map(numbers, kept)) == [0, 1, 2]
+
+
 def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, caplog):
     with contextlib.closing(Sender("s")) as sender:
         sender.meeting.listen(name)

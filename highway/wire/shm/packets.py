@@ -2,7 +2,7 @@
 
 A sender's packet says where a message is: uint32 slot, uint16 receivers that the sender has, uint16 frames, a uint64 for the length of each
 frame, then uint32s: slots that the receiver shall forget. The slot's descriptor goes with it if it is new to the receiver. A receiver's
-packet is uint32s: the slots that it gives back.
+packet is uint32s: the slots that it gives back; in its last one, with the highest bit set, those that somebody still looks at.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from highway.errors import FrameError
 
 TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
 SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
+KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 LARGEST: Final = 1 << 16  # bytes
 DESCRIPTOR: Final = struct.Struct("=i")

@@ -17,6 +17,7 @@ from highway.wire.shm.packets import (
     CLOSE_ON_EXEC,
     DESCRIPTOR,
     DESCRIPTOR_LOST,
+    KEPT,
     LARGEST,
     QUIET,
     SOON,
@@ -98,6 +99,8 @@ class Receiver:
 
     def close(self, linger: float = 0.0) -> None:
         """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
+        for peer in self.meeting.peers:
+            peer.take_leave()
         self.meeting.close()
         self._ready.clear()
 
@@ -162,6 +165,14 @@ class _Sending:
         """Send what is to be given back now, and from here on at once."""
         self.is_expected = True  # before the deque is emptied, so that whoever appends later sees it
         self._flush()
+
+    def take_leave(self) -> None:
+        """Say which slots views still hold, so that they do not count as lost."""
+        if os.getpid() == self._pid:
+            self._flush()
+            if held := list(self._held):
+                with suppress(OSError):
+                    self.sock.send(pack_slots([number | KEPT for number in held]), QUIET)
 
     def _is_too_much(self, size: int, receivers: int) -> bool:
         held = list(self._held.values())  # one step, which no finalizer on another thread can come into

@@ -10,7 +10,7 @@ from typing import Any
 
 from highway.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
-from highway.wire.shm.packets import DESCRIPTOR, LARGEST, MOST_FRAMES, QUIET, SOON, Message, deadline_of, unpack_slots, until
+from highway.wire.shm.packets import DESCRIPTOR, KEPT, LARGEST, MOST_FRAMES, QUIET, SOON, Message, deadline_of, unpack_slots, until
 from highway.wire.shm.rendezvous import Hello, Meeting
 from highway.wire.shm.slots import Pool, Slot, check_platform, offsets
 from highway.wire.transport import Peers
@@ -159,7 +159,7 @@ class Sender:
     def _lose(self, peer: _Receiving) -> None:
         """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
         self.meeting.part(peer)
-        for slot in peer.out.values():
+        for slot in (*peer.out.values(), *peer.kept):
             self._pool.drop(slot)
         if peer.out:
             self.lost += len(peer.out)
@@ -172,6 +172,7 @@ class _Receiving:
     def __init__(self, sock: socket.socket, hello: Hello) -> None:
         self.sock = sock
         self.out: dict[int, Slot] = {}  # slots that it has not given back
+        self.kept: list[Slot] = []  # slots that it has read, and left with
         self._told = 0
         self._known: set[int] = set()
         self._forget: list[int] = []
@@ -205,7 +206,11 @@ class _Receiving:
             packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError
-        slots = [self.out.pop(number, None) for number in unpack_slots(packet)]
+        numbers = unpack_slots(packet)
+        if numbers[0] & KEPT:
+            self.kept = [self.out.pop(number & ~KEPT) for number in numbers if number & ~KEPT in self.out]
+            raise EOFError
+        slots = [self.out.pop(number, None) for number in numbers]
         if None in slots:
             raise FrameError("it gave back a slot that it had not got")
         return [slot for slot in slots if slot is not None]
