@@ -1,8 +1,8 @@
 """Same-host links: how near is a message from process to process to one memcpy, and how far is ZeroMQ's ipc?
 
-Each case sends to a receiver in a process of its own, which says when it has them all. ``items`` cases use ``ZMQSink``'s and ``ZMQSource``'s
-own ends, codec and envelope included; ``frames`` cases the transport alone. The memcpy case copies the same arrays in turns into as many
-pieces of memory as the link had slots.
+Each case sends to a receiver in a process of its own, which says when it has them all. ``items`` cases use the ends of ``ZMQSink`` and
+``ZMQSource``, codec and envelope included; ``frames`` cases the transport alone. The memcpy case copies the same four arrays in turns into
+four pieces of memory that were touched before.
 
     python benchmarks/same_host.py [--rounds 7]
 """
@@ -18,11 +18,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from measure import Work, console, in_turns, machine, show
 
 from highway.wire.inlet import RECEIVERS, Inlet
 from highway.wire.outlet import SENDERS, Outlet
 from highway.wire.url import parse
+from measure import Work, console, in_turns, machine, show
 
 SIZES = {"9.6 MB": ((64, 224, 224, 3), 60), "1 MB": ((20, 224, 224), 600), "100 kB": ((2, 224, 224), 4000)}
 
