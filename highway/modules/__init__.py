@@ -1,7 +1,7 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
 from highway.modules.augment import Augmentations
-from highway.modules.cache import Cache
+from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode_image import DecodeImage
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.network import ZMQSink, ZMQSource
@@ -20,6 +20,7 @@ __all__ = [
     "BatchByShape",
     "Benchmark",
     "Cache",
+    "CacheReader",
     "Concat",
     "ContactSheet",
     "DecodeImage",

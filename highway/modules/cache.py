@@ -156,7 +156,8 @@ class _Run:
         while self.file is None and source.peek():
             yield from self._pass(source)
         if self.file is not None:
-            yield from self._serve(self.file, source.epoch)
+            self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
+            yield from _serve(self.file, self.cache, source.epoch, self.epochs)
 
     def _pass(self, source: Epochs) -> Iterator[Stamped]:
         """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
@@ -197,14 +198,48 @@ class _Run:
             return self.cache.budget
         return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
 
-    def _serve(self, file: CacheFile, first: int) -> Iterator[Stamped]:
-        self.counters.update(samples=len(file), bytes=file.nbytes, state="serving")
-        cache, stacker, size = self.cache, Stacker(self.cache.stack), self.cache.batch_size or file.batch_size
-        for epoch in count(first) if self.epochs is None else range(first, self.epochs):
-            order = np.arange(len(file))
-            if cache.shuffle and epoch:
-                order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
-            for index, start in enumerate(range(0, len(file), size)):
-                rows = order[start : start + size].tolist()
-                values = [stacker.column(name, file.values(n, rows)) for n, name in enumerate(file.layout.names)]
-                yield Stamped(file.layout.item(values), Passport(epoch, index, keys=file.keys(rows)))
+
+@dataclass
+class CacheReader:
+    """Yield batches from a finished cache, such as one that ``highway convert`` has made.
+
+    Args:
+        path: The cache's folder.
+        batch_size: Samples per batch; the last of an epoch may be smaller.
+        stack: As for :class:`Cache`; so the other arguments.
+
+    Yields:
+        Tuples or dicts, as they were cached. Passports as for :class:`Cache`.
+
+    Raises:
+        FileNotFoundError: there is no finished cache (on the first item, not here).
+    """
+
+    path: str
+    batch_size: int
+    stack: bool = True
+    shuffle: bool = True
+    seed: int = 0
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        self._cache = Cache(self.path, None, self.batch_size, self.stack, self.shuffle, self.seed, self.epochs)
+
+    def __iter__(self) -> Iterator[Stamped]:
+        file = CacheFolder(self.path, None).open()
+        if file is None:
+            raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
+        return _serve(file, self._cache, 0, self.epochs)
+
+
+def _serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iterator[Stamped]:
+    """Yield the batches of the epochs from ``first`` on."""
+    stacker, size = Stacker(cache.stack), cache.batch_size or file.batch_size
+    for epoch in count(first) if epochs is None else range(first, epochs):
+        order = np.arange(len(file))
+        if cache.shuffle and epoch:
+            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
+        for index, start in enumerate(range(0, len(file), size)):
+            rows = order[start : start + size].tolist()
+            values = [stacker.column(name, file.values(n, rows)) for n, name in enumerate(file.layout.names)]
+            yield Stamped(file.layout.item(values), Passport(epoch, index, keys=file.keys(rows)))

@@ -43,11 +43,11 @@ class CacheFolder:
 
     Args:
         path: The folder, or ``""`` for memory.
-        fingerprint: Says what the cache holds; one that says something else is no cache of ours.
+        fingerprint: Says what the cache holds; one that says something else is no cache of ours. ``None`` takes any that is finished.
     """
 
     path: str
-    fingerprint: str
+    fingerprint: str | None
 
     def open(self) -> CacheFile | None:
         """Return the finished cache, or ``None`` if there is none that holds what we want."""
@@ -56,7 +56,7 @@ class CacheFolder:
         try:
             with open(self._file("manifest.json"), encoding="utf-8") as file:
                 manifest = json.load(file)
-            if manifest["format"] != FORMAT or manifest["fingerprint"] != self.fingerprint:
+            if manifest["format"] != FORMAT or self.fingerprint not in (None, manifest["fingerprint"]):
                 log.info("cache %s: made from something else, or by another version of highway; it will be made anew", self.path)
                 return None
             return self._load(manifest)

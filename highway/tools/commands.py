@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from highway.tools import bench, doctor, mon, serve_dir, serve_shards, show, stat
+from highway.tools import bench, convert, doctor, mon, serve_dir, serve_shards, show, stat
 
 TOOLS = (mon.TOOL, show.TOOL, stat.TOOL, serve_dir.TOOL, serve_shards.TOOL)  # of streams: they take URLs
-LOCAL = (doctor.TOOL, bench.TOOL)
+LOCAL = (doctor.TOOL, bench.TOOL, convert.TOOL)
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -316,8 +316,8 @@ def test_a_run_that_stops_early_leaves_no_cache(photos, tmp_path):
 def test_a_source_that_fails_leaves_no_cache(photos, tmp_path):
     (photos / "b" / "zz.png").write_text("no image")
     with pytest.raises(ValueError, match=r"zz.png"):
-        run(after(Cache(str(tmp_path / "c")), reader(photos, shuffle=False)))
-    assert [file.name for file in (tmp_path / "c").iterdir()] == ["lock"]
+        run(after(Cache(str(tmp_path / "c")), ImageFileReader(str(photos), 1, (6, 8), shuffle=False, num_workers=1)))
+    assert list((tmp_path / "c").glob("*[!k]")) == []  # at most the lock
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Where the samples of ``highway convert`` come from.
+
+A sample is a dict on its way. Encoded images keep their bytes, in fields named by their extensions.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.data import resolve_data_dir
+from highway.errors import ConfigError
+from highway.modules.cache_folder import CacheFolder
+from highway.modules.folders import ImageFiles, flat_files, labelled_files
+from highway.modules.ten import TenSource
+from highway.modules.webdataset import WebDatasetSource
+from highway.stage import Passport, Stamped
+
+Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
+
+
+class Source(NamedTuple):
+    """Samples to convert.
+
+    Args:
+        samples: Returns a source of those that are not skipped.
+        total: How many there are, or ``None`` where only reading tells.
+        fingerprint: Changes when the files do.
+    """
+
+    samples: Callable[[Skip], Any]
+    total: int | None
+    fingerprint: str
+
+
+def open_source(path: str) -> Source:
+    """Return the samples at ``path``: of label folders or a folder of images, shards, .ten files, or a cache.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        ConfigError: it is none of these.
+    """
+    root = resolve_data_dir(path)
+    if path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:"):
+        shards = WebDatasetSource(path, epochs=1, shuffle=False)
+        return Source(lambda skip: Rest(shards, skip), None, _states(shards.shards))
+    if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
+        files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
+        tens = TenSource(list(files))
+        return Source(lambda skip: Rest(tens, skip), len(files), _states(files))
+    if os.path.isfile(os.path.join(root, "manifest.json")):
+        return _cache(root)
+    found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
+    return Source(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
+
+
+def _cache(root: str) -> Source:
+    folder = CacheFolder(root, None)
+    file = folder.open()
+    if file is None:
+        raise ConfigError(f"{root}: its manifest.json is not that of a finished cache")
+    with open(os.path.join(root, "manifest.json"), encoding="utf-8") as manifest:
+        name = json.load(manifest)["data"]
+    return Source(lambda skip: CacheSource(folder, skip), len(file), name)
+
+
+def _has(root: str, predicate: Callable[[str], bool]) -> bool:
+    return os.path.isdir(root) and any(predicate(name) for name in os.listdir(root) if not name.startswith("."))
+
+
+def _states(paths: list[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        state = os.stat(path) if os.path.exists(path) else None  # what lies behind a URL cannot be asked
+        digest.update(repr((os.path.abspath(path), state and (state.st_size, state.st_mtime_ns))).encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class FolderSource:
+    """Yields the bytes of image files, by their extensions, and their labels as ``cls``."""
+
+    files: ImageFiles
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        stems: set[str] = set()
+        for number, path in enumerate(self.files.keys):
+            stem, suffix = os.path.splitext(path)
+            extension = suffix[1:].lower()
+            key = f"{stem}-{extension}" if stem in stems else stem  # else a.jpg and a.png would become one sample
+            stems.add(stem)
+            if self.skip(number):
+                continue
+            with open(os.path.join(self.files.root, path), "rb") as file:
+                sample: dict[str, Any] = {extension: file.read()}
+            if self.files.labels:
+                sample["cls"] = np.int32(self.files.labels[number])
+            yield Stamped(sample, Passport(0, number, keys=(key,)))
+
+
+@dataclass
+class CacheSource:
+    """Yields the samples of a finished cache."""
+
+    folder: CacheFolder
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        file = self.folder.open()
+        if file is None:
+            raise FileNotFoundError(f"{self.folder.path!r}: no finished cache there")
+        for row in range(len(file)):
+            if not self.skip(row):
+                values = [file.values(position, [row])[0] for position in range(len(file.layout.names))]
+                yield Stamped(file.layout.item(values), Passport(0, row, keys=file.keys([row])))
+
+
+@dataclass
+class Rest:
+    """Yields the samples of another source that are not there yet."""
+
+    source: Any
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        for stamped in self.source:
+            if not self.skip(stamped.passport.index):
+                yield stamped
