@@ -29,6 +29,7 @@ SENDERS: dict[str, Callable[[Link], Sender]] = {**dict.fromkeys(("tcp", "ipc", "
 """Transport -> what opens the end that sends."""
 
 GLANCE = 0.01  # seconds between two looks at what has left and who is connected
+TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
 
 
 class Outlet:
@@ -55,7 +56,7 @@ class Outlet:
 
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
-        wanted, told = self._link.options.receivers, time.monotonic() + 10
+        wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self._sender.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
                 log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
@@ -99,16 +100,25 @@ class Outlet:
             self._tell_end()
 
     def close(self, linger: float | None = None) -> None:
-        """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background."""
+        """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.
+
+        By default, while messages wait and no receiver is there, one is waited for as long, and a warning says if none came.
+        """
         if self._closed:
             return
         self._closed = True
         if linger is None:
             linger = self._link.options.linger_ms / 1000
-            unsent, peers = self._sender.unsent(), self._sender.peers()
-            if unsent and not (peers and peers.live):
-                log.warning("%s: closed while %d messages wait for a receiver; they wait %g s longer", self._link, unsent, linger)
+            deadline = time.monotonic() + linger
+            while (unsent := self._lost()) and time.monotonic() < deadline:
+                time.sleep(GLANCE)
+            if unsent:
+                log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self._sender.close(linger)
+
+    def _lost(self) -> int:
+        peers = self._sender.peers()
+        return 0 if peers and peers.live else self._sender.unsent()
 
     def __enter__(self) -> Self:
         return self

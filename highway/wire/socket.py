@@ -10,8 +10,7 @@ import atexit
 import logging
 import os
 import time
-import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +37,7 @@ _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROT
 _EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
-_open: weakref.WeakSet[_Base] = weakref.WeakSet()
+_open: Counter[int] = Counter()  # sockets, by process
 
 
 class _Base:
@@ -48,9 +47,10 @@ class _Base:
         self.link = link
         self.bound: list[str] = []
         self._pid = os.getpid()
-        self._largest = 0
+        self._fitted = False
         self._peers = Peers()
         self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
+        _open[self._pid] += 1
         self._monitor: zmq.Socket[bytes] | None = None
         try:
             self._configure()
@@ -59,7 +59,6 @@ class _Base:
         except BaseException:
             self.close(0)
             raise
-        _open.add(self)
 
     def _configure(self) -> None:
         options = self.link.options
@@ -67,7 +66,7 @@ class _Base:
         sends = self.link.kind in ("push", "pub")
         self._mark = MAX_HWM if sends else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
         self.socket.setsockopt(zmq.SNDHWM if sends else zmq.RCVHWM, self._mark)
-        self.socket.maxmsgsize = int(options.max_mb * 1e6)
+        self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(self.link.locations) > 1
@@ -101,8 +100,8 @@ class _Base:
             raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
 
     def peers(self) -> Peers | None:
-        """Return the connections; ``None`` within a process, where ZeroMQ reports none."""
-        if self._monitor is None:
+        """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
+        if self._monitor is None or os.getpid() != self._pid:
             return None
         live, seen, opened = self._peers
         while self._monitor.poll(0):
@@ -122,17 +121,18 @@ class _Base:
             self.socket.disable_monitor()
             self._monitor.close(0)
         self.socket.close(int(linger * 1000))
+        _open[self._pid] -= 1
 
     def _fit(self, nbytes: int, option: int) -> None:
-        """Lower the high-water mark, which counts messages, to what the budget allows of the largest message so far.
+        """Set the high-water mark, which counts messages, to what the budget allows of the first message.
 
-        It is never raised: that can stall a connection that is full, since ZeroMQ wakes its writer by the new mark.
+        Only once, and not below 2: ZeroMQ takes notice of what was read in steps of half a mark, so a mark that changes later, or is
+        raised, can leave a connection waiting for ever.
         """
-        self._largest = nbytes
+        self._fitted = True
         self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
-        allowed = max(1, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))
+        allowed = max(2, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))
         if allowed < self._mark:
-            self._mark = allowed
             self.socket.setsockopt(option, allowed)
 
     def _wait(self, event: int, deadline: float | None, timeout: float | None, what: str) -> None:
@@ -147,7 +147,7 @@ class _Base:
             if deadline is not None and time.monotonic() >= deadline:
                 peers = self.peers()
                 there = "" if peers is None else f"; peers connected: {peers.live}"
-                raise TimeoutError(f"{self.link}: {what} within {timeout:.3g} s{there}")
+                raise TimeoutError(f"{self.link}: {what} within {timeout:.3g} s{there}") from None
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -169,8 +169,9 @@ class ZMQSender(_Base):
         """Send a message; see :class:`highway.wire.transport.Sender`."""
         self._check_process()
         sizes = [memoryview(frame).nbytes for frame in frames]
-        if sum(sizes) > self._largest:
-            self._check_size(max(sizes))
+        if max(sizes) > self._limit:
+            self._refuse(max(sizes))
+        if not self._fitted:
             self._fit(sum(sizes), zmq.SNDHWM)
         deadline = None if timeout is None else time.monotonic() + timeout
         tracker = None
@@ -210,19 +211,17 @@ class ZMQSender(_Base):
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left: those of 64 kB and more, and all if nobody has ever come for them."""
-        self._tracked = deque(tracker for tracker in self._tracked if not tracker.done)
         peers = self.peers()
         if peers is None:
             return 0
+        self._tracked = deque(tracker for tracker in self._tracked if not tracker.done)
         return len(self._tracked) if peers.seen or self.link.kind == "pub" else self._sent
 
-    def _check_size(self, nbytes: int) -> None:
-        limit = self.link.options.max_mb
-        if nbytes > limit * 1e6:
-            raise ConfigError(
-                f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={limit:g}: send smaller batches, "
-                f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
-            )
+    def _refuse(self, nbytes: int) -> None:
+        raise ConfigError(
+            f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller batches, "
+            f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
+        )
 
 
 class ZMQReceiver(_Base):
@@ -238,9 +237,8 @@ class ZMQReceiver(_Base):
                 break
             except zmq.Again:
                 self._wait(zmq.POLLIN, deadline, timeout, "no message")
-        size = sum(map(len, frames))
-        if size > self._largest:
-            self._fit(size, zmq.RCVHWM)
+        if not self._fitted:
+            self._fit(sum(map(len, frames)), zmq.RCVHWM)
         return frames
 
 
@@ -255,5 +253,5 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
 def _flush() -> None:
     """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
     context = _contexts.get(os.getpid())
-    if context is not None and all(one.socket.closed for one in _open):
+    if context is not None and not _open[os.getpid()]:  # with a socket that is open still, it would wait for ever
         context.term()

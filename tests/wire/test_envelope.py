@@ -1,0 +1,126 @@
+"""What rides beside an item."""
+
+import struct
+import tracemalloc
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from highway import FrameError, Origin, Passport, tenbin
+from highway.wire.envelope import MAGIC, MAX_PAYLOAD, Envelope, pack, unpack
+
+INT = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(max_size=12).filter(lambda text: "\0" not in text)
+PASSPORTS = st.builds(
+    Passport,
+    epoch=INT,
+    index=INT,
+    origin=st.builds(Origin, TEXT, TEXT, INT),
+    keys=st.lists(TEXT, max_size=4).map(tuple),
+    times=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+)
+ENVELOPES = st.builds(
+    Envelope,
+    kind=st.sampled_from(["tuple", "list", "dict", "value"]),
+    names=st.lists(TEXT, unique=True, max_size=4).map(tuple),
+    bools=st.lists(st.integers(0, 5), max_size=2).map(tuple),
+    passport=st.none() | PASSPORTS,
+    sender=st.just(b"abcdefgh"),
+    number=st.integers(0, 2**63 - 1),
+    shared=st.booleans(),
+    end=st.booleans(),
+)
+
+
+def wrapped(payload, version=1, length=None):
+    return struct.pack("<8sqq", MAGIC, version, len(payload) if length is None else length) + payload
+
+
+@given(ENVELOPES)
+def test_what_is_packed_is_unpacked(envelope):
+    packed = pack(envelope)
+    assert len(packed) % 8 == 0
+    assert unpack(packed) == envelope
+
+
+@given(ENVELOPES)
+def test_a_reader_of_tenbin_alone_does_not_notice(envelope):
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    header = tenbin.encode_header(array, "name") + pack(envelope)
+    assert tenbin.decode_header(header) == ((2, 3), np.dtype("int32"), "name")
+    np.testing.assert_array_equal(tenbin.decode_list([header, array])[0], array)
+
+
+def test_int64s_of_somebody_else_are_none_of_ours():
+    assert unpack(b"") is None
+    assert unpack(bytes(64)) is None
+
+
+@pytest.mark.parametrize(
+    ("extension", "says"),
+    [
+        (MAGIC, "8 bytes; expected at least 24"),
+        (wrapped(msgpack.packb({}), version=2), "version 2; this highway reads 1"),
+        (wrapped(b"", length=2**40), "a payload of 1099511627776 bytes is announced, but 0 are there"),
+        (wrapped(b"", length=-1), "a payload of -1 bytes"),
+        (wrapped(bytes([0xC0]) * (MAX_PAYLOAD + 8)), f"a payload of {MAX_PAYLOAD + 8} bytes"),
+        (wrapped(b"\xc1"), "the payload is no msgpack"),
+        (wrapped(b"\x81\xa1"), "the payload is no msgpack"),
+        (wrapped(msgpack.packb({}) + b"\0"), "the payload is no msgpack"),
+        (wrapped(b"\x91" * 2000), "the payload is no msgpack"),
+        (wrapped(msgpack.packb({"kind": "dict"}).replace(b"dict", b"\xff\xff\xff\xff")), "the payload is no msgpack"),
+        (wrapped(msgpack.packb([1])), "the payload is a tuple; expected a map"),
+        (wrapped(msgpack.packb({"kind": "set"})), "kind is 'set'; expected one of tuple, list, dict, value"),
+        (wrapped(msgpack.packb({"names": "ab"})), "names is 'ab'; expected tuple"),
+        (wrapped(msgpack.packb({"names": ["a", 1]})), "names holds 1; expected str"),
+        (wrapped(msgpack.packb({"names": ["a", "a"]})), "names repeat"),
+        (wrapped(msgpack.packb({"number": True})), "number is True; expected int"),
+        (wrapped(msgpack.packb({"number": "1"})), "number is '1'; expected int"),
+        (wrapped(msgpack.packb({"sender": "text"})), "sender is 'text'; expected bytes"),
+        (wrapped(msgpack.packb({"passport": [1, 2]})), "a passport of 2 values"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["h"], None, []]})), "passport.origin is ('h',)"),
+        (wrapped(msgpack.packb({"passport": [0, 0.5, ["", "", 0], None, []]})), "passport.index is 0.5; expected int"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], ["k"], []]})), "passport.keys is ('k',); expected str"),
+        (wrapped(msgpack.packb({"passport": [0, 0, ["", "", 0], None, ["now"]]})), "passport.times holds 'now'; expected float"),
+    ],
+)
+def test_a_damaged_extension_says_what_is_wrong(extension, says):
+    with pytest.raises(FrameError) as caught:
+        unpack(extension)
+    assert says in str(caught.value)
+
+
+def test_unknown_keys_and_further_values_are_left_to_later_versions():
+    payload = {"kind": "list", "colour": "blue", "passport": [1, 2, ["h", "r", 3, "rack"], None, [], "more"]}
+    assert unpack(wrapped(msgpack.packb(payload))) == Envelope("list", passport=Passport(1, 2, Origin("h", "r", 3)))
+
+
+def test_rows_that_announce_more_than_they_hold_allocate_little():
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError):
+            unpack(wrapped(b"\xdd\x00\x0f\xff\xff" * 200_000))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.binary(max_size=200))
+def test_any_payload_is_read_or_refused(payload):
+    try:
+        envelope = unpack(wrapped(payload))
+    except FrameError:
+        return
+    assert isinstance(envelope, Envelope)
+
+
+def test_a_batch_of_any_size_has_room_for_its_keys_up_to_a_megabyte():
+    keys = tuple(f"train/n0144/{n:08d}.jpg" for n in range(20_000))
+    assert unpack(pack(Envelope(passport=Passport(keys=keys)))).passport.keys == keys
+    with pytest.raises(ValueError, match=r"take \d+ bytes on the wire; expected at most 1048576: use shorter sample keys"):
+        pack(Envelope(passport=Passport(keys=keys * 10)))
+    with pytest.raises(ValueError, match="holds a zero character"):
+        pack(Envelope(passport=Passport(keys=("a\0b",))))

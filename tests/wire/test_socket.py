@@ -1,0 +1,251 @@
+"""Sockets: limits, addresses, processes."""
+
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from highway import ConfigError, LinkError
+from highway.wire.connection import Connection
+from highway.wire.socket import ZMQReceiver, ZMQSender
+from highway.wire.url import parse
+
+
+def pair(ipc, options=""):
+    place = ipc()
+    return ZMQSender(parse(f"zpush+ipc://{place}{options}", "send")), ZMQReceiver(parse(f"zpull+ipc://{place}{options}", "receive"))
+
+
+def test_frames_arrive_as_they_were_sent(ipc):
+    sender, receiver = pair(ipc)
+    large = np.arange(1_000_000, dtype=np.uint32)
+    sender.send([b"", b"small", large], timeout=20)
+    frames = receiver.recv(timeout=20)
+    assert [bytes(frame) for frame in frames[:2]] == [b"", b"small"]
+    np.testing.assert_array_equal(np.frombuffer(frames[2], np.uint32), large)
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_frames_outlive_the_socket(ipc):
+    sender, receiver = pair(ipc)
+    sender.send([np.full(100_000, 7, np.uint8)], timeout=20)
+    (frame,) = receiver.recv(timeout=20)
+    sender.close(0)
+    receiver.close(0)
+    assert np.frombuffer(frame, np.uint8).sum() == 700_000
+
+
+def test_waiting_runs_out_at_either_end(ipc):
+    sender = ZMQSender(parse(f"zrpush+ipc://{ipc()}", "send"))
+    with pytest.raises(TimeoutError, match=r"no receiver took a message within 0.05 s; peers connected: 0"):
+        sender.send([b"x"], timeout=0.05)
+    receiver = ZMQReceiver(parse(f"zpull+ipc://{ipc()}", "receive"))
+    with pytest.raises(TimeoutError, match=r"no message within 0.05 s; peers connected: 0"):
+        receiver.recv(timeout=0.05)
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_what_waits_is_bounded_by_bytes(ipc):
+    sender, receiver = pair(ipc, "?hwm_mb=4")
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while True:
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=0.5)
+            sent += 1
+    assert 4 <= sent <= 16  # 4 at each end, and what the system's buffers and the frame under way hold
+    for _ in range(sent):
+        receiver.recv(timeout=20)
+    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+    sender.close(0)
+    receiver.close(0)
+
+
+@pytest.mark.parametrize("first", [1, 3_000_000])
+def test_messages_of_changing_size_never_stall(first, ipc):
+    sender, receiver = pair(ipc, "?hwm_mb=2")
+    for round_ in range(40):
+        for size in (first, 1, 1_500_000, 10):
+            sender.send([np.zeros(size, np.uint8)], timeout=20)
+        for _ in range(4):
+            receiver.recv(timeout=20)
+        assert sender.peers().live == 1, round_
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_a_frame_beyond_the_limit_is_refused_by_its_sender(ipc):
+    sender, receiver = pair(ipc, "?max_mb=0.5")
+    with pytest.raises(ConfigError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
+        sender.send([np.zeros(600_000, np.uint8)], timeout=20)
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_a_frame_beyond_the_limit_is_not_received(ipc):
+    place = ipc()
+    sender = ZMQSender(parse(f"zpush+ipc://{place}", "send"))
+    receiver = ZMQReceiver(parse(f"zpull+ipc://{place}?max_mb=0.5", "receive"))
+    sender.send([np.zeros(600_000, np.uint8)], timeout=20)
+    sender.send([b"small"], timeout=20)
+    assert bytes(receiver.recv(timeout=20)[0]) == b"small"
+    assert receiver.peers().seen == 2  # it was disconnected, and came again
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_what_has_left_is_known(ipc):
+    place = ipc()
+    sender = ZMQSender(parse(f"zpush+ipc://{place}", "send"))
+    sender.send([b"small"], timeout=20)
+    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+    assert sender.unsent() == 2
+    receiver = ZMQReceiver(parse(f"zpull+ipc://{place}", "receive"))
+    for _ in range(2):
+        receiver.recv(timeout=20)
+    assert sender.peers().seen == 1
+    deadline = time.monotonic() + 20
+    while sender.unsent() and time.monotonic() < deadline:
+        with pytest.raises(TimeoutError):
+            receiver.recv(timeout=0.01)
+    assert sender.unsent() == 0
+    sender.close(0)
+    receiver.close(0)
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("no-such-host.invalid:0", "cannot bind to 'no-such-host.invalid', a name that has no address here"),
+        ("192.0.2.1:0", "it is not an address of this machine: use * for all interfaces, or connect"),
+    ],
+)
+def test_an_address_that_cannot_be_bound_says_the_way_out(location, says):
+    with pytest.raises(LinkError, match=says.replace("*", r"\*")):
+        ZMQReceiver(parse(f"zpull://{location}", "receive"))
+
+
+def test_a_folder_that_is_missing_is_said():
+    with pytest.raises(LinkError, match="the folder must exist and be writable"):
+        ZMQReceiver(parse("zpull+ipc:///no/such/folder/x", "receive"))
+
+
+def test_a_path_on_which_somebody_listens_is_not_taken_from_him(ipc):
+    place = ipc()
+    sender, receiver = (ZMQSender(parse(f"zpush+ipc://{place}", "send")), ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")))
+    with pytest.raises(LinkError, match=f"cannot bind ipc://{place}: another process listens there; choose another path"):
+        ZMQReceiver(parse(f"zpull+ipc://{place}", "receive"))
+    sender.send([b"x"], timeout=20)
+    assert bytes(receiver.recv(timeout=20)[0]) == b"x"
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_a_path_whose_owner_has_gone_can_be_bound_again(ipc):
+    place = ipc()
+    ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")).close(0)
+    ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")).close(0)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "", "*"])
+def test_hosts_and_free_ports_are_bound_and_read_back(host):
+    receiver = ZMQReceiver(parse(f"zpull://{host}:0", "receive"))
+    (bound,) = receiver.bound
+    assert bound.startswith("tcp://0.0.0.0:" if host == "*" else "tcp://127.0.0.1:")
+    assert not bound.endswith(":0")
+    receiver.close(0)
+
+
+def test_a_name_without_an_address_is_warned_of_and_tried_again(caplog):
+    sender = ZMQSender(parse("zpush://no-such-host.invalid:5555", "send"))
+    assert "zpush://no-such-host.invalid:5555: the name 'no-such-host.invalid' has no address yet" in caplog.text
+    sender.close(0)
+
+
+def test_ipv6():
+    try:
+        receiver = ZMQReceiver(parse("zpull://[::1]:0", "receive"))
+    except LinkError:
+        pytest.skip("this machine has no IPv6")
+    (bound,) = receiver.bound
+    sender = ZMQSender(parse(f"zpush{bound[3:]}", "send"))
+    sender.send([b"six"], timeout=20)
+    assert bytes(receiver.recv(timeout=20)[0]) == b"six"
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_a_closed_socket_says_so(ipc):
+    sender, receiver = pair(ipc)
+    sender.close(0)
+    receiver.close(0)
+    receiver.close(0)
+    with pytest.raises(LinkError, match="is closed"):
+        sender.send([b"x"])
+
+
+def python(script, *arguments):
+    """Start a script in a process of its own, where a warning is an error."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_forked_child_uses_no_socket_of_its_parent(ipc):
+    script = """
+        import os, sys, warnings
+        import numpy as np
+        import highway
+        from highway.wire.connection import Connection
+        warnings.simplefilter("ignore")  # newer Pythons warn of a fork beside threads, which is what this is about
+        with Connection("zpush+ipc://" + sys.argv[1]) as mine:
+            child = os.fork()
+            if child == 0:
+                try:
+                    mine.send([np.zeros(3, np.uint8)])
+                except highway.LinkError as error:
+                    mine.close()
+                    with Connection("zpush+ipc://" + sys.argv[1]) as own:
+                        own.send([np.frombuffer(str(error).encode(), np.uint8)])
+                    sys.exit(0)
+                sys.exit(1)
+            os.waitpid(child, 0)
+            mine.send([np.frombuffer(b"parent", np.uint8)])
+    """
+    with Connection(f"zpull+ipc://{(place := ipc())}") as receiver:
+        process = python(script, place)
+        texts = [receiver.recv(timeout=60)[0].tobytes().decode() for _ in range(2)]
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert "was opened in process" in texts[0]
+    assert "open it in the process that uses it" in texts[0]
+    assert texts[1] == "parent"
+
+
+SENDS_AND_ENDS = """
+    import sys
+    import numpy as np
+    from highway.wire.connection import Connection
+    sender = Connection(sys.argv[1])
+    for number in range(10):
+        sender.send([np.full(1_000_000, number, np.uint8)])
+"""
+
+
+def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close():
+    with Connection("zpull://127.0.0.1:0") as receiver:
+        process = python(SENDS_AND_ENDS, "zpush" + receiver.bound[0][3:])
+        received = [receiver.recv(timeout=60)[0][0] for _ in range(10)]
+        _, errors = process.communicate(timeout=60)
+    assert received == list(range(10))
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_an_absent_peer_does_not_hold_up_the_exit(ipc):
+    process = python(SENDS_AND_ENDS, f"zpush+ipc://{ipc()}?linger_ms=100")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "10 messages were not delivered: no receiver came within 0.1 s" in errors
