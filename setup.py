@@ -1,9 +1,11 @@
 """Packaging. The version stands in highway/__init__.py alone."""
 
 import re
+import subprocess
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 here = Path(__file__).parent
 version = re.search(r'^__version__ = "(.+)"$', (here / "highway" / "__init__.py").read_text(), re.M).group(1)
@@ -22,6 +24,24 @@ test = [
     "torch==2.13.0",
 ]
 
+
+class BuildWhatCanBeBuilt(build_ext):
+    """Leaves the extension out, with a sentence instead of a compiler's errors, where it cannot be built. highway works without it."""
+
+    def build_extensions(self):
+        self.extensions = [extension for extension in self.extensions if self._can_build(extension)]
+        super().build_extensions()
+
+    def _can_build(self, extension):
+        try:
+            command = [*self.compiler.compiler_so, *(f"-I{path}" for path in self.include_dirs), "-fsyntax-only", *extension.sources]
+            subprocess.run(command, check=True, capture_output=True, cwd=here)
+        except (AttributeError, OSError, subprocess.CalledProcessError):  # no Unix-like compiler, none at all, or no headers
+            print(f"without {extension.name}, which needs a C compiler and the headers of Python and of libjpeg-turbo 2.1 or later")
+            return False
+        return True
+
+
 setup(
     name="highway",
     version=version,
@@ -31,7 +51,9 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["highway", "highway.*"]),
-    package_data={"highway": ["py.typed", "data/photos/**/*"]},
+    ext_modules=[Extension("highway._jpeg", ["highway/_jpeg.c"], libraries=["jpeg"], extra_compile_args=["-O3"], optional=True)],
+    cmdclass={"build_ext": BuildWhatCanBeBuilt},
+    package_data={"highway": ["py.typed", "*.pyi", "data/photos/**/*"]},
     install_requires=["msgpack>=1.0.5", "msgspec>=0.18.6", "numpy>=1.26", "pillow>=10.3", "pyyaml>=6.0.1", "pyzmq>=26", "rich>=13.7"],
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
     entry_points={

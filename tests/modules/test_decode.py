@@ -13,22 +13,28 @@ from PIL import Image, ImageOps
 from highway.backend import cv2_or_none
 from highway.data import photos
 from highway.modules import decode as module
-from highway.modules.decode import backend, checked_header, decode, decode_crop, simplejpeg_or_none
+from highway.modules.decode import backend, checked_header, decode, decode_crop, extension_or_none, simplejpeg_or_none
 from highway.modules.header import ImageError, read_header
 
-ABSENT = {"simplejpeg": (), "cv2": ("simplejpeg",), "pillow": ("simplejpeg", "cv2")}
+ABSENT = {
+    "highway._jpeg": (),
+    "simplejpeg": ("highway._jpeg",),
+    "cv2": ("highway._jpeg", "simplejpeg"),
+    "pillow": ("highway._jpeg", "simplejpeg", "cv2"),
+}
+CACHED = (cv2_or_none, extension_or_none, simplejpeg_or_none)
 
 
 @pytest.fixture(params=ABSENT)
 def decoder(request, monkeypatch):
-    for package in {"simplejpeg", "cv2"} - set(ABSENT[request.param]):
-        pytest.importorskip(package)
+    if request.param != "pillow":
+        pytest.importorskip(request.param)
     for package in ABSENT[request.param]:
         monkeypatch.setitem(sys.modules, package, None)  # what an import finds where nothing is installed
-    for cached in (cv2_or_none, simplejpeg_or_none):
+    for cached in CACHED:
         cached.cache_clear()
     yield request.param
-    for cached in (cv2_or_none, simplejpeg_or_none):
+    for cached in CACHED:
         cached.cache_clear()
 
 
