@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -52,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     if not count:
         raise LinkError(f"{feed.where}: the senders have ended without a batch")
     megabytes = counters["bytes"] / 1e6
-    print(f"{count} batches, {megabytes:.1f} MB in {seconds:.1f} s: {count / seconds:.1f} batches/s, {megabytes / seconds:.1f} MB/s")
+    rates = f" in {seconds:.1f} s: {count / seconds:.1f} batches/s, {megabytes / seconds:.1f} MB/s"
+    print(f"{count} batches, {megabytes:.1f} MB{rates if count > 1 else ''}")
     if options.raw:
         return command.DONE
     print(f"{losses(counters)}\n\n{summary.table()}", flush=True)
@@ -64,12 +66,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(feed: Feed, summary: Summary, options: argparse.Namespace) -> float:
-    """Take in the batches, and return the seconds that it took from the beginning of waiting."""
-    start = time.monotonic()
+    """Take in the batches, and return the seconds that it took to get one after the other."""
+    times = []
     for item, _ in feed.batches(options.count, options.raw):
+        times.append(time.monotonic())
         if not options.raw:
             summary.add(item)
-    return max(time.monotonic() - start, 1e-9)
+    return (times[-1] - times[0]) / (len(times) - 1) * len(times) if len(times) > 1 else math.nan
 
 
 def _judge(summary: Summary, expected: dict[str, object], options: argparse.Namespace) -> int:
