@@ -12,7 +12,6 @@ import io
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,23 +161,26 @@ def present(names: list[str], job: Path, closing: contextlib.ExitStack) -> tuple
     return peers, absent
 
 
-def compare(peers: dict[str, Peer], job: Job, path: Path) -> Iterator[tuple[str, float]]:
-    """Yield for each peer by how many levels its pixels differ from the expected ones, on average.
+def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]) -> dict[str, float]:
+    """Return for each peer by how many levels its pixels differ from the expected ones, on average; move those that fail to ``absent``.
 
     Raises:
         SystemExit: a peer does other work than the job says.
     """
-    reference = expected(job).astype(np.int16)
-    for name, peer in peers.items():
+    reference, differences = expected(job).astype(np.int16), {}
+    for name, peer in list(peers.items()):
         try:
             images = peer.check(path)
         except Absent as error:
-            raise SystemExit(f"{name}: {error}") from None
-        if not name.startswith(BOUND):
-            difference = float(np.abs(images - reference).mean())
-            if difference > ALIKE:
-                raise SystemExit(f"{name}: its pixels are off by {difference:.1f} levels of 255; it reads other boxes than the table's")
-            yield name, difference
+            absent[name] = str(error)
+            del peers[name]
+            continue
+        if name.startswith(BOUND):
+            continue
+        differences[name] = float(np.abs(images - reference).mean())
+        if differences[name] > ALIKE:
+            raise SystemExit(f"{name}: its pixels are off by {differences[name]:.1f} levels of 255; it reads other boxes than the table's")
+    return differences
 
 
 def show_targets(rates: dict[str, Rate]) -> None:
@@ -216,9 +218,12 @@ def main() -> None:
         peers, absent = present(names, place, closing)
         versions = sorted({f"{package} {version}" for peer in peers.values() for package, version in peer.versions.items()})
         console.print(", ".join(versions))
-        differences = dict(compare(peers, job, place / "images.npy"))
+        differences = compare(peers, job, place / "images.npy", absent)
         rates = in_turns({name: peer.work for name, peer in peers.items()}, options.rounds)
     show("Folder to batches", rates, ["bare decode loop", "tf.data, fused operator", "DataLoader, Pillow"], "images", absent)
+    for name, peer in peers.items():
+        for death in peer.deaths:
+            console.print(f"{name} was started again, for it {death}")
     show_targets(rates)
     console.print("Mean difference of the pixels from those of an exact decoder and cv2's bilinear scaling, in levels of 255:")
     console.print(", ".join(f"{name} {difference:.1f}" for name, difference in differences.items()))

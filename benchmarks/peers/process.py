@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -42,14 +43,15 @@ class Peer:
     ) -> None:
         if not python.exists():
             raise Absent("no environment; make it with 'tox -e bench-peers'")
-        self.timeout, self._errors = timeout, tempfile.TemporaryFile("w+")  # noqa: SIM115  # close() closes it
+        self.timeout, self.deaths = timeout, list[str]()
+        self._command = [python, HERE / f"{script}.py", job, *([mode] if mode else [])]
+        self._variables = os.environ | dict(variables or {})
+        self._start()
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # close() closes it
         self._process = subprocess.Popen(
-            [python, HERE / f"{script}.py", job, *([mode] if mode else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | dict(variables or {}),
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=self._variables
         )
         try:
             self.versions: dict[str, str] = self._answer()["versions"]
@@ -58,7 +60,17 @@ class Peer:
             raise
 
     def work(self) -> Work:
-        """Have it go over all images once; its own clock counts, from the start of the iteration to its end."""
+        """Have it go over all images once; its own clock counts, from the start of the iteration to its end.
+
+        If it has died, it is started again, warmed up by one pass, and asked again, once; ``deaths`` says of what.
+        """
+        try:
+            return Work(**self._ask("pass"))
+        except Absent as error:
+            self.deaths.append(str(error))
+        self.close()
+        self._start()
+        self._ask("pass")
         return Work(**self._ask("pass"))
 
     def check(self, path: Path) -> np.ndarray:
@@ -99,7 +111,12 @@ class Peer:
         return answer
 
     def _last_words(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
         self._errors.seek(0)
-        lines = [line.strip() for line in self._errors if line.strip()]
-        return f"ended with exit code {code}: {lines[-1] if lines else 'it said nothing'}"
+        lines = [line.strip() for line in self._errors if line.strip() and not line.lstrip().startswith("@")]  # "@": a frame of a stack
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"ended with {how}: {lines[-1] if lines else 'it said nothing'}"

@@ -10,13 +10,13 @@ from worker import Job
 from highway.modules.decode import checked_header, decode_crop
 
 
-def decoder(job: Job) -> Callable[[int], tuple[np.ndarray, int]]:
-    """Return a function that reads the image with a number: uint8 ``(H, W, 3)``, and the number."""
+def decoder(job: Job) -> Callable[..., tuple[np.ndarray, int]]:
+    """Return a function that reads the image with a number, into a row if it is given one: uint8 ``(H, W, 3)``, and the number."""
 
-    def decode(number: int) -> tuple[np.ndarray, int]:
+    def decode(number: int, row: np.ndarray | None = None) -> tuple[np.ndarray, int]:
         with open(job.files[number], "rb", buffering=0) as file:
             data = file.read()
-        out = np.empty((*job.shape, 3), np.uint8)
+        out = np.empty((*job.shape, 3), np.uint8) if row is None else row
         decode_crop(data, checked_header(data), tuple(job.boxes[number].tolist()), out, flipped=bool(job.flips[number]))
         return out, number
 

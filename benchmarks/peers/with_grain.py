@@ -1,4 +1,4 @@
-"""Grain: a MapDataset with highway's decoder, read by threads."""
+"""Grain: a MapDataset with highway's decoder, whose batches are made by threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def prepare(job: Job) -> Batches:
     import grain
 
     numbers = grain.MapDataset.source(range(len(job.files)))
-    options = grain.ReadOptions(num_threads=job.workers, prefetch_buffer_size=job.batch)
-    dataset = numbers.map(decoder(job)).to_iter_dataset(options).batch(job.batch, drop_remainder=False)
+    options = grain.ReadOptions(num_threads=job.workers, prefetch_buffer_size=2 * job.workers)
+    dataset = numbers.map(decoder(job)).batch(job.batch, drop_remainder=False).to_iter_dataset(options)
 
     def batches() -> Iterator[Batch]:
         yield from dataset

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from seam import decoder
 from worker import Batch, Batches, Job, serve
 
 
 def prepare(job: Job) -> Batches:
-    from tensorpack.dataflow import BatchData, DataFromList, MultiThreadMapData
+    """Each pass has threads of its own, and padding, which is dropped, behind the images.
 
-    numbers = DataFromList(range(len(job.files)), shuffle=False)
-    samples = MultiThreadMapData(numbers, job.workers, decoder(job), buffer_size=job.batch, strict=True)
-    flow = BatchData(samples, job.batch, remainder=True)
-    flow.reset_state()
+    tensorpack keeps its buffer full with what comes after an epoch; those images would be decoded while it is the turn of others.
+    """
+    from tensorpack.dataflow import BatchData, DataFromList, FixedSizeData, MultiThreadMapData
+
+    decode, total, padding = decoder(job), len(job.files), [None] * job.batch
+
+    def sample(number: int | None) -> tuple[np.ndarray, int] | None:
+        return None if number is None else decode(number)
 
     def batches() -> Iterator[Batch]:
+        numbers = DataFromList([*range(total), *padding], shuffle=False)
+        samples = MultiThreadMapData(numbers, job.workers, sample, buffer_size=job.batch)
+        flow = BatchData(FixedSizeData(samples, total), job.batch, remainder=True)
+        flow.reset_state()
         yield from flow
 
     return batches
