@@ -394,6 +394,20 @@ def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
     assert not listening(name)
 
 
+def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(name):
+    with pair(name) as (sender, receiver):
+        for number in range(2):
+            sender.send(message(number))
+        kept = [receiver.recv(timeout=5) for _ in range(2)]
+        kept.clear()
+        sender.look(1)
+        for number in range(2, 4):
+            sender.send(message(number))  # without descriptors: the receiver knows the slots
+        sender.close()
+        assert numbers(receiver.recv(timeout=5)) == 2  # this slot cannot be given back to anybody
+        assert numbers(receiver.recv(timeout=5)) == 3
+
+
 def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name, caplog):
     with contextlib.closing(Sender("s", 8.0)) as sender:
         sender.meeting.listen(name)

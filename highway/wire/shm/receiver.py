@@ -198,5 +198,5 @@ class _Sending:
                 self.sock.send(pack_slots(numbers), QUIET)
             except BlockingIOError:
                 self._returned.extend(numbers)  # for the next flush
-            except OSError:  # the sender is gone, and its memory with it
-                self._slots.clear()
+            except OSError:
+                return  # the sender is gone; packets of it may still be there, and need what is mapped

@@ -22,6 +22,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 ALIGNMENT = 64  # bytes; every frame in a slot begins at a multiple of it
 _PAGE = 4096
+_LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
 _SMALL = 2048  # bytes below which copying by memoryview is quicker than by numpy
 
 
@@ -107,7 +108,7 @@ class Pool:
     def reuse(self, nbytes: int) -> Slot | None:
         """Return a free slot that is large enough and not far too large, if there is one."""
         for position in range(len(self._free) - 1, -1, -1):
-            if nbytes <= self._free[position].size <= max(2 * nbytes, _PAGE):
+            if nbytes <= self._free[position].size <= max(2 * nbytes, _LEAST):
                 return self._free.pop(position)
         return None
 
@@ -145,4 +146,4 @@ class Pool:
 def _rounded(nbytes: int) -> int:
     """Round up by at most an eighth, so that messages of about one size fit into each other's slots."""
     step = max(_PAGE, 1 << max(0, nbytes.bit_length() - 4))
-    return max(1, -(-nbytes // step)) * step
+    return max(_LEAST, -(-nbytes // step) * step)
