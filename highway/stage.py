@@ -11,6 +11,9 @@ stream     ``stream(self, items)``, an iterator of outputs                     1
 sink       ``consume(self, items)``; last in the list                          1
 composite  ``stages(self)``, a list of stages that take its place              theirs
 =========  ==================================================================  =====================
+
+A stage that must know what stands before it, as a cache must, defines ``after(self, stages)`` besides: it returns what takes the place of
+those stages and of itself, the last of which runs as the stage does.
 """
 
 from __future__ import annotations
@@ -188,7 +191,10 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
     for given in stages:
         stage = given if isinstance(given, Stage) else Stage(given)
         first = at_start and not flat
-        if shape_of(stage.op, first) == "composite":
+        if flat and callable(getattr(stage.op, "after", None)):
+            *flat, last = stage.op.after(flat)
+            flat.append(replace(stage, op=last.op, name=stage.label))
+        elif shape_of(stage.op, first) == "composite":
             flat += [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(stage.op.stages(), first))]
         else:
             flat.append(stage)

@@ -35,7 +35,7 @@ MAY_IMPORT = {
 }
 ONLY_IN = {
     "zmq": {"wire/socket.py"},
-    "threading": {"cancel.py", "channel.py", "engine.py", "script.py", "workers.py"},
+    "threading": {"topology/process.py", "cancel.py", "channel.py", "engine.py", "script.py", "workers.py"},
     "yaml": {"registry.py", "topology"},
     "msgspec": {"registry.py", "topology"},
 }
