@@ -1,0 +1,48 @@
+"""The dataset that torch's ``DataLoader`` reads a connection through."""
+
+import shutil
+import tempfile
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from highway.adapters.torch import TensorcomDataset
+from highway.wire.connection import Connection
+
+IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
+
+
+@pytest.fixture
+def place():
+    folder = tempfile.mkdtemp(prefix="hw")  # a socket's path must be short
+    yield f"{folder}/link"
+    shutil.rmtree(folder)
+
+
+def test_an_epoch_has_the_length_asked_for_and_the_next_goes_on(place):
+    dataset = TensorcomDataset(f"zpull+ipc://{place}", length=3)
+    with Connection(f"zpush+ipc://{place}") as sender:
+        for number in range(7):
+            sender.send([IMAGES, np.full(2, number, np.int32)])
+        epochs = [[labels[0].item() for _, labels in epoch] for epoch in (DataLoader(dataset, batch_size=None), dataset)]
+        images, labels = next(iter(dataset))
+        dataset.close()
+    assert epochs == [[0, 1, 2], [3, 4, 5]]
+    assert (images.shape, images.dtype) == ((2, 3, 4, 4), torch.uint8)
+    assert (labels.dtype, labels.tolist()) == (torch.int64, [6, 6])
+    assert len(dataset) == 3
+
+
+def test_further_arguments_go_to_the_connection(place):
+    dataset = TensorcomDataset(f"zpull+ipc://{place}?senders=1", length=0, converters="numpy")
+    with Connection(f"zpush+ipc://{place}?end=1&linger_ms=0") as sender:
+        sender.send([IMAGES])
+        assert sender.bound == []
+        iterator = iter(dataset)
+        (images,) = next(iterator)
+        sender.serve([])
+        assert list(iterator) == []
+        dataset.close()
+    assert isinstance(images, np.ndarray)

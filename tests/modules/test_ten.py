@@ -1,0 +1,107 @@
+"""``.ten`` files as source and sink."""
+
+import numpy as np
+import pytest
+
+from highway import ConfigError, FrameError, Passport, Pipeline, Stage, Stamped, tenbin
+from highway.modules.ten import TenSink, TenSource
+
+
+def items(count=3):
+    for index in range(count):
+        item = {"image": np.full((2, 3), index, np.uint8), "a long field name": np.array([index], np.int64)}
+        yield Stamped(item, Passport(1, index, keys=(f"{index}.jpg",)))
+
+
+def values(source):
+    return [int(item["image"][0, 0]) for item in Pipeline([source])]
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_items_come_back_with_their_fields_and_keys(tmp_path, mmap):
+    Pipeline([list(items()), TenSink(str(tmp_path / "new"))]).run()
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"001-0000000{n}.ten" for n in range(3)]
+    stamped = list(TenSource(str(tmp_path / "new"), mmap=mmap))
+    for before, after in zip(items(), stamped, strict=True):
+        assert list(after.item) == list(before.item)
+        for name, array in before.item.items():
+            assert after.item[name].dtype == array.dtype
+            np.testing.assert_array_equal(after.item[name], array)
+        assert after.passport.keys == before.passport.keys
+    assert [(entry.passport.epoch, entry.passport.index) for entry in stamped] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_what_was_saved_by_hand_is_a_tuple_with_its_path_as_key(tmp_path):
+    path = str(tmp_path / "x.ten")
+    tenbin.save(path, np.arange(3, dtype=np.uint8))
+    ((item, passport),) = TenSource(path)
+    assert isinstance(item, tuple)
+    assert item[0].tolist() == [0, 1, 2]
+    assert passport.keys == (path,)
+
+
+def test_other_readers_see_the_arrays_of_what_the_sink_wrote(tmp_path):
+    Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
+    arrays, infos = tenbin.load(tmp_path / "001-00000000.ten", infos=True)
+    assert [array.tolist() for array in arrays] == [[[0, 0, 0], [0, 0, 0]], [0]]
+    assert infos == ["image", ""]
+
+
+def test_files_folders_and_patterns_are_read_in_order(tmp_path):
+    for name in "cab":
+        tenbin.save(tmp_path / f"{name}.ten", np.array([ord(name)], np.uint8))
+
+    def read(paths):
+        return [chr(item[0][0]) for item, _ in TenSource(paths)]
+
+    assert read(str(tmp_path)) == ["a", "b", "c"]
+    assert read(str(tmp_path / "[bc].ten")) == ["b", "c"]
+    assert read([str(tmp_path / "c.ten"), str(tmp_path / "a*")]) == ["c", "a"]
+
+
+def test_epochs_are_numbered_and_shuffled_by_the_seed(tmp_path):
+    Pipeline([list(items(20)), TenSink(str(tmp_path))]).run()
+    source = TenSource(str(tmp_path), epochs=2, shuffle=True, seed=3)
+    order = values(source)
+    assert order == values(source)
+    assert order != values(TenSource(str(tmp_path), epochs=2, shuffle=True, seed=4))
+    assert sorted(order[:20]) == sorted(order[20:]) == list(range(20))
+    assert order[:20] != order[20:]
+    assert [entry.passport.epoch for entry in source] == [0] * 20 + [1] * 20
+
+
+def test_a_source_without_files_says_where_it_looked(tmp_path):
+    source = TenSource(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=r"none': no .ten files there"):
+        next(iter(source))
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_damaged_file_is_named_or_left_out(tmp_path, mmap):
+    Pipeline([list(items()), TenSink(str(tmp_path))]).run()
+    broken = tmp_path / "001-00000001.ten"
+    broken.write_bytes(broken.read_bytes()[:-10])
+    with pytest.raises(FrameError, match=r"001-00000001.ten: byte \d+: the end, within the padding of the last chunk"):
+        list(Pipeline([TenSource(str(tmp_path), mmap=mmap)]))
+    pipeline = Pipeline([Stage(TenSource(str(tmp_path), mmap=mmap), on_error="skip")])
+    assert [int(item["image"][0, 0]) for item in pipeline] == [0, 2]
+    assert pipeline.stats().stages[0].errors == 1
+
+
+def test_a_file_that_is_there_is_not_replaced_unless_told_to(tmp_path):
+    Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
+    with pytest.raises(FileExistsError, match="is there already; say overwrite=True"):
+        Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
+    Pipeline([list(items(1)), TenSink(str(tmp_path), overwrite=True)]).run()
+    assert [path.name for path in tmp_path.iterdir()] == ["001-00000000.ten"]
+
+
+@pytest.mark.parametrize(("name", "says"), [("{number}.ten", "name='{number}.ten': 'number'; expected such as"), ("x", "ends in .ten")])
+def test_a_name_that_cannot_be_used_is_found_before_anything_is_written(name, says):
+    with pytest.raises(ConfigError, match=says):
+        TenSink("folder", name=name)
+
+
+def test_an_item_that_cannot_be_saved_is_left_out_when_told_to(tmp_path):
+    Pipeline([[("text",), (np.zeros(1),)], Stage(TenSink(str(tmp_path)), on_error="skip")]).run()
+    assert [path.name for path in tmp_path.iterdir()] == ["000-00000001.ten"]
