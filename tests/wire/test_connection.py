@@ -16,9 +16,9 @@ BATCH = [IMAGES, LABELS]
 @contextlib.contextmanager
 def pair(sender=None, query="", **receiver):
     """A connected pair; ``sender`` and ``receiver`` are further arguments."""
-    with Connection("zpull://127.0.0.1:0", **receiver) as incoming:
-        with Connection(f"zpush{incoming.bound[0][3:]}{query}", **(sender or {})) as outgoing:
-            yield outgoing, incoming
+    incoming = Connection("zpull://127.0.0.1:0", **receiver)
+    with incoming, Connection(f"zpush{incoming.bound[0][3:]}{query}", **(sender or {})) as outgoing:
+        yield outgoing, incoming
 
 
 def assert_batch(received, expected=BATCH):
@@ -171,7 +171,7 @@ def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
 
 def test_receiving_runs_out_and_goes_on():
     with pair() as (outgoing, incoming):
-        with pytest.raises(TimeoutError, match="no message within 0.05 s"):
+        with pytest.raises(TimeoutError, match=r"no message within 0.05 s"):
             incoming.recv(timeout=0.05)
         outgoing.send(BATCH)
         assert_batch(incoming.recv(timeout=20))
