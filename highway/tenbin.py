@@ -2,8 +2,8 @@
 
 >>> import numpy as np
 >>> from highway import tenbin
->>> tenbin.save("/tmp/batch.ten", np.zeros((2, 3), np.uint8), np.arange(2, dtype=np.int32))
->>> images, labels = tenbin.load("/tmp/batch.ten", mmap=True)
+>>> tenbin.decode_buffer(tenbin.encode_buffer([np.arange(3, dtype=np.uint8)]))
+[array([0, 1, 2], dtype=uint8)]
 
 The format is specified in ``docs/reference/wire.md``. SCTP is left out.
 """

@@ -54,7 +54,9 @@ def test_without_batch_count_each_message_counts_one():
 
 
 def test_a_loop_ends_when_the_sender_ends():
-    with pair(query="?end=1&linger_ms=0") as (outgoing, incoming):
+    with pair(query="?end=1&linger_ms=1000") as (outgoing, incoming):
+        outgoing.send(BATCH)
+        incoming.recv(timeout=20)  # now they are connected
         outgoing.serve([BATCH] * 3)
         assert len(list(incoming)) == 3
         with pytest.raises(EndOfStream):
