@@ -138,7 +138,7 @@ class Registry:
         Raises:
             ConfigError: the value does not fit; the message begins with the place.
         """
-        if not _is_nested(hint):
+        if not is_nested(hint):
             return _convert_plain(value, hint, place)
         origin, inner = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
@@ -246,14 +246,14 @@ def _literals(hint: Any) -> list[Any]:
     return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in _literals(part)]
 
 
-def _is_nested(hint: Any) -> bool:
+def is_nested(hint: Any) -> bool:
     """Say whether a type hint has a component, a struct or a mapping in it, so that its parts are converted one by one."""
     origin = typing.get_origin(hint)
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
     if origin is not None:
         own = origin in (dict, collections.abc.Callable, collections.abc.Mapping)
-        return own or any(_is_nested(part) for part in typing.get_args(hint))
+        return own or any(is_nested(part) for part in typing.get_args(hint))
     return inspect.isclass(hint) and hint not in _PLAIN and not issubclass(hint, enum.Enum)
 
 

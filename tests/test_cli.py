@@ -1,6 +1,7 @@
 """The command line as a user meets it: in processes of its own, by what it prints and its exit code."""
 
 import contextlib
+import json
 import os
 import re
 import select
@@ -47,6 +48,11 @@ class Say:
     def consume(self, items):
         for item in items:
             print(f"{self.prefix}{item}", flush=True)
+
+class SayEnvironment:
+    def __call__(self, n):
+        print(f"SOME={os.environ.get('SOME')}", flush=True)
+        return n
 
 class SayPids:
     """Print the process and its parent, and go on."""
@@ -142,6 +148,44 @@ def test_checking_lists_all_mistakes_of_a_file():
     code, out, error = call("check", "t.yaml", "--plugin", "mine")
     assert (code, out) == (2, "")
     assert [line.split(": ")[0] for line in error.removeprefix("highway: ").splitlines()] == ["t.yaml:3", "t.yaml:4", "t.yaml:5"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "c"], "highway: t.yaml: no host 'c'; expected one of a, b\n"),
+        (["--host", "b"], "highway: t.yaml places nothing on b\n"),
+        (["--role", "r", "--host", "b"], "highway: t.yaml does not place r on b; to have it join from there, leave out --host\n"),
+        (["--replica", "1"], "highway: --replica without --role; which role's?\n"),
+        (["--role", "r", "--replica", "2"], "highway: --replica 2: r has 2, numbered from 0\n"),
+        (["--role", "x"], "highway: t.yaml: x is external and has no stages; it cannot be run from here\n"),
+    ],
+)
+def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message):
+    write("hosts: {a: 127.0.0.1, b: 10.0.0.1}\nroles: {r: {hosts: a, replicas: 2, stages: [$M:Numbers: 1]}, x: {hosts: b, external: true}}")
+    assert call("run", "t.yaml", "--plugin", "mine", *arguments) == (2, "", message)
+
+
+def test_a_host_runs_what_the_file_places_there():
+    role = "{hosts: [a, b], replicas: 3, stages: [$M:Numbers: 1, $M:Say: '${replica}: ']}"
+    write(f"hosts: {{a: h, b: h}}\nroles:\n  r: {role}\n  s: {{hosts: b, stages: [$M:Numbers: 1]}}")
+    write("roles: {r: {env: {SOME: thing}}}", "more.yaml")
+    code, out, error = call("run", "t.yaml", "more.yaml", "--plugin", "mine", "--host", "a")
+    assert (code, error) == (0, "")
+    assert sorted(re.findall(r"^r.* \| .*", out, re.M)) == ["r[0] | 0: 0", "r[2] | 2: 0"]
+    assert "s: " not in out
+
+
+def test_the_environment_of_a_role_is_that_of_its_process():
+    write("roles: {r: {env: {SOME: thing}, stages: [$M:Numbers: 1, $M:SayEnvironment]}}")
+    assert call("run", "t.yaml", "--plugin", "mine")[1].startswith("r | SOME=thing\n")
+    assert call("run", "t.yaml", "--plugin", "mine", "--role", "r")[1].startswith("SOME=thing\n")
+
+
+def test_the_schema_is_printed():
+    code, out, error = call("schema")
+    assert (code, error) == (0, "")
+    assert json.loads(out)["required"] == ["roles"]
 
 
 def test_a_traceback_is_shown_when_asked_for():

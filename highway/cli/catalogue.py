@@ -1,9 +1,10 @@
-"""``highway check`` and ``highway list``: what is in a file, and what may be in one."""
+"""``highway check``, ``highway list`` and ``highway schema``: what is in a file, and what may be in one."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from highway.topology import Topology, check, load
 from highway.topology.document import parse
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
+from highway.topology.schema import schema
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -23,6 +25,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     listing.add_argument("name", metavar="NAME", nargs="?", help="the component to describe")
     listing.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow classes of this module")
     listing.set_defaults(command=_list)
+    commands.add_parser("schema", parents=[common], help="print a JSON schema of topology files, for editors").set_defaults(command=_schema)
 
 
 def file_options() -> argparse.ArgumentParser:
@@ -92,4 +95,9 @@ def _list(options: argparse.Namespace) -> int:
         for name, cls in built_in(package).items():
             print(f"  {name:<20} {(inspect.getdoc(cls) or '').partition(chr(10))[0]}")
     print("`highway list NAME` shows the parameters of one.")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(schema(), indent=2))
     return 0

@@ -19,7 +19,7 @@ from highway.topology import Topology
 from highway.topology.launch import launch
 from highway.topology.plan import End
 from highway.topology.preflight import preflight
-from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run, termination
+from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -123,8 +123,7 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
 def _run_role(topology: Topology, end: End, progress: Callable[[PipelineStats], None]) -> int:
     pipeline = topology.pipeline(end.role, end.replica)
     try:
-        with termination():
-            run(pipeline, progress)
+        run(pipeline, progress)
     except Terminated:
         return 143
     except StuckError:

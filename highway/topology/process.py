@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TextIO
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO
 
 from highway.engine import Pipeline
 from highway.stats import PipelineStats, StageStats
@@ -20,51 +22,57 @@ from highway.stats import PipelineStats, StageStats
 TICK = 0.5  # seconds between two reports
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_LAST_RESORT = 15  # seconds that a process whose parent is gone takes at most to end
+_LAST_RESORT = 15  # seconds that a process takes at most to end
 
 
-class Terminated(BaseException):
-    """The process was asked to end (SIGTERM)."""
+class Terminated(SystemExit):
+    """The process was asked to end: by SIGTERM, or since the process that launched it is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
 
 
 class StuckError(RuntimeError):
     """A pipeline did not stop; its process can only be ended without waiting for its threads."""
 
 
-def terminate(number: int = 0, frame: FrameType | None = None) -> NoReturn:
-    """Begin to end this process, once; the kernel ends it if it takes too long."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.alarm(_LAST_RESORT)
-    raise Terminated
+class _Signals:
+    """Hears SIGINT and SIGTERM in place of being interrupted by them, since an exception in the middle of a lock would leave it locked.
 
+    Off the main thread it hears nothing: signals are the main thread's.
+    """
 
-@contextlib.contextmanager
-def termination() -> Iterator[None]:
-    """Have SIGTERM raise :class:`Terminated` in the main thread."""
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._hears = threading.current_thread() is threading.main_thread()
 
+    def __enter__(self) -> Self:
+        if self._hears:
+            self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+            self._before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
 
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Do not begin to end once more, half way through it: a second SIGTERM is ignored, a second Ctrl-C ends the process at once."""
-    before = {
-        number: signal.signal(number, action) for number, action in ((signal.SIGTERM, signal.SIG_IGN), (signal.SIGINT, signal.SIG_DFL))
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def exception(self) -> BaseException:
+        """Return what the signal that came means. From now on SIGTERM is ignored, and SIGINT ends the process at once."""
+        number = os.read(self.reading, 1)[0]
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._hears:
+            signal.set_wakeup_fd(self._wakeup)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+        os.close(self.reading)
+        os.close(self._writing)
 
 
 def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: float = TICK) -> None:
     """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
 
-    The pipeline is waited for on another thread, so that this one can report, and hear signals.
+    The pipeline is waited for on another thread, so that this one can report and, if it is the main thread, hear signals.
 
     Args:
         pipeline: What to run.
@@ -72,37 +80,47 @@ def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: flo
         tick: Seconds.
 
     Raises:
-        StuckError: it had to be stopped, and did not.
-        Exception: what a stage raised, what ``progress`` raised, or a signal's KeyboardInterrupt or Terminated.
+        Terminated: the process was asked to end, by SIGTERM or by ``progress``.
+        KeyboardInterrupt: it was interrupted.
+        StuckError: the pipeline had to be stopped, and did not.
+        Exception: what a stage or ``progress`` raised.
     """
+    failure: list[BaseException] = []
+    ended, writing = os.pipe()
     pool = ThreadPoolExecutor(1, "highway-run")
-    ended = pool.submit(_drain, pipeline)
-    try:
-        while not _wait(ended, tick):
-            progress(pipeline.stats())
-        ended.result()
-    finally:
-        with _ending():
+    with _Signals() as signals:
+        try:
+            pool.submit(_drain, pipeline, failure, writing)
+            while not (ready := select.select([ended, signals.reading], [], [], tick)[0]):
+                progress(pipeline.stats())
+            if signals.reading in ready:
+                raise signals.exception()
+            if failure:
+                raise failure[0]
+        except Terminated:
+            signal.alarm(_LAST_RESORT)  # the kernel ends what does not end by itself
+            raise
+        finally:
             pipeline.stop()
             pool.shutdown(wait=False)
-            if not _wait(ended, 1.0):
+            stuck = not select.select([ended], [], [], 1.0)[0]
+            os.close(ended)
+            if stuck:
                 raise StuckError("a stage does not stop; see the warning above")
             progress(pipeline.stats())
 
 
-def _drain(pipeline: Pipeline) -> None:
-    if pipeline.ends_in_sink:
-        pipeline.run()
-    else:
-        for _ in pipeline:
-            pass
-
-
-def _wait(ended: Future[None], seconds: float) -> bool:
-    """Wait for the end, and say whether it came."""
-    with contextlib.suppress(TimeoutError):
-        ended.exception(seconds)
-    return ended.done()
+def _drain(pipeline: Pipeline, failure: list[BaseException], ended: int) -> None:
+    try:
+        if pipeline.ends_in_sink:
+            pipeline.run()
+        else:
+            for _ in pipeline:
+                pass
+    except BaseException as error:
+        failure.append(error)
+    finally:
+        os.close(ended)
 
 
 class Reporter:
@@ -144,9 +162,9 @@ class Reporter:
         try:
             self._out.write(json.dumps(report, default=str) + "\n")
         except BrokenPipeError:
-            terminate()
+            raise Terminated from None
         if os.getppid() != self._parent:
-            terminate()
+            raise Terminated
 
 
 class Report(NamedTuple):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from highway import Pipeline
-from highway.topology.process import Report, Reporter, Terminated, run, termination
+from highway.topology.process import Report, Reporter, Terminated, run
 
 
 @pytest.fixture(autouse=True)
@@ -64,17 +64,27 @@ def test_what_a_stage_raises_is_raised_after_the_last_report():
     assert [stats.items for stats in seen] == [3]
 
 
-def test_sigterm_ends_a_run():
-    signals = iter([signal.SIGTERM])
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_ends_a_run(number, error):
+    signals = iter([number])
 
     def progress(stats):
         for number in signals:
             signal.raise_signal(number)
 
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), termination():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(error):
         run(Pipeline([endless()]), progress, tick=0.01)
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_signal_before_the_first_item_ends_a_run():
+    def source():
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield from endless()
+
+    with pytest.raises(Terminated):
+        run(Pipeline([source()]), lambda stats: None)
 
 
 class SignalAtTheEnd:
@@ -99,7 +109,7 @@ def test_a_signal_does_not_interrupt_the_ending():
             raise KeyboardInterrupt
 
     sink = SignalAtTheEnd()
-    with pytest.raises(KeyboardInterrupt), termination():
+    with pytest.raises(KeyboardInterrupt):
         run(Pipeline([endless(), sink]), progress, tick=0.01)
     assert sink.heard
 
@@ -118,5 +128,5 @@ def test_reports_arrive_as_they_were_sent():
 def test_a_reporter_whose_launcher_is_gone_ends_the_process():
     reading, writing = os.pipe()
     os.close(reading)
-    with pytest.raises(Terminated), termination(), Reporter(writing) as reporter:
+    with pytest.raises(Terminated), Reporter(writing) as reporter:
         reporter.error("hello?")

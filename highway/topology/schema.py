@@ -1,0 +1,122 @@
+"""A JSON schema of topology files, for editors: made of the structs of the file and of the signatures of the components."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from highway.components import PACKAGES, Components, built_in
+from highway.registry import STAGE_SETTINGS, is_nested
+from highway.stage import Stage
+from highway.topology.plan import COMPONENTS
+from highway.topology.spec import FileSpec, RoleSpec
+
+Schema = dict[str, Any]
+
+VARIABLE: Schema = {"type": "string", "pattern": r"\$\{", "description": "A variable: ${name}, ${name:default} or ${env:NAME}."}
+REFERENCE: Schema = {"$ref": "#/$defs/Variable"}
+PLUGIN = r"^[\w.]+:\w+$"
+
+
+def schema() -> Schema:
+    """Return the JSON schema (draft 2020-12) of topology files.
+
+    It accepts every file that ``highway check`` accepts, and some that it does not: it knows no variables and no links.
+    """
+    _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
+    for spec in defs.values():
+        spec["properties"] = {name: _open(part) for name, part in spec["properties"].items()}
+    stages = {"type": "array", "items": {"$ref": "#/$defs/Stage"}}
+    role = {"anyOf": [stages, {"$ref": "#/$defs/RoleSpec"}]}
+    file = defs.pop("FileSpec")
+    _become(defs["RoleSpec"]["properties"]["stages"], stages)
+    _become(file["properties"]["roles"], {"type": "object", "additionalProperties": role})
+    _become(file["properties"]["vars"], {"type": "object"})
+    defs["Variable"] = VARIABLE
+    for package in PACKAGES:
+        defs |= {name: _component(name, cls) for name, cls in built_in(package).items()}
+    defs["Stage"] = _by_name(list(built_in("highway.modules")), {name: _open(_of(hint)) for name, hint in STAGE_SETTINGS.items()})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **file, "$defs": defs}
+
+
+def _become(schema: Schema, other: Schema) -> None:
+    """Keep no more of a schema than its description."""
+    description = schema["description"]
+    schema.clear()
+    schema.update(other, description=description)
+
+
+def _component(name: str, cls: type) -> Schema:
+    """What may stand behind a component's name: its parameters, the value of the first one, or nothing."""
+    parameters = inspect.signature(cls).parameters.values()
+    hints = typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
+    properties = {parameter.name: _open(_of(hints[parameter.name])) for parameter in parameters}
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    given: Schema = {"type": "object", "properties": properties, "additionalProperties": False, "required": required}
+    if name in COMPONENTS:
+        properties["link"] = {"type": "string", "description": "A link of the file, in place of a URL."}
+        given["required"] = []
+        given["anyOf"] = [{"required": ["url"]}, {"required": ["link"]}]
+    forms = [given]
+    if properties and len(required) <= 1:
+        first = next(iter(properties))
+        forms.append({"not": {"type": "object"}, **properties[first]})
+    if not required:
+        forms.append({"type": "null"})
+    return {"description": (inspect.getdoc(cls) or "").partition("\n")[0], "anyOf": forms}
+
+
+def _of(hint: Any) -> Schema:
+    """The schema of a type hint."""
+    if hint in (Any, inspect.Parameter.empty):
+        return {}
+    if not is_nested(hint):
+        return msgspec.json.schema(hint)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _of(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_of(part) for part in inner]}
+    if hint is Stage:
+        return {"$ref": "#/$defs/Stage"}
+    if origin is None or origin is collections.abc.Callable:
+        return _by_name(Components().names(typing.cast(type, collections.abc.Callable) if origin else hint))
+    if issubclass(origin, collections.abc.Mapping):
+        return {"type": "object", "additionalProperties": _open(_of(inner[1]))}
+    return {"type": "array", "items": _open(_of(inner[0]))}
+
+
+def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:
+    """The schema of a component by name, one of ``names`` or of a plug-in, with the settings that may stand beside it."""
+    components = {name: {"$ref": f"#/$defs/{name}"} for name in names}
+    form: Schema = {"type": "object", "properties": {**components, **(settings or {})}, "patternProperties": {PLUGIN: {}}}
+    form |= {"additionalProperties": False, "minProperties": 1}
+    if settings is None:
+        form["maxProperties"] = 1
+    return {"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": PLUGIN}, REFERENCE, form]}
+
+
+def _open(schema: Schema) -> Schema:
+    """A schema that lets a variable stand in the place of the value, and of its parts."""
+    about: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
+    schema = {key: part for key, part in schema.items() if key not in about}
+    if not schema or schema == {"type": "string"}:
+        return {**about, **schema}
+    return {**about, "anyOf": [*map(_open_parts, schema.get("anyOf", [schema])), REFERENCE]}
+
+
+def _open_parts(schema: Schema) -> Schema:
+    opened = dict(schema)
+    if isinstance(schema.get("items"), dict):
+        opened["items"] = _open(schema["items"])
+    if "prefixItems" in schema:
+        opened["prefixItems"] = [_open(item) for item in schema["prefixItems"]]
+    if isinstance(schema.get("additionalProperties"), dict):
+        opened["additionalProperties"] = _open(schema["additionalProperties"])
+    return opened
