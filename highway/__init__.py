@@ -5,6 +5,8 @@
 [0, 1, 4]
 """
 
+from typing import TYPE_CHECKING, Any
+
 from highway.cancel import check_cancelled
 from highway.engine import Pipeline
 from highway.errors import (
@@ -20,12 +22,16 @@ from highway.errors import (
 from highway.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.stats import PipelineStats, StageStats
 
+if TYPE_CHECKING:
+    from highway.wire.connection import Connection
+
 __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
     "Cancelled",
     "ConfigError",
+    "Connection",
     "EndOfStream",
     "FrameError",
     "HighwayError",
@@ -42,3 +48,12 @@ __all__ = [
     "Stamped",
     "check_cancelled",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``Connection`` when it is first asked for: pipelines on one machine need no sockets."""
+    if name == "Connection":
+        from highway.wire.connection import Connection
+
+        return Connection
+    raise AttributeError(f"module 'highway' has no attribute {name!r}")
