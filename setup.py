@@ -17,6 +17,7 @@ test = [
     *fast,
     *shards,
     "hypothesis>=6.100",
+    "jsonschema>=4.21",
     "msgpack-numpy>=0.4.8",
     "pytest>=8",
     "pytest-timeout>=2.3",
