@@ -9,8 +9,8 @@ JPEGs are decoded with the fast inverse DCT and the fast upsampling of colour: 7
 exact result, less than what compression took. A box that is at least twice its output in both directions is decoded at 1/2, 1/4 or 1/8 of
 the size by the DCT itself, which averages, and sampled from that between its pixels: less aliasing than from the whole, and faster.
 
-A file that is cut short is an error with every decoder. Damage inside a JPEG is found by simplejpeg, and by the extension if it lies in or
-above the box; the others decode on.
+A file that is cut short is an error with every decoder. Damage inside a JPEG is one with simplejpeg, and with the extension if it shows
+before the box ends; the others decode on.
 """
 
 from __future__ import annotations
