@@ -182,6 +182,17 @@ def test_the_environment_of_a_role_is_that_of_its_process():
     assert call("run", "t.yaml", "--plugin", "mine", "--role", "r")[1].startswith("SOME=thing\n")
 
 
+def test_a_topology_is_drawn_to_files_by_their_endings(folder):
+    write("roles: {r: [$M:Numbers: 1, $M:Say]}")
+    code, out, error = call("graph", "t.yaml", "--plugin", "mine")
+    assert (code, out, error) == (0, 'flowchart LR\n  n0["<b>r</b><br>Numbers<br>Say"]\n', "")
+    for name, begin in (("t.svg", b"<svg"), ("t.png", b"\x89PNG"), ("t.dot", b"digraph"), ("t.mmd", b"flowchart")):
+        assert call("graph", "t.yaml", "--plugin", "mine", "-o", f"out/{name}") == (0, "", "")
+        assert (folder / "out" / name).read_bytes().startswith(begin)
+    code, _, error = call("graph", "t.yaml", "--plugin", "mine", "-o", "t.pdf")
+    assert (code, error) == (2, "highway: -o t.pdf: expected a name that ends in .svg, .png, .dot or .mmd\n")
+
+
 def test_the_schema_is_printed():
     code, out, error = call("schema")
     assert (code, error) == (0, "")

@@ -1,0 +1,147 @@
+"""A topology as a graph of roles and links, and that graph as text: Mermaid and DOT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from highway.topology.check import Socket, sockets
+from highway.topology.model import Topology
+from highway.topology.plan import End, names
+
+
+@dataclass(frozen=True)
+class Node:
+    """A role, or an address outside the file.
+
+    Args:
+        name: The role's name, or the address.
+        stages: The labels of its stages.
+        replicas: How many processes run it.
+        where: Its hosts, in words; empty if the file does not say.
+        outside: Whether ``highway run`` does not start it.
+    """
+
+    name: str
+    stages: tuple[str, ...] = ()
+    replicas: int = 1
+    where: str = ""
+    outside: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name, and the number of replicas if there are several."""
+        return self.name if self.replicas == 1 else f"{self.name} x {self.replicas}"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A link from one node to another.
+
+    Args:
+        source: The name of the node that sends.
+        target: The name of the node that receives.
+        name: The link's name; empty for a URL.
+        about: Kind, transport and port in words.
+        publish: Whether every receiver gets every item.
+        binds_target: Whether the receiving end opens the port, rather than the sending one.
+    """
+
+    source: str
+    target: str
+    name: str
+    about: str
+    publish: bool = False
+    binds_target: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes and edges, in the order of the file."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def graph(topology: Topology) -> Graph:
+    """Return the graph of a topology without errors."""
+    roles = topology.roles.values()
+    nodes = [
+        Node(
+            role.name,
+            tuple(stage.label for stage in topology.stages(role.name)) if role.stages else (),
+            role.replicas,
+            " ".join([*(["on", ", ".join(dict.fromkeys(role.hosts))] if role.hosts else []), *(["(external)"] if role.external else [])]),
+            role.external,
+        )
+        for role in roles
+    ]
+    edges = list(_named(topology))
+    explicit = [
+        socket for role in roles if role.stages for socket in sockets(topology, [End(role.name, 0, role.host(0))]) if not socket.named
+    ]
+    for edge in _matched(explicit):
+        edges.append(edge)
+        known = {node.name for node in nodes}
+        nodes += [Node(name, outside=True) for name in (edge.source, edge.target) if name not in known]
+    return Graph(tuple(nodes), tuple(edges))
+
+
+def _named(topology: Topology) -> Iterator[Edge]:
+    for name, spec in topology.plan.links.items():
+        about = " ".join(filter(None, [spec.kind, spec.transport, str(spec.port) if spec.transport == "tcp" else ""]))
+        for source in names(spec, "from"):
+            for target in names(spec, "to"):
+                yield Edge(source, target, name, about, spec.kind == "publish", spec.bind == "to")
+
+
+def _matched(found: list[Socket]) -> Iterator[Edge]:
+    """The edges that URLs in stages make: ends with one address belong together, and one without another leads outside the file."""
+    for socket in found:
+        for location in socket.link.locations:
+            others = [other for other in found if other.direction != socket.direction and location in other.link.locations]
+            address = f"{socket.link.transport}://{location}"
+            about, publish = f"{socket.link.kind} {address}", socket.link.kind in ("pub", "sub")
+            if socket.direction == "send":
+                for target in [other.end.role for other in others] or [address]:
+                    yield Edge(socket.end.role, target, "", about, publish, not socket.link.bind)
+            elif not others:
+                yield Edge(address, socket.end.role, "", about, publish, socket.link.bind)
+
+
+def mermaid(graph: Graph) -> str:
+    """Return the graph in Mermaid's language, which GitHub and others draw within Markdown."""
+    lines = ["flowchart LR"]
+    for number, node in enumerate(graph.nodes):
+        text = "<br>".join(_plain(part) for part in (f"<b>{node.title}</b>", node.where, *node.stages) if part)
+        before, behind = ('(["', '"])') if node.outside else ('["', '"]')
+        lines.append(f"  n{number}{before}{text}{behind}")
+    numbers = {node.name: number for number, node in enumerate(graph.nodes)}
+    for edge in graph.edges:
+        arrow = "-.->" if edge.publish else "-->"
+        text = "<br>".join(_plain(part) for part in (edge.name, edge.about) if part)
+        lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
+    return "\n".join(lines) + "\n"
+
+
+def dot(graph: Graph) -> str:
+    """Return the graph in Graphviz's language."""
+    lines = ["digraph topology {", '  rankdir=LR; node [shape=box, style=rounded, fontname="sans-serif"]; edge [fontname="sans-serif"];']
+    for node in graph.nodes:
+        label = "\\n".join(_quoted(part) for part in (node.title, node.where, *node.stages) if part)
+        style = ', style="rounded,dashed"' if node.outside else ""
+        lines.append(f'  "{_quoted(node.name)}" [label="{label}"{style}];')
+    for edge in graph.edges:
+        label = "\\n".join(_quoted(part) for part in (edge.name, edge.about) if part)
+        end = "dir=both, arrowtail=none, arrowhead=normaldot" if edge.binds_target else "dir=both, arrowtail=dot"
+        style = ", style=dashed" if edge.publish else ""
+        lines.append(f'  "{_quoted(edge.source)}" -> "{_quoted(edge.target)}" [label="{label}", {end}{style}];')
+    return "\n".join([*lines, "}", ""])
+
+
+def _plain(text: str) -> str:
+    return text.replace('"', "#quot;")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
