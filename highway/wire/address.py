@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import time
 
 from highway.errors import LinkError
 
 log = logging.getLogger("highway")
+
+CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
 
 
 def interface(url: str, location: str) -> str:
@@ -37,12 +40,18 @@ def warn_unresolved(url: str, location: str) -> None:
 
 
 def check_free(url: str, path: str) -> None:
-    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect("\0" + path[1:] if path.startswith("@") else path)
-        except OSError:
-            return
+    """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word.
+
+    It is looked at for a moment, since a socket that was closed here a moment ago is closed in the background.
+    """
+    deadline = time.monotonic() + CLOSING
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect("\0" + path[1:] if path.startswith("@") else path)
+            except OSError:
+                return
+        time.sleep(CLOSING / 20)
     raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: another process listens there; choose another path")
 
 
