@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -245,8 +244,10 @@ class Connection:
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-@atexit.register
 def _close_all() -> None:
     """Close what the script left open, before the sockets' context is told to let the last messages leave."""
     for connection in list(_open):
         connection.close()
+
+
+weakref.finalize(Connection, _close_all)  # made after that of the sockets, so it runs before it

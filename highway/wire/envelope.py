@@ -15,6 +15,7 @@ from highway.errors import FrameError
 from highway.stage import Origin, Passport
 
 ItemKind = Literal["tuple", "list", "dict", "value"]
+KINDS = get_args(ItemKind)
 
 MAGIC = b"~Highwy~"
 VERSION = 1
@@ -98,8 +99,8 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
 def _envelope(payload: dict[Any, Any]) -> Envelope:
     take = _Taker(payload)
     kind = take("kind", str, "tuple")
-    if kind not in get_args(ItemKind):
-        raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(get_args(ItemKind))}")
+    if kind not in KINDS:
+        raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(KINDS)}")
     names = take.row("names", str)
     if len(set(names)) != len(names):
         raise FrameError(f"extension: names repeat: {names}")

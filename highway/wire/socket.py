@@ -1,23 +1,27 @@
 """Sockets of ZeroMQ; the only module that imports ``zmq``.
 
-Every wait is a poll of at most 100 ms and then a look whether the stage was cancelled. Frames are sent and received without copies. The
+Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies. The
 sockets of a process share one context, which a forked child does not touch: it makes its own.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import time
+import weakref
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import zmq
+from zmq.utils import garbage
 from zmq.utils.monitor import parse_monitor_message
 
-from highway.cancel import check_cancelled
+from highway.cancel import check_cancelled, wait
 from highway.errors import ConfigError, LinkError
 from highway.wire import address
 from highway.wire.transport import Frame, Peers
@@ -25,7 +29,10 @@ from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
+T = TypeVar("T")
+
 POLL_MS = 100  # between two looks whether the stage was cancelled
+RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
 COPY_BELOW = 1 << 16  # bytes; copying less is cheaper than keeping track of it
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message at the receiving end, before the first one shows its size
@@ -63,6 +70,7 @@ class _Base:
     def _configure(self) -> None:
         options = self.link.options
         self.socket.linger = options.linger_ms
+        self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
         sends = self.link.kind in ("push", "pub")
         self._mark = MAX_HWM if sends else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
         self.socket.setsockopt(zmq.SNDHWM if sends else zmq.RCVHWM, self._mark)
@@ -85,9 +93,17 @@ class _Base:
             return
         if self.link.transport == "tcp":
             location = address.interface(url, location)
-        elif self.link.transport == "ipc":
-            address.check_free(url, location)
-        self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
+        deadline = time.monotonic() + RELEASE
+        while True:
+            try:
+                if self.link.transport == "ipc":
+                    address.check_free(url, location)
+                self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
+                break
+            except LinkError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+                wait(RELEASE / 10)
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
@@ -135,19 +151,21 @@ class _Base:
         if allowed < self._mark:
             self.socket.setsockopt(option, allowed)
 
-    def _wait(self, event: int, deadline: float | None, timeout: float | None, what: str) -> None:
-        """Wait until the socket is ready."""
+    def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
+        """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             check_cancelled()
-            patience = POLL_MS
-            if deadline is not None:
-                patience = min(POLL_MS, max(0, int((deadline - time.monotonic()) * 1000)))
-            if self.socket.poll(patience, event):
-                return
+            left = POLL_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
+            try:
+                if left >= POLL_MS or self.socket.poll(left, event):
+                    return attempt()
+            except zmq.Again:
+                continue
             if deadline is not None and time.monotonic() >= deadline:
                 peers = self.peers()
                 there = "" if peers is None else f"; peers connected: {peers.live}"
-                raise TimeoutError(f"{self.link}: {what} within {timeout:.3g} s{there}") from None
+                raise TimeoutError(f"{self.link}: {what} within {timeout:.3g} s{there}")
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -161,37 +179,30 @@ class ZMQSender(_Base):
 
     def __init__(self, link: Link) -> None:
         self._sent = 0
-        self._tracked: deque[zmq.MessageTracker] = deque()
+        self._leaving: deque[weakref.ref[memoryview]] = deque()
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """Send a message; see :class:`highway.wire.transport.Sender`."""
         self._check_process()
-        sizes = [memoryview(frame).nbytes for frame in frames]
-        if max(sizes) > self._limit:
-            self._refuse(max(sizes))
+        views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
+        if (largest := max(view.nbytes for view in views)) > self._limit:
+            self._refuse(largest)
         if not self._fitted:
-            self._fit(sum(sizes), zmq.SNDHWM)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        tracker = None
-        last = len(frames) - 1
-        for position, (frame, size) in enumerate(zip(frames, sizes, strict=True)):
-            flags = zmq.NOBLOCK | (zmq.SNDMORE if position < last else 0)
-            small = size < COPY_BELOW
-            while True:
-                try:
-                    result = self.socket.send(frame, flags, copy=small, track=not small)
-                except zmq.Again:
-                    self._wait(zmq.POLLOUT, deadline, timeout, "no receiver took a message")
-                    continue
-                break
-            tracker = tracker if small else result
+            self._fit(sum(view.nbytes for view in views), zmq.SNDHWM)
+        last = len(views) - 1
+        for position, view in enumerate(views):
+            more, small = (zmq.SNDMORE if position < last else 0), view.nbytes < COPY_BELOW
+            if position:  # what has begun goes on, without waiting
+                self.socket.send(view, zmq.NOBLOCK | more, copy=small)
+            else:
+                self._retry(partial(self.socket.send, view, more, copy=small), zmq.POLLOUT, timeout, "no receiver took a message")
+            if not small:
+                self._leaving.append(weakref.ref(view))
         self._sent += 1
-        while self._tracked and self._tracked[0].done:
-            self._tracked.popleft()
-        if tracker is not None:
-            self._tracked.append(tracker)
+        while self._leaving and self._leaving[0]() is None:
+            self._leaving.popleft()
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transport.Sender`."""
@@ -210,12 +221,12 @@ class ZMQSender(_Base):
         return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
 
     def unsent(self) -> int:
-        """Return how many messages are known not to have left: those of 64 kB and more, and all if nobody has ever come for them."""
+        """Return how many messages are known not to have left: frames of 64 kB and more, and all messages if nobody has ever come."""
         peers = self.peers()
         if peers is None:
             return 0
-        self._tracked = deque(tracker for tracker in self._tracked if not tracker.done)
-        return len(self._tracked) if peers.seen or self.link.kind == "pub" else self._sent
+        self._leaving = deque(view for view in self._leaving if view() is not None)
+        return len(self._leaving) if peers.seen or self.link.kind == "pub" else self._sent
 
     def _refuse(self, nbytes: int) -> None:
         raise ConfigError(
@@ -227,16 +238,14 @@ class ZMQSender(_Base):
 class ZMQReceiver(_Base):
     """A PULL or SUB socket; see :class:`highway.wire.transport.Receiver`."""
 
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._receive = partial(self.socket.recv_multipart, copy=False)
+
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
         self._check_process()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                break
-            except zmq.Again:
-                self._wait(zmq.POLLIN, deadline, timeout, "no message")
+        frames = self._retry(self._receive, zmq.POLLIN, timeout, "no message")
         if not self._fitted:
             self._fit(sum(map(len, frames)), zmq.RCVHWM)
         return frames
@@ -249,9 +258,15 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     return _contexts[pid]
 
 
-@atexit.register
 def _flush() -> None:
     """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
     context = _contexts.get(os.getpid())
     if context is not None and not _open[os.getpid()]:  # with a socket that is open still, it would wait for ever
         context.term()
+
+
+# At exit, finalizers run in the reverse order of their making: pipelines stop, connections close, then what they sent may leave, and
+# only then may pyzmq's collector of sent buffers stop. Where pyzmq stops it by itself, buffers that leave later make the process crash.
+atexit.unregister(garbage.gc._atexit)
+weakref.finalize(garbage.gc, garbage.gc._atexit)
+weakref.finalize(garbage.gc, _flush)

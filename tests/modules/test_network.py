@@ -2,8 +2,8 @@
 
 import contextlib
 import itertools
-import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -356,6 +356,9 @@ def test_a_url_or_codec_that_cannot_be_used_is_found_without_network(component):
 def test_waiting_for_receivers_is_told(ipc, caplog, monkeypatch):
     monkeypatch.setattr("highway.wire.outlet.TELL_AFTER", 0.0)
     place = ipc()
-    with caplog.at_level(logging.WARNING), running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", receivers=1)])):
+    with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", receivers=1)])):
+        deadline = time.monotonic() + 20
+        while "waiting for receivers, 0 of 1 are there" not in caplog.text:
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
         assert numbers(Pipeline([ZMQSource(f"ipc://{place}")])) == [0, 1]
-    assert "waiting for receivers, 0 of 1 are there" in caplog.text
