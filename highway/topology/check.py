@@ -31,14 +31,19 @@ class Socket:
         direction: Whether it sends or receives.
         link: What its URLs say.
         place: Where the stage stands.
-        named: Whether the stage names one of the file's links, rather than URLs.
+        name: The file's link that the stage names; empty if it has URLs.
     """
 
     end: End
     direction: Direction
     link: Link
     place: Place
-    named: bool
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the link is called in figures: its name in the file, or where it is."""
+        return self.name or f"{self.link.transport}://{','.join(self.link.locations)}"
 
 
 def check_names(plan: Plan) -> None:
@@ -95,12 +100,12 @@ class _Stages:
         self.sockets: list[Socket] = []
         role, stages, used = topology.roles[end.role], [], 0
         for index, built in enumerate(topology.build(role, end.replica, self._urls)):
-            named, used = len(self.uses) > used, len(self.uses)
+            name, used = self.uses[-1][0] if len(self.uses) > used else "", len(self.uses)
             if isinstance(built, ConfigError):
                 self.errors.append(built)
             else:
                 stages.append(built)
-                self._note_socket(built.op, role.place / index, named)
+                self._note_socket(built.op, role.place / index, name)
         if not self.errors:
             try:
                 expand(stages)
@@ -112,11 +117,11 @@ class _Stages:
         self.uses.append((link, direction))
         return found
 
-    def _note_socket(self, op: Any, place: Place, named: bool) -> None:
-        for name, direction in COMPONENTS.items():
-            is_end: bool = type(op) is built_in("highway.modules")[name]
+    def _note_socket(self, op: Any, place: Place, name: str) -> None:
+        for component, direction in COMPONENTS.items():
+            is_end: bool = type(op) is built_in("highway.modules")[component]
             if is_end:
-                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), place, named))
+                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), place, name))
 
 
 def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], sockets: list[Socket]) -> Iterator[ConfigError]:
@@ -127,7 +132,7 @@ def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]
         uses: For each role whose stages could be built, the links that they name, and whether to send or to receive.
         sockets: All ends of links in the stages.
     """
-    explicit = [socket for socket in sockets if not socket.named]
+    explicit = [socket for socket in sockets if not socket.name]
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)

@@ -78,7 +78,7 @@ def graph(topology: Topology) -> Graph:
     ]
     edges = list(_named(topology))
     explicit = [
-        socket for role in roles if role.stages for socket in sockets(topology, [End(role.name, 0, role.host(0))]) if not socket.named
+        socket for role in roles if role.stages for socket in sockets(topology, [End(role.name, 0, role.host(0))]) if not socket.name
     ]
     for edge in _matched(explicit):
         edges.append(edge)
