@@ -3,6 +3,7 @@
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode_image import DecodeImage
+from highway.modules.encoded import DecodeBatch, EncodedImageReader
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
@@ -23,9 +24,11 @@ __all__ = [
     "CacheReader",
     "Concat",
     "ContactSheet",
+    "DecodeBatch",
     "DecodeImage",
     "DumpImages",
     "Duplicate",
+    "EncodedImageReader",
     "FromQueue",
     "Identity",
     "ImageFileReader",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -62,8 +62,26 @@ class DecodeImage:
         shape = self.crop.shape if self.crop is not None else self.shape
         if shape is None:
             return decode(data, self.max_pixels)
-        header = checked_header(data, self.max_pixels)
-        box = covering_box(header.size, shape[1] / shape[0]) if self.crop is None else self.crop.box(header.size, rng)
         image = np.empty((*shape, 3), np.uint8)
-        decode_crop(data, header, box, image, self.flip > 0 and bool(rng.random() < self.flip), self.antialias)
+        decode_into(image, data, self, rng)
         return image
+
+
+class Wishes(Protocol):
+    """What :func:`decode_into` is asked for: parameters of :class:`DecodeImage`."""
+
+    crop: BoxCrop | None
+    flip: float
+    antialias: bool
+    max_pixels: int
+
+
+def decode_into(out: np.ndarray, data: bytes, wishes: Wishes, rng: Generator) -> None:
+    """Decode an image file into ``out``, uint8 ``(H, W, 3)``: the box that is drawn, else the largest centred one.
+
+    Raises:
+        ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
+    """
+    header = checked_header(data, wishes.max_pixels)
+    box = covering_box(header.size, out.shape[1] / out.shape[0]) if wishes.crop is None else wishes.crop.box(header.size, rng)
+    decode_crop(data, header, box, out, wishes.flip > 0 and bool(rng.random() < wishes.flip), wishes.antialias)

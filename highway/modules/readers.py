@@ -173,9 +173,7 @@ class _Plans:
             raise ValueError(f"data_dir {job.files.root!r}: {total} images make no batch of {size}; lower batch_size, or drop_last=False")
         pool = BufferPool(size * reader.output_shape[0] * reader.output_shape[1] * 3)
         for epoch in count() if reader.epochs is None else range(reader.epochs):
-            order = np.arange(total)
-            if reader.shuffle:
-                order = _generator(reader.seed, epoch, 2**128).permutation(total)
+            order = epoch_order(total, epoch, reader.seed, reader.shuffle)
             for index in range(batches):
                 length = min(size, total - index * size)
                 batch = _Batch(job, epoch, index, order, pool.take((length, *reader.output_shape, 3)))
@@ -255,6 +253,11 @@ class _Fill:
             decode_crop(data, header, box, batch.images[row], flipped, reader.antialias)
         except ValueError as error:
             raise ImageError(f"{path}: {error}") from error
+
+
+def epoch_order(total: int, epoch: int, seed: int, shuffle: bool) -> np.ndarray:
+    """Return the order in which an epoch takes the files, as their numbers."""
+    return _generator(seed, epoch, 2**128).permutation(total) if shuffle else np.arange(total)
 
 
 def _generator(seed: int, epoch: int, counter: int) -> Generator:

@@ -1,0 +1,173 @@
+"""Image files as they are stored, in batches: read on one machine, decoded on others, a tenth of the bytes on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.cancel import check_cancelled
+from highway.data import resolve_data_dir
+from highway.errors import ConfigError
+from highway.modules.decode import MAX_PIXELS
+from highway.modules.decode_image import decode_into
+from highway.modules.folders import labelled_files
+from highway.modules.header import ImageError
+from highway.modules.readers import epoch_order
+from highway.stage import Passport, Stage, Stamped
+from highway.transforms import BoxCrop
+
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # the files' bytes one after the other, how many each has, the labels
+
+
+@dataclass
+class EncodedImageReader:
+    """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
+
+    The files of each batch are those of :class:`ImageFileReader` with the same seed. Nothing is decoded, so one machine can feed many.
+
+    Args:
+        data_dir: Folder that holds one folder per label. ``highway:photos/...`` stands for photographs that come with the package.
+        batch_size: Images per batch, at least 1.
+        epochs: Passes over the files, or ``None`` to repeat for ever.
+        shuffle: Whether each epoch has an order of its own; else that of the paths.
+        seed: What the orders derive from, at least 0.
+        drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
+        num_workers: Threads that read, at least 1; more of them help where each file takes time to open.
+
+    Yields:
+        ``(data, sizes, labels)``: uint8 ``(N,)``, the bytes of all files one after the other; int32 ``(B,)``, how many each file has; and
+        int32 ``(B,)``. The passport's keys are the files' paths, relative to ``data_dir``.
+
+    Raises:
+        ConfigError: a parameter is out of its range.
+        OSError: there are no such folders, no images in one, or a file cannot be read (when it runs).
+    """
+
+    data_dir: str
+    batch_size: int
+    epochs: int | None = None
+    shuffle: bool = True
+    seed: int = 0
+    drop_last: bool = False
+    num_workers: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "num_workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"EncodedImageReader: {name}={value}; expected at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"EncodedImageReader: seed={self.seed}; expected a whole number, at least 0")
+
+    def stages(self) -> list[Any]:
+        return [Stage(_Plans(self), name="plan"), Stage(_read, num_workers=self.num_workers, name="read")]
+
+
+class _Plan(NamedTuple):
+    """The files of a batch."""
+
+    root: str
+    labels: np.ndarray
+    passport: Passport  # whose keys are the files' paths
+
+
+@dataclass
+class _Plans:
+    """Yield the plans of all batches of all epochs."""
+
+    reader: EncodedImageReader
+
+    def __iter__(self) -> Iterator[Stamped]:
+        reader, size = self.reader, self.reader.batch_size
+        root, keys, labels = labelled_files(resolve_data_dir(reader.data_dir))
+        if reader.drop_last and len(keys) < size:
+            raise ValueError(f"data_dir {root!r}: {len(keys)} images make no batch of {size}; lower batch_size, or drop_last=False")
+        for epoch in count() if reader.epochs is None else range(reader.epochs):
+            order = epoch_order(len(keys), epoch, reader.seed, reader.shuffle)
+            for index, start in enumerate(range(0, len(keys) - (size - 1 if reader.drop_last else 0), size)):
+                chosen = order[start : start + size]
+                passport = Passport(epoch, index, keys=tuple(keys[number] for number in chosen))
+                yield Stamped(_Plan(root, np.array([labels[number] for number in chosen], np.int32), passport), passport)
+
+
+def _read(plan: _Plan) -> Encoded:
+    files = []
+    for key in plan.passport.keys:
+        check_cancelled()
+        with open(os.path.join(plan.root, key), "rb", buffering=0) as file:
+            files.append(file.read())
+    return np.frombuffer(b"".join(files), np.uint8), np.array([len(data) for data in files], np.int32), plan.labels
+
+
+@dataclass
+class DecodeBatch:
+    """Decode the files of a batch that :class:`EncodedImageReader` read, here or on another machine.
+
+    Args:
+        shape: Height and width in pixels; each image is scaled and centre-cropped to it. Not needed with ``crop``.
+        crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
+        flip: Probability, 0 to 1, that an image is mirrored left to right.
+        antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
+        max_pixels: Greatest height x width that an image may announce.
+
+    Returns:
+        ``(images, labels)``: uint8 ``(B, H, W, 3)`` in RGB, and int32 ``(B,)``.
+
+    Raises:
+        ConfigError: a parameter is out of its range, or there is neither ``shape`` nor ``crop``, or both.
+        ImageError: a file is no image, is damaged or cut short, or too large; with ``on_error="skip"`` its batch is left out.
+        ValueError: the item is no batch of files.
+
+    >>> from highway import Pipeline
+    >>> with Pipeline([EncodedImageReader("highway:photos/val", 16), DecodeBatch((64, 64))]) as p:
+    ...     images, labels = p.dequeue()
+    >>> images.shape, labels.dtype
+    ((16, 64, 64, 3), dtype('int32'))
+    """
+
+    parallel: ClassVar[bool] = True
+
+    shape: tuple[int, int] | None = None
+    crop: BoxCrop | None = None
+    flip: float = 0.0
+    antialias: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        if (self.shape is None) == (self.crop is None):
+            raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
+        if self.shape is not None and min(self.shape) < 1:
+            raise ConfigError(f"DecodeBatch: shape={self.shape}; expected (height, width) in pixels")
+        if not 0 <= self.flip <= 1:
+            raise ConfigError(f"DecodeBatch: flip={self.flip}; expected a probability from 0 to 1")
+
+    def __call__(self, item: Encoded, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        files, labels = _files(item)
+        images = np.empty((len(files), *(self.crop.shape if self.crop is not None else self.shape or ()), 3), np.uint8)
+        for row, data in enumerate(files):
+            check_cancelled()
+            try:
+                decode_into(images[row], data.tobytes(), self, rng)
+            except ImageError as error:
+                error.add_note(f"image {row} of a batch of {len(files)}")
+                raise
+        return images, labels
+
+
+def _files(item: Encoded) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the bytes of each file of a batch, and the labels."""
+    expected = "expected what EncodedImageReader yields, (data, sizes, labels)"
+    if not isinstance(item, tuple) or len(item) != 3:
+        raise ValueError(f"DecodeBatch: got a {type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple) else ''}; {expected}")
+    data, sizes, labels = item
+    if len(sizes) != len(labels) or sizes.min(initial=0) < 0 or sizes.sum() != len(data):
+        raise ValueError(
+            f"DecodeBatch: {len(data)} bytes, {len(sizes)} sizes with a sum of {sizes.sum()}, {len(labels)} labels; {expected}"
+        )
+    return np.split(data, np.cumsum(sizes)[:-1]), labels
