@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from highway.topology import check, load
+from highway.topology.graph import graph, mermaid
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "pipelines").glob("*.yaml"))
@@ -23,7 +25,10 @@ BLOCKS = [
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_pipeline_of_the_project_is_without_mistakes(path):
-    assert check(load(path)) == []
+    topology = load(path)
+    assert check(topology) == []
+    drawn = mermaid(graph(topology))
+    assert [role for role in topology.roles if f"<b>{role}" not in drawn] == []
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -48,3 +53,49 @@ def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.format == "PNG"
         assert len(sheet.getcolors(maxcolors=1 << 24)) > 10_000
+
+
+def small(tmp_path, name, settings, links=""):
+    """Run a pipeline of the project with a second file over it, so that its names are no other test's; return what it prints."""
+    over = tmp_path / f"{name}-{os.getpid()}.yaml"
+    over.write_text(f"links: {{{links}}}")
+    arguments = [f"--set={name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "highway", "run", str(ROOT / "pipelines" / f"{name}.yaml"), str(over), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as tried:
+        tried.bind(("", 0))
+        return tried.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_every_job_of_imagenet_gets_every_batch(tmp_path):
+    first, second = free_port(), free_port()
+    links = f"files: {{port: {first}}}, batches: {{port: {second}}}"
+    printed = small(tmp_path, "imagenet", {"epochs": 2, "batch_size": 32, "shape": "[32, 32]"}, links)
+    assert {role: int(items) for role, items in re.findall(r"^(reader|resnet|vit): (\d+) items", printed, re.M)} == {
+        "reader": 8,
+        "resnet": 8,
+        "vit": 8,
+    }
+    assert sum(int(items) for items in re.findall(r"^worker\[\d\]: (\d+) items", printed, re.M)) == 8
+
+
+@pytest.mark.slow
+def test_the_single_host_decodes_in_its_first_run_and_in_the_second_not_at_all(tmp_path):
+    settings = {"epochs": 2, "batch_size": 32, "stored": "[40, 40]", "shape": "[32, 32]", "cache": tmp_path / "cache"}
+    decoded = []
+    for _ in range(2):
+        printed = small(tmp_path, "single-host-shm", settings)
+        assert re.search(r"^trainer: 8 items in ", printed, re.M)
+        decoded += [int(items) for items in re.findall(r"^ImageFileReader\.decode +\d+ +(\d+) ", printed, re.M)]
+    assert decoded[0] >= 4, "an epoch, and what it had begun of the next one"
+    assert decoded[1:] == [0]
+
+
+def test_every_pipeline_of_the_project_is_run_by_a_test():
+    assert [path.stem for path in FILES] == ["imagenet", "quickstart", "single-host-shm"], "add a test that runs it small"
