@@ -55,7 +55,16 @@ setup(
     ext_modules=[Extension("highway._jpeg", ["highway/_jpeg.c"], libraries=["jpeg"], extra_compile_args=["-O3"], optional=True)],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
     package_data={"highway": ["py.typed", "*.pyi", "data/photos/**/*"]},
-    install_requires=["msgpack>=1.0.5", "msgspec>=0.18.6", "numpy>=1.26", "pillow>=10.3", "pyyaml>=6.0.1", "pyzmq>=26", "rich>=13.7"],
+    install_requires=[
+        "msgpack>=1.0.5",
+        "msgspec>=0.18.6",
+        "numpy>=1.26",
+        "pillow>=10.3",
+        "prometheus_client>=0.20",
+        "pyyaml>=6.0.1",
+        "pyzmq>=26",
+        "rich>=13.7",
+    ],
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
     entry_points={
         "console_scripts": [

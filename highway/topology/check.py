@@ -137,6 +137,7 @@ def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
     yield from _port_clashes(plan, explicit)
+    yield from _metrics_clashes(plan)
     yield from _unmatched(explicit)
     for host, spec_ in plan.hosts.items():
         if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
@@ -194,6 +195,16 @@ def _port_clashes(plan: Plan, sockets: list[Socket]) -> Iterator[ConfigError]:
         if socket.link.bind and not plan.roles[socket.end.role].external:
             for location in socket.link.locations:
                 yield from _taken(opened, socket.end.host, location, f"{socket.end.role}'s {socket.link}", socket.place)
+
+
+def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
+    """Ports for metrics that are those of links."""
+    links = {
+        plan.port(name, end): name for name, spec in plan.links.items() if spec.transport == "tcp" for end in plan.ends(name, spec.bind)
+    }
+    for port in ports(plan.metrics) if plan.metrics else ():
+        if port in links:
+            yield (plan.place / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
 
 
 def _taken(opened: dict[str, str], host: str, location: str, who: str, place: Place) -> Iterator[ConfigError]:

@@ -13,8 +13,8 @@ from highway.registry import Registry
 from highway.topology import document
 from highway.topology.check import check_names
 from highway.topology.model import Topology
-from highway.topology.plan import Plan, Role
-from highway.topology.spec import FileSpec, HostSpec, RoleSpec
+from highway.topology.plan import Plan, Role, ports
+from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RoleSpec
 from highway.topology.variables import Variables
 
 
@@ -48,7 +48,10 @@ def load(path: str | Path | Sequence[str | Path], variables: Mapping[str, Any] |
         raise (root / "roles").error("there are no roles")
     roles = {name: _role(name, role, values, registry, root / "roles" / name) for name, role in spec.roles.items()}
     hosts = {name: host if isinstance(host, HostSpec) else HostSpec(host) for name, host in spec.hosts.items()}
-    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root)
+    metrics = MetricsSpec(spec.metrics) if isinstance(spec.metrics, (int, str)) else spec.metrics
+    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics)
+    if metrics and not (ports(metrics) and ports(metrics)[-1] <= 65535):
+        raise (root / "metrics").error(f"expected a port, or a range such as 9400-9409, within 1 to 65535; got {metrics.port!r}")
     check_names(plan)
     return Topology(str(paths[-1]), plan, spec.seed, values, registry)
 

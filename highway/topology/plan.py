@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from highway.errors import ConfigError
 from highway.place import Place, did_you_mean
-from highway.topology.spec import HostSpec, LinkSpec
+from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec
 from highway.wire.url import DIRECTIONS, SCHEMES, Direction
 
 Side = Literal["from", "to"]
@@ -67,6 +67,7 @@ class Plan:
         hosts: The hosts by name.
         links: The links by name.
         place: Where the file begins.
+        metrics: Where each run answers for its state over HTTP, if it is to.
         local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
     """
 
@@ -75,6 +76,7 @@ class Plan:
     hosts: Mapping[str, HostSpec]
     links: Mapping[str, LinkSpec]
     place: Place
+    metrics: MetricsSpec | None = None
     local: bool = False
 
     def processes(self, host: str | None = None) -> list[End]:
@@ -153,8 +155,8 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
     return [found] if isinstance(found, str) else found
 
 
-def ports(spec: LinkSpec) -> range:
-    """Return the ports of a tcp link; none if the file names none."""
+def ports(spec: LinkSpec | MetricsSpec) -> range:
+    """Return the ports of a tcp link or of an endpoint; none if the file names none."""
     if spec.port is None:
         return range(0)
     first, last = (spec.port, spec.port) if isinstance(spec.port, int) else map(int, re.split("-", spec.port))

@@ -61,7 +61,10 @@ class Snapshot:
         Raises:
             ValueError: the text is no snapshot; the message says where.
         """
-        return msgspec.json.decode(text, type=cls)
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no figures of highway: {error}") from None
 
 
 def find_ends(topology: Topology, processes: Iterable[End]) -> dict[str, Ends]:
@@ -71,7 +74,5 @@ def find_ends(topology: Topology, processes: Iterable[End]) -> dict[str, Ends]:
         links = {socket.direction: socket for socket in sockets(topology, [end])}
         receives, sends = links.get("receive"), links.get("send")
         name = ReplicaState(end.role, end.replica, single=topology.roles[end.role].replicas == 1).name
-        found[name] = Ends(
-            receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.kind == "pub"
-        )
+        found[name] = Ends(receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.kind == "pub")
     return found

@@ -69,6 +69,13 @@ class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     )
 
 
+class MetricsSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where each `highway run` answers for its state over HTTP."""
+
+    port: Annotated[Port | Ports, Meta(description="A port, or a range such as 9400-9409, of which each run takes the first that is free.")]
+    listen: Annotated[Text, Meta(description="The address that is bound, such as 0.0.0.0 for every interface.")] = "127.0.0.1"
+
+
 class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A topology."""
 
@@ -77,3 +84,9 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     hosts: Annotated[dict[str, Text | HostSpec], Meta(description="The machines, by name; a text is one's address.")] = {}
     links: Annotated[dict[str, LinkSpec], Meta(description="The links between roles, by name.")] = {}
     seed: Annotated[int, Meta(ge=0, description="What all randomness derives from.")] = 0
+    metrics: (
+        Annotated[
+            Port | Ports | MetricsSpec, Meta(description="Where each run answers for its state over HTTP; a number or range is the port.")
+        ]
+        | None
+    ) = None
