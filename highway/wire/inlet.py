@@ -155,20 +155,22 @@ class Inlet:
 
     def _count(self, envelope: Envelope) -> None:
         """Find gaps and repetitions in the numbers of a sender."""
+        # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
+        is_share = envelope.shared and (self._link.kind == "pull" or envelope.end)
         known = self._numbers.get(envelope.sender)
         if known is None:
             if len(self._numbers) >= MAX_SENDERS:
                 del self._numbers[next(iter(self._numbers))]
             known = self._numbers[envelope.sender] = _Numbers(_label(envelope), envelope.number)
             self.counters["senders"] = self.counters.get("senders", 0) + 1
-            if not envelope.shared:
+            if not is_share:
                 self._add("late", known, envelope.number)
         missing = envelope.number - known.next
-        if missing > 0 and not envelope.shared:
+        if missing > 0 and not is_share:
             self._add("gaps", known, missing)
         if missing < 0 and not envelope.end:
             self._add("duplicates", known, 1)
-        odd = missing < 0 or (missing > 0 and not envelope.shared)
+        odd = missing < 0 or (missing > 0 and not is_share)
         if odd and not known.warned and not envelope.end:
             known.warned = True
             what = f"{missing} messages are missing before" if missing > 0 else "it has come before:"

@@ -20,6 +20,7 @@ from highway.stage import Passport
 from highway.wire import codec, shm
 from highway.wire.envelope import Envelope
 from highway.wire.socket import ZMQSender
+from highway.wire.tap import open_tap
 from highway.wire.transport import Sender
 from highway.wire.url import Link
 
@@ -53,6 +54,7 @@ class Outlet:
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
         self._sender = SENDERS[link.transport](link)
         self.bound = self._sender.bound
+        self._tap = open_tap(link)
 
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
@@ -97,7 +99,11 @@ class Outlet:
         """
         self._drain()
         if self._link.options.end:
-            self._tell_end()
+            envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)
+            frames = self._codec.encode(self._empty, envelope, allow64=True)
+            self._tell_end(frames)
+            if self._tap is not None:
+                self._tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.
@@ -107,6 +113,8 @@ class Outlet:
         if self._closed:
             return
         self._closed = True
+        if self._tap is not None:
+            self._tap.close() if linger is None else self._tap.close(linger)
         if linger is None:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
@@ -129,6 +137,8 @@ class Outlet:
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
         with cancel.blocked():
             self._sender.send(self._addressed(frames), timeout)
+        if self._tap is not None:
+            self._tap.offer(frames)
 
     def _addressed(self, frames: Sequence[Any]) -> Sequence[Any]:
         return [self._link.topic.encode(), *frames] if self._link.topic else frames
@@ -154,9 +164,7 @@ class Outlet:
                 )
             cancel.wait(GLANCE)
 
-    def _tell_end(self) -> None:
-        envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)
-        frames = self._codec.encode(self._empty, envelope, allow64=True)
+    def _tell_end(self, frames: Sequence[Any]) -> None:
         peers = self._sender.peers()
         if peers is None:
             self._sender.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))

@@ -74,6 +74,7 @@ class Options:
             for each URL).
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
+        tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
     """
 
     codec: str = "tensorcom"
@@ -84,6 +85,7 @@ class Options:
     senders: int = 0
     receivers: int = 0
     end: bool = True
+    tap: str = ""
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,16 @@ def _options(url: str, query: str, defaults: Options) -> Options:
             values[name] = _CONVERT[str(known[name])](text)
         except (ValueError, KeyError):
             raise ConfigError(f"'{url}': {name}={text!r}; expected {_EXPECTED[str(known[name])]}") from None
-    return dataclasses.replace(defaults, **values)  # type: ignore[arg-type]
+    options = dataclasses.replace(defaults, **values)  # type: ignore[arg-type]
+    if options.tap:
+        _check_tap(url, *options.tap.partition("://")[::2])
+    return options
+
+
+def _check_tap(url: str, transport: str, location: str) -> None:
+    if transport not in ("ipc", "tcp"):
+        raise ConfigError(f"'{url}': tap={transport!r}; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900")
+    _location(url, transport, location, bind=True)
 
 
 def _natural(text: str) -> int:

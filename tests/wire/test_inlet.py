@@ -67,7 +67,6 @@ A, B = b"aaaaaaaa", b"bbbbbbbb"
         ([(A, 0), (A, 0), (A, 1), (A, 0)], (0, 2, 0)),
         ([(A, 0), (B, 0), (A, 1), (B, 1)], (0, 0, 0)),
         ([(A, 0), (B, 2), (B, 4), (A, 2)], (2, 0, 2)),
-        ([(A, 3, "shared"), (A, 7, "shared"), (A, 7, "shared")], (0, 1, 0)),
         ([(A, 0), (A, 4, "end")], (3, 0, 0)),
         ([(A, 4, "end")], (0, 0, 4)),
         ([(A, 0), (A, 1, "end")], (0, 0, 0)),
@@ -76,6 +75,12 @@ A, B = b"aaaaaaaa", b"bbbbbbbb"
 def test_numbers_tell_gaps_repetitions_and_what_came_before(monkeypatch, messages, expected):
     _, counters, _ = receive(monkeypatch, messages)
     assert counts(counters) == expected
+
+
+def test_who_pulls_misses_nothing_of_what_others_got_but_a_subscriber_gets_all(monkeypatch):
+    messages = [(A, 3, "shared"), (A, 7, "shared"), (A, 7, "shared"), (A, 9, "shared", "end")]
+    assert counts(receive(monkeypatch, list(messages), "zrpull+ipc://x")[1]) == (0, 1, 0)
+    assert counts(receive(monkeypatch, list(messages), "zsub+ipc://x")[1]) == (3, 1, 3)
 
 
 def test_counts_are_kept_for_each_sender(monkeypatch):

@@ -1,0 +1,96 @@
+"""A tap: a second way out at the end of a link that sends, for viewers that come and go (``docs/howto/look.md``).
+
+It is a publisher of its own, beside the link's socket. While nobody has subscribed, no message is given to it. A viewer that is slow misses
+messages; the link never waits for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+
+from highway import cancel
+from highway.errors import LinkError
+from highway.wire.socket import ZMQSender
+from highway.wire.transport import Frame
+from highway.wire.url import Link, parse
+
+log = logging.getLogger("highway")
+
+GLANCE = 0.05  # seconds between two looks at whether somebody has subscribed
+PATIENCE = 1.0  # seconds that viewers may take to go when the stream has ended
+REPEAT = 0.02  # seconds between two ends
+LINGER = 0.5  # seconds that the last messages may take to leave
+LEAST = 1e-3  # as ``hwm_mb``: two messages may wait for each viewer, whatever their size
+ANY_SIZE = 1e6  # as ``max_mb``: what the link takes the tap takes
+
+
+def open_tap(link: Link) -> Tap | None:
+    """Return the tap that the options of a link ask for; ``None`` if they ask for none, or its address is in use or cannot be had."""
+    if not link.options.tap:
+        return None
+    try:
+        return Tap(link)
+    except LinkError as error:
+        log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
+        return None
+
+
+class Tap:
+    """Where viewers see what goes over a link. Opens its socket at once; for the thread that sends.
+
+    Args:
+        link: The link, with its ``tap`` option.
+
+    Raises:
+        LinkError: the address cannot be bound.
+    """
+
+    def __init__(self, link: Link) -> None:
+        options = dataclasses.replace(link.options, tap="", hwm_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
+        self._sender = ZMQSender(parse(f"zpub+{link.options.tap}", "send", defaults=options))
+        self.bound = self._sender.bound
+        self._due = 0.0  # when to look again, by ``time.monotonic()``
+        self._is_watched = False
+
+    def offer(self, frames: Sequence[Frame]) -> None:
+        """Show a message to those who look, without waiting for them; nobody may change its frames afterwards."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._look(now)
+        if self._is_watched:
+            self._send(frames)
+
+    def finish(self, frames: Sequence[Frame]) -> None:
+        """Tell the viewers that nothing more will come.
+
+        They are told until they have gone, for ``PATIENCE`` seconds at most, since one that is behind misses messages, and so may miss this.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while (now := time.monotonic()) < deadline:
+            self._look(now)
+            if not self._is_watched:
+                return
+            self._send(frames)
+            cancel.wait(REPEAT)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Close the socket; what has not left may do so within ``linger`` seconds, in the background."""
+        self._due, self._is_watched = float("inf"), False
+        self._sender.close(min(linger, LINGER))
+
+    def _look(self, now: float) -> None:
+        if self._due < float("inf"):
+            self._due = now + GLANCE
+            peers = self._sender.peers()
+            self._is_watched = peers is not None and peers.live > 0
+            self._sender.unsent()  # forgets the messages that were dropped
+
+    def _send(self, frames: Sequence[Frame]) -> None:
+        try:
+            self._sender.send(frames, 0)
+        except Exception as error:  # whatever it is, the link goes on
+            log.warning("%s: the tap is closed: %s", self._sender.link, error)
+            self.close(0)
