@@ -10,6 +10,7 @@ import atexit
 import errno
 import logging
 import os
+import sys
 import time
 import weakref
 from collections import Counter, deque
@@ -50,11 +51,14 @@ _open: Counter[int] = Counter()  # sockets, by process
 class _Base:
     """A socket, its monitor, and what the two directions share."""
 
+    _option: int  # sets the high-water mark of this direction
+
     def __init__(self, link: Link) -> None:
         self.link = link
         self.bound: list[str] = []
         self._pid = os.getpid()
-        self._fitted = False
+        self._mark: int | None = None
+        self._until_fit = 0  # messages until the mark is set again
         self._peers = Peers()
         self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
         _open[self._pid] += 1
@@ -71,9 +75,9 @@ class _Base:
         options = self.link.options
         self.socket.linger = options.linger_ms
         self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
-        sends = self.link.kind in ("push", "pub")
-        self._mark = MAX_HWM if sends else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
-        self.socket.setsockopt(zmq.SNDHWM if sends else zmq.RCVHWM, self._mark)
+        # A receiver takes in what it can before its first message is looked at; a sender has seen that message.
+        self._first_mark = MAX_HWM if self._option == zmq.SNDHWM else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
+        self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
@@ -82,6 +86,8 @@ class _Base:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+        if self.link.transport == "ipc" and self.link.locations[0].startswith("@"):  # no file, so that its mode keeps nobody out
+            self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         if self.link.transport != "inproc":
             self._monitor = self.socket.get_monitor_socket(_EVENTS)
 
@@ -93,20 +99,22 @@ class _Base:
             return
         if self.link.transport == "tcp":
             location = address.interface(url, location)
+        self._bind(url, f"{self.link.transport}://{location}")
+        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if location.endswith(":0"):
+            log.info("%s: bound to %s", url, self.bound[-1])
+
+    def _bind(self, url: str, target: str) -> None:
         deadline = time.monotonic() + RELEASE
         while True:
             try:
                 if self.link.transport == "ipc":
-                    address.check_free(url, location)
-                self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
-                break
+                    address.check_free(url, target.removeprefix("ipc://"))
+                return self._call(self.socket.bind, url, target)
             except LinkError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                     raise
                 wait(RELEASE / 10)
-        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        if location.endswith(":0"):
-            log.info("%s: bound to %s", url, self.bound[-1])
 
     def _call(self, method: Any, url: str, target: str) -> None:
         try:
@@ -139,17 +147,22 @@ class _Base:
         self.socket.close(int(linger * 1000))
         _open[self._pid] -= 1
 
-    def _fit(self, nbytes: int, option: int) -> None:
-        """Set the high-water mark, which counts messages, to what the budget allows of the first message.
+    def _fit(self, nbytes: int) -> None:
+        """Keep the high-water mark, which counts messages, at what the budget allows of messages as large as the first.
 
-        Only once, and not below 2: ZeroMQ takes notice of what was read in steps of half a mark, so a mark that changes later, or is
-        raised, can leave a connection waiting for ever.
+        Connections begin with the mark that the socket had when it was bound, so the mark is set again and again. That is safe as long as
+        fewer messages than the mark have gone through a connection since: ZeroMQ takes notice of what was read in steps of half a mark,
+        and a connection that is lowered later, or raised by the receiver, can wait for a notice that never comes.
         """
-        self._fitted = True
-        self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
-        allowed = max(2, int(self.link.options.hwm_mb * 1e6) // max(nbytes, 1))
-        if allowed < self._mark:
-            self.socket.setsockopt(option, allowed)
+        if self._mark is None:
+            allowed = max(2, min(MAX_HWM, int(self.link.options.hwm_mb * 1e6 / max(nbytes, 1))))
+            self._mark = allowed - allowed % 2  # of an odd one, half is no step that ends at the mark
+        if self._mark < self._first_mark:
+            self.socket.getsockopt(zmq.EVENTS)  # takes notice of new connections
+            self.socket.setsockopt(self._option, self._mark)
+            self._until_fit = self._mark // 2
+        else:
+            self._until_fit = sys.maxsize
 
     def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
@@ -177,6 +190,8 @@ class _Base:
 class ZMQSender(_Base):
     """A PUSH or PUB socket; see :class:`highway.wire.transport.Sender`."""
 
+    _option = zmq.SNDHWM
+
     def __init__(self, link: Link) -> None:
         self._sent = 0
         self._leaving: deque[weakref.ref[memoryview]] = deque()
@@ -189,8 +204,11 @@ class ZMQSender(_Base):
         views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
         if (largest := max(view.nbytes for view in views)) > self._limit:
             self._refuse(largest)
-        if not self._fitted:
-            self._fit(sum(view.nbytes for view in views), zmq.SNDHWM)
+        if not self._until_fit:
+            self._fit(sum(view.nbytes for view in views))
+        self._until_fit -= 1
+        if self.link.kind == "pub":
+            self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         last = len(views) - 1
         for position, view in enumerate(views):
             more, small = (zmq.SNDMORE if position < last else 0), view.nbytes < COPY_BELOW
@@ -238,16 +256,22 @@ class ZMQSender(_Base):
 class ZMQReceiver(_Base):
     """A PULL or SUB socket; see :class:`highway.wire.transport.Receiver`."""
 
+    _option = zmq.RCVHWM
+
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self._receive = partial(self.socket.recv_multipart, copy=False)
+
+    def refuse(self) -> None:
+        """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
         self._check_process()
         frames = self._retry(self._receive, zmq.POLLIN, timeout, "no message")
-        if not self._fitted:
-            self._fit(sum(map(len, frames)), zmq.RCVHWM)
+        if not self._until_fit:
+            self._fit(sum(map(len, frames)))
+        self._until_fit -= 1
         return frames
 
 

@@ -65,6 +65,54 @@ def test_what_waits_is_bounded_by_bytes(ipc):
     receiver.close(0)
 
 
+def ends(ipc, send, receive, receivers):
+    """A sender that binds, and receivers that come one by one; each has the first message that was sent when it was there."""
+    place = ipc()
+    sender = ZMQSender(parse(f"{send}+ipc://{place}?hwm_mb=4", "send"))
+    there = []
+    for number in range(receivers):
+        there.append(ZMQReceiver(parse(f"{receive}+ipc://{place}?hwm_mb=4", "receive")))
+        while sender.peers().live < number + 1:
+            time.sleep(0.001)
+        sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+    return sender, there
+
+
+def test_what_waits_for_a_receiver_that_comes_late_is_bounded_too(ipc):
+    sender, receivers = ends(ipc, "zrpush", "zrpull", 3)
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while True:
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=0.5)
+            sent += 1
+    assert sent <= 3 * 16
+    for end in (sender, *receivers):
+        end.close(0)
+
+
+def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(ipc):
+    sender, receivers = ends(ipc, "zpub", "zsub", 3)
+    for _ in range(200):
+        sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+    assert sender.unsent() <= 3 * 8
+    for end in (sender, *receivers):
+        end.close(0)
+
+
+def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
+    place = ipc()
+    sender = ZMQSender(parse(f"zpub+ipc://{place}?hwm_mb=2", "send"))
+    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?hwm_mb=2", "receive"))
+    while sender.peers().live < 1:
+        time.sleep(0.001)
+    for number in range(100):
+        sender.send([np.full(1_000_000, number, np.uint8)], timeout=20)
+        (frame,) = receiver.recv(timeout=20)
+        assert memoryview(frame)[0] == number
+    sender.close(0)
+    receiver.close(0)
+
+
 @pytest.mark.parametrize("first", [1, 3_000_000])
 def test_messages_of_changing_size_never_stall(first, ipc):
     sender, receiver = pair(ipc, "?hwm_mb=2")
