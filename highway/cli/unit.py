@@ -1,0 +1,62 @@
+"""``highway unit``: a topology's part on a machine as a service of systemd."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from highway.cli.catalogue import file_options, load_checked
+from highway.errors import ConfigError
+from highway.place import did_you_mean
+from highway.topology import Topology
+from highway.topology.unit import HOSTNAME, unit
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command of this module to the command line."""
+    parser = commands.add_parser(
+        "unit", parents=[common, file_options()], help="print a systemd unit that runs what a topology places on a machine"
+    )
+    parser.add_argument(
+        "--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name"
+    )
+    parser.add_argument("--user", action="store_true", help="print a unit for your own systemd (systemctl --user), not for the system's")
+    parser.set_defaults(command=_unit)
+
+
+def _unit(options: argparse.Namespace) -> int:
+    topology = load_checked(options)
+    passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
+    host = _host(topology, options.host)
+    command = [*_highway(), "run", *(str(Path(file).absolute()) for file in options.files), *passed, *host]
+    print(unit(f"highway: {topology.plan.name}", command, os.getcwd(), None if options.user else _user()), end="")
+    return 0
+
+
+def _host(topology: Topology, name: str | None) -> list[str]:
+    """Return the option that says what to run: nothing for a file without hosts, of which all is run."""
+    plan = topology.plan
+    if name not in (None, HOSTNAME):
+        if name not in plan.hosts:
+            raise ConfigError(f"{topology.path}: no host {name!r}{did_you_mean(name, plan.hosts)}")
+        if not plan.processes(name):
+            raise ConfigError(f"{topology.path} places nothing on {name}")
+    return ["--host", name or HOSTNAME] if plan.hosts else []
+
+
+def _highway() -> list[str]:
+    """Return the command that runs this highway: its script, or the module where it is not installed."""
+    script = Path(sysconfig.get_path("scripts"), "highway")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        return str(os.getuid())
