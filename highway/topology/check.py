@@ -14,7 +14,7 @@ from highway.place import Place, did_you_mean
 from highway.stage import expand
 from highway.topology.limits import memory
 from highway.topology.model import Topology
-from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, ports
+from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, port_range, ports
 from highway.topology.spec import LinkSpec
 from highway.wire.url import Direction, Link, parse
 
@@ -67,6 +67,8 @@ def check_names(plan: Plan) -> None:
             raise place.error("a tcp link needs a port")
         if spec.port is not None and not (ports(spec) and ports(spec)[-1] <= 65535):
             raise (place / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
+        if spec.tap is not None and not (port_range(spec.tap) and port_range(spec.tap)[-1] <= 65535):
+            raise (place / "tap").error(f"expected a port, or a range such as 7900-7903, within 1 to 65535; got {spec.tap!r}")
         if spec.kind == "publish" and spec.transport == "shm":
             raise (place / "transport").error("shm links are of the kind push; for publish use ipc")
 
@@ -179,18 +181,13 @@ def _port_clashes(plan: Plan, sockets: list[Socket]) -> Iterator[ConfigError]:
     """Two processes of one host that open one port, and ranges that are too short."""
     opened: dict[str, str] = {}
     for link, spec in plan.links.items():
-        if spec.transport != "tcp":
-            continue
-        for end in plan.ends(link, spec.bind):
-            port = plan.port(link, end)
-            if port not in ports(spec):
-                first, need = ports(spec)[0], max(plan.port(link, other) for other in plan.ends(link, spec.bind))
-                where = f" on {end.host}" if end.host else ""
-                yield (plan.place / "links" / link / "port").error(
-                    f"{need - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{need}"
-                )
-                break
-            yield from _taken(opened, end.host, plan.location(link, end), f"the link {link}", plan.place / "links" / link / "port")
+        place = plan.place / "links" / link
+        if spec.transport == "tcp":
+            binders = {end: (plan.port(link, end), plan.location(link, end)) for end in plan.ends(link, spec.bind)}
+            yield from _opened(opened, f"the link {link}", place / "port", ports(spec), binders)
+        if spec.tap is not None:
+            taps = {end: (plan.tap_port(link, end), plan.tap(link, end).removeprefix("tcp://")) for end in plan.ends(link, "from")}
+            yield from _opened(opened, f"the tap of the link {link}", place / "tap", port_range(spec.tap), taps)
     for socket in sockets:
         if socket.link.bind and not plan.roles[socket.end.role].external:
             for location in socket.link.locations:
@@ -202,9 +199,23 @@ def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     links = {
         plan.port(name, end): name for name, spec in plan.links.items() if spec.transport == "tcp" for end in plan.ends(name, spec.bind)
     }
+    links |= {
+        plan.tap_port(name, end): name for name, spec in plan.links.items() if spec.tap is not None for end in plan.ends(name, "from")
+    }
     for port in ports(plan.metrics) if plan.metrics else ():
         if port in links:
             yield (plan.place / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
+
+
+def _opened(opened: dict[str, str], who: str, place: Place, allowed: range, needed: Mapping[End, tuple[int, str]]) -> Iterator[ConfigError]:
+    """Note which ports, at which locations, the processes of a link open."""
+    for end, (port, location) in needed.items():
+        if port not in allowed:
+            first, last = allowed[0], max(other for other, _ in needed.values())
+            where = f" on {end.host}" if end.host else ""
+            yield place.error(f"{last - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{last}")
+            break
+        yield from _taken(opened, end.host, location, who, place)
 
 
 def _taken(opened: dict[str, str], host: str, location: str, who: str, place: Place) -> Iterator[ConfigError]:

@@ -49,7 +49,7 @@ def load(path: str | Path | Sequence[str | Path], variables: Mapping[str, Any] |
     roles = {name: _role(name, role, values, registry, root / "roles" / name) for name, role in spec.roles.items()}
     hosts = {name: host if isinstance(host, HostSpec) else HostSpec(host) for name, host in spec.hosts.items()}
     metrics = MetricsSpec(spec.metrics) if isinstance(spec.metrics, (int, str)) else spec.metrics
-    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics)
+    plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics, path=str(Path(paths[-1]).resolve()))
     if metrics and not (ports(metrics) and ports(metrics)[-1] <= 65535):
         raise (root / "metrics").error(f"expected a port, or a range such as 9400-9409, within 1 to 65535; got {metrics.port!r}")
     check_names(plan)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -69,6 +71,7 @@ class Plan:
         place: Where the file begins.
         metrics: Where each run answers for its state over HTTP, if it is to.
         local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
+        path: The file, from the root.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Plan:
     place: Place
     metrics: MetricsSpec | None = None
     local: bool = False
+    path: str = ""
 
     def processes(self, host: str | None = None) -> list[End]:
         """Return the processes that highway starts: of all hosts, or of one."""
@@ -108,15 +112,38 @@ class Plan:
         if spec.transport != "tcp":
             name = f"highway-{os.getuid()}-{self.name}-{link}-{number}"
             return f"{tempfile.gettempdir()}/{name}" if spec.transport == "ipc" else name
-        address = self.address(end.host)
-        if listen and end.host and not self.local:
-            address = self.hosts[end.host].listen or address
-        return f"[{address}]:{self.port(link, end)}" if ":" in address else f"{address}:{self.port(link, end)}"
+        return self._listens(end, self.port(link, end), listen)
 
     def port(self, link: str, end: End) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
-        binders = self.ends(link, self.links[link].bind)
-        return ports(self.links[link])[0] + sum(other.host == end.host for other in binders[: binders.index(end)])
+        return ports(self.links[link])[0] + _turn(end, self.ends(link, self.links[link].bind))
+
+    def tap(self, link: str, end: End, listen: bool = False) -> str:
+        """Return the address at which a process that sends on a link lets viewers look.
+
+        Without a port in the file it is a name on the machine of the process, wherever the file places that. It is in Linux's abstract
+        namespace, so that nothing is left of it, and depends on the file, so that no other topology has it.
+
+        Args:
+            link: The link.
+            end: The process.
+            listen: Whether this is for the process itself.
+        """
+        if self.links[link].tap is not None:
+            return f"tcp://{self._listens(end, self.tap_port(link, end), listen)}"
+        digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
+        name = f"highway-tap-{os.getuid()}-{digest}-{self.ends(link, 'from').index(end)}"
+        return f"ipc://@{name}" if sys.platform == "linux" else f"ipc://{tempfile.gettempdir()}/{name}"
+
+    def tap_port(self, link: str, end: End) -> int:
+        """Return the port of the tap of a process that sends: those of one host take the ports of the range in turn."""
+        return port_range(self.links[link].tap)[0] + _turn(end, self.ends(link, "from"))
+
+    def _listens(self, end: End, port: int, listen: bool) -> str:
+        address = self.address(end.host)
+        if listen and end.host and not self.local:
+            address = self.hosts[end.host].listen or address
+        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
     def urls(self, link: str, role: str, replica: int, direction: Direction) -> list[str]:
         """Return the URLs of one end of a link.
@@ -137,13 +164,14 @@ class Plan:
         own = End(role, replica, self.roles[role].host(replica))
         locations = [self.location(link, own, listen=True)] if binds else [self.location(link, end) for end in self.ends(link, spec.bind)]
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"{scheme}{transport}://{location}?{self._options(link, direction)}" for location in locations]
+        return [f"{scheme}{transport}://{location}?{self._options(link, own, direction)}" for location in locations]
 
-    def _options(self, link: str, direction: Direction) -> str:
+    def _options(self, link: str, end: End, direction: Direction) -> str:
         spec = self.links[link]
         options: dict[str, object] = {"codec": spec.codec, "budget_mb" if spec.transport == "shm" else "hwm_mb": f"{spec.budget_mb:g}"}
         if direction == "send":
             options["receivers"] = len(self.ends(link, "to")) if spec.receivers is None else spec.receivers
+            options["tap"] = self.tap(link, end, listen=True)
         else:
             options["senders"] = len(self.ends(link, "from")) if spec.senders is None else spec.senders
         return urlencode(options)
@@ -157,7 +185,17 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
 
 def ports(spec: LinkSpec | MetricsSpec) -> range:
     """Return the ports of a tcp link or of an endpoint; none if the file names none."""
-    if spec.port is None:
+    return port_range(spec.port)
+
+
+def port_range(given: int | str | None) -> range:
+    """Return the ports that a port or a range in the file stands for; none if there is none."""
+    if given is None:
         return range(0)
-    first, last = (spec.port, spec.port) if isinstance(spec.port, int) else map(int, re.split("-", spec.port))
+    first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
     return range(first, last + 1)
+
+
+def _turn(end: End, ends: Sequence[End]) -> int:
+    """Return how many processes of its host come before one."""
+    return sum(other.host == end.host for other in ends[: ends.index(end)])

@@ -33,6 +33,10 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     port: Annotated[
         Port | Ports | None, Meta(description="The port of a tcp link, or a range such as 5555-5558 if several processes of one host bind.")
     ] = None
+    tap: Annotated[
+        Port | Ports | None,
+        Meta(description="The port, or range, where viewers on other machines see what is sent; on the sender's own they need none."),
+    ] = None
     kind: Annotated[
         Literal["push", "publish"], Meta(description="push: each item goes to one receiver; publish: each receiver gets every item.")
     ] = "push"

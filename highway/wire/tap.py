@@ -66,7 +66,7 @@ class Tap:
     def finish(self, frames: Sequence[Frame]) -> None:
         """Tell the viewers that nothing more will come.
 
-        They are told until they have gone, for ``PATIENCE`` seconds at most, since one that is behind misses messages, and so may miss this.
+        They are told until they have gone, for ``PATIENCE`` seconds at most, since who is behind misses messages, and so may miss this.
         """
         deadline = time.monotonic() + PATIENCE
         while (now := time.monotonic()) < deadline:

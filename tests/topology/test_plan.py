@@ -9,6 +9,7 @@ import pytest
 from highway.errors import ConfigError
 from highway.topology import check, load
 from highway.topology.limits import loss, memory
+from highway.topology.plan import End
 from highway.topology.preflight import preflight
 from highway.wire.url import parse
 
@@ -90,6 +91,50 @@ def test_what_the_link_says_rides_in_the_url(topology):
     sender, receiver = parse(plan.urls("done", "worker", 0, "send"), "send"), parse(plan.urls("done", "trainer", 0, "receive"), "receive")
     assert (sender.options.codec, sender.options.hwm_mb, sender.options.receivers) == ("tensorcom", 8.0, 1)
     assert (receiver.options.hwm_mb, receiver.options.senders) == (8.0, 3)
+
+
+def taps(plan, link, role, replicas=1):
+    """Return what the processes that send on a link are told to open for viewers."""
+    return [parse(plan.urls(link, role, replica, "send"), "send").options.tap for replica in range(replicas)]
+
+
+def test_each_sender_has_a_tap_of_its_own_which_depends_on_the_file_and_the_link_but_not_on_who_is_where(topology, tmp_path):
+    plan = topology(THREE).plan
+    found = taps(plan, "done", "worker", 3)
+    assert [tap.rpartition("-")[2] for tap in found] == ["0", "1", "2"]
+    assert all(tap.startswith(f"ipc://@highway-tap-{os.getuid()}-") for tap in found)
+    assert found == taps(topology(THREE).at_home().plan, "done", "worker", 3)
+    assert taps(plan, "raw", "reader")[0] not in found
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "t.yaml").write_text(THREE)
+    assert taps(load("other/t.yaml").plan, "done", "worker")[0] not in found
+    assert parse(plan.urls("done", "trainer", 0, "receive"), "receive").options.tap == ""
+
+
+def test_a_tap_with_a_port_is_at_the_sender_and_its_replicas_take_the_range_in_turn(topology):
+    text = THREE.replace("bind: to,", "bind: to, tap: 7900-7901,").replace("b: 10.0.0.2", 'b: {address: "fd00::2", listen: "::"}')
+    assert check(topology(text)) == []
+    assert taps(topology(text).plan, "done", "worker", 3) == ["tcp://10.0.0.1:7900", "tcp://[::]:7900", "tcp://10.0.0.1:7901"]
+    assert topology(text).plan.tap("done", End("worker", 1, "b")) == "tcp://[fd00::2]:7900"
+    assert taps(topology(text).at_home().plan, "done", "worker", 2) == ["tcp://127.0.0.1:7900", "tcp://127.0.0.2:7900"]
+
+
+@pytest.mark.parametrize(
+    ("tap", "message"),
+    [
+        ("7900", "t.yaml:8: links.done.tap: 2 replicas of worker open ports on a, one each; give a range such as 7900-7901"),
+        ("5555-5556", "t.yaml:8: links.done.tap: the tap of the link done opens 5555 on a, and the link raw too"),
+        ("7901-7900", "t.yaml:8: links.done.tap: expected a port, or a range such as 7900-7903, within 1 to 65535; got '7901-7900'"),
+        ("9401-9402", "t.yaml:13: metrics: 9401 is a port of the link done; choose others, such as 9400-9409"),
+    ],
+)
+def test_ports_of_taps_are_checked_like_those_of_links(topology, tap, message):
+    text = THREE.replace("bind: to,", f"bind: to, tap: {tap},")
+    try:
+        found = errors(topology(f"{text}metrics: 9392-9401\n"))
+    except ConfigError as error:
+        found = [str(error)]
+    assert found == [message]
 
 
 @pytest.mark.parametrize(
