@@ -16,7 +16,7 @@ from highway.wire import codec, shm
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.socket import ZMQReceiver
-from highway.wire.transport import Receiver
+from highway.wire.transport import Peers, Receiver
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -25,6 +25,7 @@ RECEIVERS: dict[str, Callable[[Link], Receiver]] = {**dict.fromkeys(("tcp", "ipc
 """Transport -> what opens the end that receives."""
 
 GLANCE = 0.1  # seconds between two looks at who is connected
+TELL_AFTER = 10.0  # seconds without any sender, when too few have ended, before it is said
 MAX_SENDERS = 10_000  # remembered at once
 
 
@@ -55,6 +56,7 @@ class Inlet:
         self._numbers: dict[bytes, _Numbers] = {}
         self._ended: set[bytes] = set()
         self._over = False
+        self._alone_since = float("inf")
         for name in ("messages", "bytes", "gaps", "duplicates", "late", "malformed"):
             counters.setdefault(name, 0)
         self._receiver = RECEIVERS[link.transport](link)
@@ -84,7 +86,8 @@ class Inlet:
             if not message.envelope.end:
                 return message
             self._ended.add(message.envelope.sender)
-            self._over = 0 < self._expected <= len(self._ended)
+            self._alone_since = time.monotonic()
+            self._over = self._enough and not self._link.bind
         self._over = True
         raise EndOfStream(f"{self._link}: the stream has ended")
 
@@ -103,7 +106,7 @@ class Inlet:
         """
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            glance = self._ended and not self._expected
+            glance = self._ended and self._link.bind
             try:
                 with starved():
                     frames = self._receiver.recv(min(GLANCE, GLANCE if left is None else left) if glance else left)
@@ -119,6 +122,10 @@ class Inlet:
             self.counters["bytes"] += sum(memoryview(frame).nbytes for frame in frames)
             return frames
 
+    def refuse(self) -> None:
+        """Have the senders turn to other receivers, where the transport can tell them; what was sent before can still be received."""
+        self._receiver.refuse()
+
     def close(self) -> None:
         """Close the socket."""
         self._receiver.close(0)
@@ -130,13 +137,9 @@ class Inlet:
         self.close()
 
     @property
-    def _expected(self) -> int:
-        """Senders whose end is the end of the stream; 0 if that depends on who is connected."""
-        if self._link.options.senders:
-            return self._link.options.senders
-        if not self._link.bind:
-            return len(self._link.locations)
-        return 1 if self._link.transport == "inproc" else 0
+    def _enough(self) -> bool:
+        """Whether so many senders have ended that this may be the end of the stream."""
+        return len(self._ended) >= (self._link.options.senders or (1 if self._link.bind else len(self._link.locations)))
 
     def _have_all_ended(self) -> bool:
         """Say whether every connection that is open belongs to a sender that has ended; asked when nothing is left to be read.
@@ -145,13 +148,29 @@ class Inlet:
         """
         peers = self._receiver.peers()
         if peers is None:
-            return True
+            return self._enough
+        if not self._enough:
+            self._tell_who_is_missing(peers)
+            return False
         closed = peers.seen - peers.live
         if peers.live > max(0, len(self._ended) - closed):
             return False
         if peers.seen > len(self._ended):
             log.warning("%s: %d of %d senders went away without an end", self._link, peers.seen - len(self._ended), peers.seen)
         return True
+
+    def _tell_who_is_missing(self, peers: Peers) -> None:
+        now = time.monotonic()
+        if peers.live:
+            self._alone_since = now
+        elif now - self._alone_since > TELL_AFTER:
+            self._alone_since = float("inf")
+            log.warning(
+                "%s: %d of %d senders have ended, and no other is connected; waiting for one",
+                self._link,
+                len(self._ended),
+                self._link.options.senders,
+            )
 
     def _count(self, envelope: Envelope) -> None:
         """Find gaps and repetitions in the numbers of a sender."""

@@ -228,14 +228,16 @@ class ZMQSender(_Base):
             self.send(frames, timeout)
 
     def peers(self) -> Peers | None:
-        """Return the connections; of a publisher, those that have subscribed."""
+        """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
         connected = super().peers()
-        if self.link.kind != "pub" or connected is None:
+        if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
         while self.socket.poll(0, zmq.POLLIN):
             subscribed = self.socket.recv()[:1] == b"\1"
             self._subscriptions += 1 if subscribed else -1
             self._subscribed += subscribed
+        if connected is None:
+            return Peers(self._subscriptions, self._subscribed, self._subscribed)
         return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
 
     def unsent(self) -> int:

@@ -70,8 +70,8 @@ class Options:
         budget_mb: Megabytes of shared memory that the sender of a same-host link (``+shm``) may use, in place of ``hwm_mb``; one message
             may take half.
         max_mb: Megabytes that one frame may have; whoever sends a larger one is disconnected by the receiver.
-        senders: Senders that must have ended before a receiver ends; 0 means all those that are there (for a receiver that connects, one
-            for each URL).
+        senders: Senders that must at least have ended before a receiver ends, besides all that are connected; 0 means one for each URL of
+            a receiver that connects.
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.

@@ -114,10 +114,19 @@ def test_a_sender_is_warned_of_once(monkeypatch, caplog):
         ("zpull+ipc://x", [Peers(2, 2), (A, 1, "end"), (B, 1, "end"), None], True),
         ("zpull+ipc://x", [Peers(2, 2), (A, 1, "end"), None, (B, 0), (B, 1, "end"), None], True),
         ("zpull+ipc://x", [Peers(1, 1), None], False),
+        ("zpull+ipc://x?senders=1", [Peers(2, 2), (A, 1, "end"), None], False),  # one more has joined
+        ("zpull+ipc://x?senders=1", [Peers(2, 2), (A, 1, "end"), None, (B, 1, "end"), None], True),
+        ("zpull+ipc://x?senders=2", [Peers(0, 1), (A, 1, "end"), None], False),
     ],
 )
 def test_a_stream_ends_when_its_senders_have(monkeypatch, url, messages, ended):
     assert receive(monkeypatch, messages, url)[2] == ended
+
+
+def test_a_sender_that_does_not_come_is_missed_aloud(monkeypatch, caplog):
+    monkeypatch.setattr(inlet, "TELL_AFTER", 0.0)
+    receive(monkeypatch, [Peers(0, 1), (A, 1, "end"), None, None, None], "zpull+ipc://x?senders=2")
+    assert caplog.messages == ["zpull+ipc://x?senders=2: 1 of 2 senders have ended, and no other is connected; waiting for one"]
 
 
 def test_who_went_without_an_end_is_said(monkeypatch, caplog):
