@@ -130,8 +130,10 @@ class Stage:
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 
 
-def shape_of(op: Any, first: bool = False) -> Shape:
+def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
     """Return the shape of a component by what it defines; only the ``first`` of a list can be a source.
+
+    A callable is a source if it can be called without arguments, else a map. Errors call the component by its ``label``.
 
     Raises:
         PipelineError: it has none of the shapes, or is a class where an instance is meant.
@@ -141,12 +143,12 @@ def shape_of(op: Any, first: bool = False) -> Shape:
     for method, shape in _METHODS.items():
         if callable(getattr(op, method, None)):
             return shape
-    if first and (hasattr(op, "__iter__") or callable(op)):
+    if first and (hasattr(op, "__iter__") or (callable(op) and _needs_nothing(op))):
         return "source"
     if callable(op):
         return "map"
     if hasattr(op, "__iter__"):
-        raise PipelineError(f"{op!r} is an iterable, a source; only the first stage can be one")
+        raise PipelineError(f"{label or Stage(op).label} is an iterable, a source; only the first stage can be one")
     raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume()")
 
 
@@ -155,6 +157,17 @@ _METHODS: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consum
 
 def _defines_a_shape(cls: type) -> bool:
     return any(inspect.isfunction(getattr(cls, method, None)) for method in (*_METHODS, "__call__", "__iter__"))
+
+
+def _needs_nothing(op: Callable[..., Any]) -> bool:
+    """Say whether a callable can be called without arguments."""
+    try:
+        inspect.signature(op).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature: calling it will tell
+        return True
+    return True
 
 
 def takes_rng(op: Callable[..., Any]) -> bool:
@@ -174,9 +187,10 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
     flat = _flatten(stages, at_start=True)
     if not flat:
         raise PipelineError("a pipeline needs at least one stage, a source")
-    shapes = [shape_of(stage.op, first=position == 0) for position, stage in enumerate(flat)]
+    shapes = [shape_of(stage.op, position == 0, stage.label) for position, stage in enumerate(flat)]
     if shapes[0] != "source":
-        raise PipelineError(f"the first stage must be a source (an iterable), but {flat[0].label} is a {shapes[0]}")
+        sources = "an iterable, or a function without arguments"
+        raise PipelineError(f"the first stage must be a source ({sources}), but {flat[0].label} is a {shapes[0]}")
     for stage, shape in zip(flat[:-1], shapes[:-1], strict=True):
         if shape == "sink":
             raise PipelineError(f"{stage.label} is a sink; only the last stage can be one (Tee hands items to a function on their way)")
@@ -189,20 +203,26 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
 def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
     flat: list[Stage] = []
     for given in stages:
-        stage = given if isinstance(given, Stage) else Stage(given)
+        stage = _as_stage(given)
         first = at_start and not flat
         if flat and callable(getattr(stage.op, "after", None)):
             *flat, last = stage.op.after(flat)
             flat.append(replace(stage, op=last.op, name=stage.label))
-        elif shape_of(stage.op, first) == "composite":
-            flat += [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(stage.op.stages(), first))]
+        elif shape_of(stage.op, first, stage.label) == "composite":
+            parts = [replace(part, name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
+            flat += [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
         else:
             flat.append(stage)
     return flat
 
 
+def _as_stage(given: Any) -> Stage:
+    return given if isinstance(given, Stage) else Stage(given)
+
+
 def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
-    changes: dict[str, Any] = {"name": f"{outer.label}.{part.label}"}
+    """Return a part of a composite with the settings that the stage around it hands on."""
+    changes: dict[str, Any] = {}
     if is_source or shape_of(part.op) == "map":
         if outer.on_error != "raise":
             changes |= {"on_error": outer.on_error, "max_errors": outer.max_errors}

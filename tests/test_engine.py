@@ -115,13 +115,29 @@ def test_a_pipeline_is_a_source_of_another_and_stops_with_it():
     assert source.closed.wait(5)
 
 
+class Times:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, item):
+        return item * self.factor
+
+
+class Source:
+    def stages(self):
+        return [Stage(Forever(), name="plan"), str]
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
         ([], "at least one stage"),
         ([Take(1)], "the first stage must be a source .* Take is a stream"),
+        ([lambda item: item], "the first stage must be a source .* lambda is a map"),
+        ([Times(2)], "the first stage must be a source .* Times is a map"),
         ([range(3), Collect(), str], "Collect is a sink; only the last"),
-        ([range(3), range(3)], "only the first stage can be one"),
+        ([range(3), range(3)], "range is an iterable, a source; only the first stage can be one"),
+        ([range(3), Source()], "Source.plan is an iterable, a source; only the first stage can be one"),
         ([range(3), 7], "7 is no stage"),
         ([Stage(range(3), num_workers=2)], "range is a source, which runs in one thread; num_workers=2 is for maps"),
         ([range(3), Take], r"Take is a class; an instance is meant: Take\(\.\.\.\)"),
@@ -452,7 +468,7 @@ def test_leaving_the_with_block_stops():
 
 
 def test_a_stuck_stage_is_named_with_the_line_where_it_is(caplog, monkeypatch):
-    monkeypatch.setattr("highway.engine.PATIENCE", 0.05)
+    monkeypatch.setattr("highway.threads.PATIENCE", 0.05)
     entered, release = threading.Event(), threading.Event()
 
     def stuck_here(item):
