@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from highway import batch
-from highway.errors import EndOfStream, FrameError, LinkError
+from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
 from highway.stage import Passport
 from highway.wire.inlet import Inlet
 from highway.wire.url import parse
@@ -20,9 +20,49 @@ HINT_AFTER = 5.0  # seconds without a batch until the user is told
 
 
 def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
-    """Add the URLs and the timeout."""
-    parser.add_argument("urls", nargs="*", default=list(urls), metavar="URL", help=f"where from; default: {' '.join(urls)}")
+    """Add where the batches come from, URLs or a link of a topology, and the timeout."""
+    parser.add_argument(
+        "urls", nargs="*", default=list(urls), metavar="URL|FILE", help=f"where from; default: {' '.join(urls)}; or a topology, with --link"
+    )
+    parser.add_argument("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
+    parser.add_argument("--role", metavar="NAME", help="of several roles that send on the link, only this one")
+    parser.add_argument("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
+    parser.add_argument("--local", action="store_true", help="all hosts of the topology are this machine, as in `highway run FILE`")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`"
+    )
     parser.add_argument("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
+
+
+def open_feed(options: argparse.Namespace) -> Feed:
+    """Return the feed that the options ask for; use it in a ``with`` block.
+
+    Raises:
+        ConfigError: a URL, the topology or its link cannot be used as written.
+        LinkError: an address cannot be bound.
+    """
+    files = [name for name in options.urls if "://" not in name]
+    if options.link is None:
+        if files:
+            raise ConfigError(f"'{files[0]}' is no URL; to look into a running topology, say FILE --link NAME")
+        for option in ("role", "replica", "local", "set"):
+            if getattr(options, option) not in (None, False, []):
+                raise ConfigError(f"--{option} chooses what to see of a link of a topology: say FILE --link NAME too")
+        return Feed(options.urls, options.timeout)
+    if len(files) < len(options.urls):
+        raise ConfigError(f"--link {options.link} names a link of a topology: give its file in place of URLs, such as pipeline.yaml")
+    return Feed(_taps(files, options), options.timeout, f"the link {options.link} of {files[-1]}")
+
+
+def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
+    # Here, since they take a while, and highway.cli imports the tools.
+    from highway.cli.catalogue import variables
+    from highway.topology import load
+    from highway.topology.viewer import viewer_urls
+
+    topology = load(files, variables(options.set))
+    plan = (topology.at_home() if options.local else topology).plan
+    return viewer_urls(plan, options.link, options.role, options.replica)
 
 
 class Feed:
@@ -31,15 +71,16 @@ class Feed:
     Args:
         urls: Where from.
         timeout: Seconds to wait for a batch; negative means for ever.
+        where: What to call that in messages; by default its URLs.
 
     Raises:
         ConfigError: a URL cannot be used as written.
         LinkError: an address cannot be bound.
     """
 
-    def __init__(self, urls: Sequence[str], timeout: float) -> None:
+    def __init__(self, urls: Sequence[str], timeout: float, where: str = "") -> None:
         link = parse(urls, "receive")
-        self.where = str(link)
+        self.where = where or str(link)
         self.counters: dict[str, float] = {}
         self.count = 0  # batches that came
         self._timeout = timeout if timeout >= 0 else float("inf")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from highway.errors import EndOfStream
 from highway.tools import command
-from highway.tools.feed import Feed, losses, samples
+from highway.tools.feed import Feed, losses, open_feed, samples
 from highway.tools.feed import add_arguments as add_feed_arguments
 
 
@@ -40,7 +40,7 @@ class Tally:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line every ``report`` seconds until the senders end or ``count`` batches have come."""
-    with Feed(options.urls, options.timeout) as feed:
+    with open_feed(options) as feed:
         print(f"waiting for {feed.where}", flush=True)
         try:
             _watch(feed, options)

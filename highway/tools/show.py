@@ -17,8 +17,8 @@ from highway.modules.images import image_field, row_keys, rows, to_pillow, writi
 from highway.modules.sheet import Cell, draw_sheet, fitted
 from highway.stage import Passport
 from highway.tools import command
-from highway.tools.feed import Feed
 from highway.tools.feed import add_arguments as add_feed_arguments
+from highway.tools.feed import open_feed
 
 PORTS = range(7880, 7884)
 FILE = "tensorshow.png"
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     classes = {} if options.classes is None else load_classes(options.classes)
     kind = "pairs" if options.mode == "img2img" else "images"
     pictures: list[list[Cell]] = []
-    with Feed(options.urls, options.timeout) as feed:
+    with open_feed(options) as feed:
         print(f"waiting for {options.count} {kind} from {feed.where}", flush=True)
         for item, passport in feed.batches():
             missing = options.count - len(pictures)

@@ -12,7 +12,7 @@ import time
 from highway.errors import ConfigError, LinkError
 from highway.modules.images import writing
 from highway.tools import command, contract
-from highway.tools.feed import Feed, losses
+from highway.tools.feed import Feed, losses, open_feed
 from highway.tools.feed import add_arguments as add_feed_arguments
 from highway.tools.summary import Summary
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.save:
         _check_writable(options.save)
     summary = Summary(batched)
-    with Feed(options.urls, options.timeout) as feed:
+    with open_feed(options) as feed:
         print(f"reading {options.count} batches from {feed.where}", flush=True)
         seconds = _read(feed, summary, options)
         counters = feed.counters
