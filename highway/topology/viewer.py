@@ -13,7 +13,7 @@ from highway.topology.plan import End, Plan, names, port_range
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs, for one socket, at which a viewer on this machine sees what goes over a link.
 
-    They are those of the senders' taps. If a publisher has none, or one without a port on another machine, the link itself is subscribed to.
+    They are those of the senders' taps. Where a publisher has none that can be reached, the link itself is subscribed to.
 
     Args:
         plan: The plan of the running topology.
