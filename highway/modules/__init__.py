@@ -12,6 +12,7 @@ from highway.modules.readers import ImageFileReader, ImageReader
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
 from highway.modules.sources import Concat, FromQueue, Mix, Repeat, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
+from highway.modules.ten import TenSink, TenSource
 from highway.modules.watch import Benchmark, Peek
 from highway.modules.webdataset import ShardSink, WebDatasetSource
 
@@ -46,6 +47,8 @@ __all__ = [
     "Shuffle",
     "Take",
     "Tee",
+    "TenSink",
+    "TenSource",
     "Unbatch",
     "WebDatasetSource",
     "ZMQSink",

@@ -75,7 +75,7 @@ class TenSource:
 class TenSink:
     """Write each item to a ``.ten`` file of its own, with its passport.
 
-    A file appears under its name when it is whole.
+    A file appears under its name when it is whole, and on the disk.
 
     Args:
         data_dir: Folder for the files; made if it is missing.
@@ -119,4 +119,6 @@ class TenSink:
                 for frame in frames:
                     write_chunk(stream, frame)
                 self.counters["bytes"] += stream.tell()
+                stream.flush()
+                os.fsync(stream.fileno())
             os.replace(path + ".part", path)
