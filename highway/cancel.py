@@ -18,17 +18,27 @@ class Scope:
     def __init__(
         self, tolerate: Callable[[Exception], None] | None = None, report: Callable[[State], None] = lambda _: None, seed: int = 0
     ) -> None:
-        self._event = threading.Event()
+        self._event = threading.Event()  # set: check() raises
+        self.cancelled = False
+        self.draining = False
         self._tolerate = tolerate
         self.report = report
         self.seed = seed
 
-    @property
-    def cancelled(self) -> bool:
-        return self._event.is_set()
-
     def cancel(self) -> None:
+        self.cancelled = True
         self._event.set()
+
+    def drain(self, interrupt: bool) -> None:
+        self.draining = True
+        if interrupt:
+            self._event.set()
+
+    def finish(self) -> bool:
+        self._event.clear()
+        if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
+            self._event.set()
+        return self.draining and not self.cancelled
 
     def check(self) -> None:
         if self._event.is_set():
@@ -93,6 +103,23 @@ def in_stage() -> bool:
 def is_cancelled() -> bool:
     """Say whether the stage that runs on this thread was cancelled."""
     return _here.scope.cancelled
+
+
+def is_draining() -> bool:
+    """Say whether the pipeline was asked to end (:meth:`highway.Pipeline.drain`): the end of the input is not that of the data then.
+
+    A stream that makes items of its own ends when it sees this.
+    """
+    return _here.scope.draining
+
+
+def finish() -> bool:
+    """Say whether the source that runs on this thread was interrupted by a drain only; from here on, nothing but a cancellation does.
+
+    For sources that have received more than they have yielded: they catch ``Cancelled``, and raise it again unless this is true. A class
+    attribute ``finishes = True`` keeps them from being ended between two items, without an interruption that they could catch.
+    """
+    return _here.scope.finish()
 
 
 def wait(seconds: float) -> None:

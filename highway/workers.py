@@ -48,6 +48,7 @@ class StageWorkers:
         self._errors = 0
         self._unreported = 0
         self._warned = -WARN_EVERY
+        self._ends_between = shape == "source" and not getattr(stage.op, "finishes", False)
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._key = stage_key(seed, stage.name)
 
@@ -73,7 +74,7 @@ class StageWorkers:
             finally:
                 cancel.leave()
         except Cancelled as error:
-            if not self.scope.cancelled:
+            if not (self.scope.cancelled or self.scope.draining):
                 owner.fail(self._place(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
         except BaseException as error:
             owner.fail(self._place(error))
@@ -147,6 +148,8 @@ class StageWorkers:
                 meter.items += 1
                 meter.bytes += nbytes(output.item)
                 self._here.passport = output.passport
+                if self._ends_between:
+                    self.scope.check()
         finally:
             if callable(close := getattr(outputs, "close", None)) and inspect.isgenerator(outputs):
                 close()

@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "stats": {"stage"},
     "script": set(),
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
-    "engine": {"cancel", "channel", "errors", "script", "stage", "stats", "workers", "topology"},
+    "threads": {"channel", "errors", "script", "stage", "stats", "workers"},
+    "engine": {"cancel", "errors", "script", "stage", "stats", "threads", "topology"},
     "functional": {"transforms", *FOUNDATION},
     "transforms": {"functional", *FOUNDATION},
     "wire": FOUNDATION,
@@ -35,7 +36,7 @@ MAY_IMPORT = {
 }
 ONLY_IN = {
     "zmq": {"wire/socket.py"},
-    "threading": {"topology/process.py", "cancel.py", "channel.py", "engine.py", "script.py", "workers.py"},
+    "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py"},
     "yaml": {"registry.py", "topology"},
     "msgspec": {"registry.py", "topology"},
 }

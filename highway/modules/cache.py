@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator, Philox
 
+from highway.cancel import is_draining
 from highway.errors import ConfigError
 from highway.modules.cache_epoch import Epochs, Passing, Stacker
 from highway.modules.cache_file import CacheFile
@@ -101,6 +102,11 @@ class _Gate:
     def counters(self) -> dict[str, Any]:
         return getattr(self.source, "counters", {})
 
+    @property
+    def finishes(self) -> bool:
+        finishes: bool = getattr(self.source, "finishes", False)
+        return finishes
+
     def __iter__(self) -> Iterator[Any]:
         return iter(()) if self.run.open() else iter(self.source)
 
@@ -174,7 +180,7 @@ class _Run:
                             writer.add(sample, keys)
                     self.counters.update(samples=len(writer), bytes=writer.nbytes)
                 yield from outputs
-            if writer is not None and len(writer) and not self._full:
+            if writer is not None and len(writer) and not self._full and not is_draining():
                 with self._giving_up(writer):
                     self.file = writer.seal(passing.batch_size)
 
@@ -240,6 +246,8 @@ def _serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Ite
         if cache.shuffle and epoch:
             order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
         for index, start in enumerate(range(0, len(file), size)):
+            if is_draining():
+                return
             rows = order[start : start + size].tolist()
             values = [stacker.column(name, file.values(n, rows)) for n, name in enumerate(file.layout.names)]
             yield Stamped(file.layout.item(values), Passport(epoch, index, keys=file.keys(rows)))

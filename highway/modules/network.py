@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from highway.cancel import tolerate
-from highway.errors import EndOfStream, FrameError
+from highway.cancel import check_cancelled, finish, tolerate
+from highway.errors import Cancelled, EndOfStream, FrameError
 from highway.stage import Items, Stamped
 from highway.wire.codec import named
 from highway.wire.inlet import Inlet
 from highway.wire.outlet import Outlet
 from highway.wire.url import Link, Options, parse
 
+LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the pipeline is drained
+QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
+
 
 @dataclass
 class ZMQSource:
     """Receive items from other processes.
 
-    Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end). Passports travel with the
-    items. Gaps and repetitions in what a sender numbers are counted in ``counters``, and warned of once.
+    Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end); when the pipeline is drained,
+    with what has arrived. Passports travel with the items. Gaps and repetitions in what a sender numbers are counted in ``counters``, and
+    warned of once.
 
     Args:
         url: Where from: ``tcp://host:port`` or ``ipc://path``, or with a scheme that says what socket and who binds, such as ``zsub://``
             (see :mod:`highway.wire.url`); several URLs, or one with braces, share a socket.
         bind: For plain URLs: whether this end binds; by default it connects.
         codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``senders``, an option of the URL goes first.
-        senders: Senders that must have ended. 0 means one for each URL or, if this end binds, all that are connected: give the number
-            where a sender may start when others have ended already.
+        senders: Senders that must have ended at least; 0 means one for each URL. If this end binds, all that are connected must have:
+            give the number where a sender may start when others have ended already.
         timeout: Seconds to wait for an item, or ``None`` for ever.
 
     Yields:
@@ -49,6 +55,8 @@ class ZMQSource:
     bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    finishes: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         self._link()
 
@@ -56,15 +64,40 @@ class ZMQSource:
         """Yield items until the senders have ended."""
         with Inlet(self._link(), self.counters) as inlet:
             self.bound = inlet.bound
-            while True:
-                try:
-                    item, envelope, _ = inlet.recv(self.timeout)
-                except EndOfStream:
-                    return
-                except FrameError as error:
-                    tolerate(error)
-                    continue
-                yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
+            try:
+                yield from self._items(inlet, self.timeout)
+                return
+            except Cancelled:
+                if not finish():
+                    raise
+            rest = self._arrived(inlet)
+        yield from rest  # with the socket closed, so that the senders turn to others
+
+    def _items(self, inlet: Inlet, timeout: float | None) -> Iterator[Any]:
+        while True:
+            check_cancelled()
+            try:
+                item, envelope, _ = inlet.recv(timeout)
+            except EndOfStream:
+                return
+            except FrameError as error:
+                tolerate(error)
+                continue
+            yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
+
+    def _arrived(self, inlet: Inlet) -> list[Any]:
+        """Return what has arrived already: no more than the link's budget, since quick senders would go on for ever."""
+        inlet.refuse()
+        options = self._link().options
+        budget_mb = options.budget_mb if self._link().transport == "shm" else options.hwm_mb
+        most, until = inlet.counters["bytes"] + budget_mb * 1e6, time.monotonic() + LAST_CALL
+        items = []
+        with contextlib.suppress(TimeoutError):
+            for item in self._items(inlet, QUIET):
+                items.append(item)
+                if inlet.counters["bytes"] >= most or time.monotonic() > until:
+                    break
+        return items
 
     def _link(self) -> Link:
         return _parsed(self.url, "receive", self.bind, Options(codec=self.codec, senders=self.senders))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.cancel import check_cancelled, tolerate, wait
+from highway.cancel import check_cancelled, finish, tolerate, wait
 from highway.data import resolve_data_dir
 from highway.errors import ConfigError
 from highway.modules.decode import MAX_PIXELS, backend, checked_header, decode_crop
@@ -157,10 +157,18 @@ class _Job:
         if self.failure is not None:
             raise self.failure
 
+    def wait(self) -> None:
+        """Wait for the batches that are planned, to be there if the last of them fails."""
+        while self.unfinished:
+            wait(0.005)
+            self.check()
+
 
 @dataclass
 class _Plans:
     """Yield the tickets of all batches of all epochs."""
+
+    finishes: ClassVar[bool] = True  # batches that it has begun
 
     reader: ImageReader
 
@@ -175,6 +183,9 @@ class _Plans:
         for epoch in count() if reader.epochs is None else range(reader.epochs):
             order = epoch_order(total, epoch, reader.seed, reader.shuffle)
             for index in range(batches):
+                if finish():
+                    job.wait()
+                    return
                 length = min(size, total - index * size)
                 batch = _Batch(job, epoch, index, order, pool.take((length, *reader.output_shape, 3)))
                 job.unfinished.add(batch)
@@ -182,9 +193,7 @@ class _Plans:
                     job.check()
                     yield Stamped(_Ticket(batch, range(start, min(start + ROWS_PER_TICKET, length))), batch.passport)
                 del batch  # its memory shall be free as soon as the consumer is done with it
-        while job.unfinished:  # to be there if the last of them fails
-            wait(0.005)
-            job.check()
+        job.wait()
 
 
 @dataclass

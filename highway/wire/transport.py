@@ -56,6 +56,9 @@ class Sender(End, Protocol):
 class Receiver(End, Protocol):
     """An end that receives."""
 
+    def refuse(self) -> None:
+        """Have the senders turn to other receivers, where the transport can tell them; what was sent before can still be received."""
+
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message and return its frames, which stay valid as long as somebody refers to them.
 

@@ -97,6 +97,13 @@ class Receiver:
                 self._ready.append(peer)
         self._looked = time.monotonic()
 
+    def refuse(self) -> None:
+        """Have the senders turn to other receivers; what was sent before can still be received."""
+        self.look()
+        for peer in self.meeting.peers:
+            with suppress(OSError):  # it is gone
+                peer.sock.shutdown(socket.SHUT_RD)
+
     def close(self, linger: float = 0.0) -> None:
         """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
         for peer in self.meeting.peers:

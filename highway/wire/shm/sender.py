@@ -101,7 +101,7 @@ class Sender:
         slot = self._take(end, deadline)
         try:
             slot.fill(frames, lengths, begins)
-            while only is None or only in self.meeting.peers:
+            while only is None or (only in self.meeting.peers and not only.refuses):
                 peer = only or self._least_loaded()
                 if peer is not None and self._give(peer, slot, lengths):
                     return
@@ -109,7 +109,7 @@ class Sender:
         except BaseException:
             self._pool.put(slot)
             raise
-        self._pool.put(slot)  # the only one that it was for has gone
+        self._pool.put(slot)  # the only one that it was for has gone, or is going
 
     def _check(self, frames: int, nbytes: int) -> None:
         if nbytes > self._pool.largest:
@@ -130,7 +130,7 @@ class Sender:
         return slot
 
     def _least_loaded(self) -> _Receiving | None:
-        peers = self.meeting.peers
+        peers = [peer for peer in self.meeting.peers if not peer.refuses]
         return peers[0] if len(peers) == 1 else min(peers, key=_Receiving.load, default=None)
 
     def _give(self, peer: _Receiving, slot: Slot, lengths: tuple[int, ...]) -> bool:
@@ -143,6 +143,9 @@ class Sender:
             peer.tell(slot, len(self.meeting.peers), lengths)
             return True
         except BlockingIOError:
+            return False
+        except BrokenPipeError:  # it takes no more, or is gone; then the next look finds its end
+            peer.refuses = True
             return False
         except ConnectionError:
             self._lose(peer)
@@ -173,6 +176,7 @@ class _Receiving:
         self.sock = sock
         self.out: dict[int, Slot] = {}  # slots that it has not given back
         self.kept: list[Slot] = []  # slots that it has read, and left with
+        self.refuses = False
         self._told = 0
         self._known: set[int] = set()
         self._forget: list[int] = []

@@ -1,0 +1,166 @@
+"""The threads of a pipeline. The only place that starts threads."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+
+from highway import script
+from highway.channel import Channel
+from highway.errors import PipelineError
+from highway.stage import Origin, Shape, Stage
+from highway.stats import PipelineStats
+from highway.workers import StageWorkers, worker_count
+
+log = logging.getLogger("highway")
+
+PATIENCE = 5.0  # seconds that stop() waits for a stage before it names it and goes on
+
+
+class Run:
+    """The threads and queues of a pipeline. They hold on to this and never to the ``Pipeline``, so that it can be collected."""
+
+    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int, origin: Origin) -> None:
+        self.workers: list[StageWorkers] = []
+        self.output = Channel(1)  # in front of the source: never used
+        for stage, shape in stages:
+            inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape))
+            self.workers.append(StageWorkers(stage, shape, inbox, self.output, seed, origin))
+        self.stopped = False
+        self._error: BaseException | None = None
+        self._trace: TracebackType | None = None
+        self._lock = threading.Lock()
+        self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
+        self._gate.acquire()
+        self._opened = False
+        self._unfinished = len(self.workers)
+        self._threads: list[threading.Thread] = []
+        self._started_at = self._ended_at = 0.0
+        self._pid = os.getpid()
+
+    def spawn(self) -> None:
+        """Create the threads; they do nothing before :meth:`start` opens the gate."""
+        with self._lock:
+            if self._threads or self.stopped:
+                return
+            for workers in self.workers:
+                for number in range(len(workers.meters)):
+                    name = f"highway:{workers.stage.name}:{number}"
+                    self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
+            for thread in self._threads:
+                thread.start()
+
+    def start(self) -> None:
+        if os.getpid() != self._pid:
+            raise PipelineError(
+                f"this pipeline belongs to process {self._pid}; a forked child has none of its threads: build it in the child, "
+                "or start children with multiprocessing's 'spawn'"
+            )
+        if self._opened:
+            return
+        script.forget(self)
+        self.spawn()
+        self._started_at = self._started_at or time.perf_counter()
+        self._open()
+
+    def _open(self) -> None:
+        with self._lock:
+            if not self._opened:
+                self._opened = True
+                self._gate.release()
+
+    def _thread(self, workers: StageWorkers, number: int) -> None:
+        with self._gate:
+            pass
+        workers.work(number, self)
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error and cancel everything."""
+        with self._lock:
+            first = self._error is None and not self.stopped
+            if first:
+                self._error, self._trace = error, error.__traceback__
+        if not first:
+            log.warning("after the pipeline had %s: %s", "stopped" if self.stopped else "failed", _one_line(error))
+        self._cancel()
+
+    def finished(self, worker: StageWorkers) -> None:
+        """A stage has ended: nobody wants what stands before it."""
+        self._cancel(upto=self.workers.index(worker))
+        with self._lock:
+            self._unfinished -= 1
+            if self._unfinished == 0:
+                self._ended_at = time.perf_counter()
+
+    def _cancel(self, upto: int | None = None) -> None:
+        for workers in self.workers[:upto]:
+            workers.scope.cancel()
+            workers.outbox.cancel()
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error.with_traceback(self._trace)
+
+    def wait(self) -> None:
+        try:
+            for thread in self._threads:
+                thread.join()
+        except BaseException:
+            self.stop()
+            raise
+        self.raise_error()
+
+    def drain(self) -> None:
+        for workers in self.workers:
+            workers.scope.drain(interrupt=workers is self.workers[0])
+
+    def stop(self) -> None:
+        script.forget(self)
+        with self._lock:
+            self.stopped = self.stopped or self._unfinished > 0
+        self._cancel()
+        self._open()
+        self.join()
+
+    def join(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in others:
+            if thread.is_alive():
+                log.warning(
+                    "%s does not stop: %s; code that blocks there should call highway.check_cancelled()", thread.name, _position(thread)
+                )
+
+    def abandon(self) -> None:
+        """Stop because the pipeline was collected or the interpreter exits; on any thread, maybe on one of ours with a lock held."""
+        if os.getpid() != self._pid or not self._threads:
+            return
+        if threading.get_ident() in [thread.ident for thread in self._threads]:
+            _thread.start_new_thread(self._cancel, ())
+        else:
+            self.stop()
+
+    def stats(self) -> PipelineStats:
+        until = self._ended_at or time.perf_counter()
+        seconds = until - self._started_at if self._started_at else 0.0
+        return PipelineStats([workers.stats() for workers in self.workers], seconds)
+
+
+def _position(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return "it is just ending"
+    code = frame.f_code
+    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
+
+
+def _one_line(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().replace("\n", "; ")
