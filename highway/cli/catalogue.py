@@ -1,4 +1,4 @@
-"""``highway check``, ``graph``, ``list`` and ``schema``: what is in a file, and what may be in one."""
+"""``highway check``, ``list`` and ``schema``: what is in a file, and what may be in one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import argparse
 import inspect
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from highway.components import PACKAGES, Components, built_in
 from highway.errors import ConfigError
 from highway.topology import Topology, check, load
 from highway.topology.document import parse
-from highway.topology.draw import layout, png, svg
-from highway.topology.graph import dot, graph, mermaid
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 from highway.topology.schema import schema
@@ -24,9 +21,6 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the commands of this module to the command line."""
     checking = commands.add_parser("check", parents=[common, file_options()], help="check a topology file, without data or network")
     checking.set_defaults(command=_check)
-    drawing = commands.add_parser("graph", parents=[common, file_options()], help="draw a topology")
-    drawing.add_argument("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
-    drawing.set_defaults(command=_graph)
     listing = commands.add_parser("list", parents=[common], help="list the components, or describe one")
     listing.add_argument("name", metavar="NAME", nargs="?", help="the component to describe")
     listing.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow classes of this module")
@@ -89,25 +83,6 @@ def _check(options: argparse.Namespace) -> int:
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
             print(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
     print(f"{topology.path}: nothing wrong")
-    return 0
-
-
-def _graph(options: argparse.Namespace) -> int:
-    if options.output is None:
-        print(mermaid(graph(load_checked(options))), end="")
-        return 0
-    path = Path(options.output)
-    if path.suffix not in (".svg", ".png", ".dot", ".mmd"):
-        raise ConfigError(f"-o {path}: expected a name that ends in .svg, .png, .dot or .mmd")
-    drawn = graph(load_checked(options))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".png":
-            png(layout(drawn)).save(path)
-        else:
-            path.write_text(svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn))
-    except OSError as error:
-        raise ConfigError(f"-o {path}: {error.strerror or error}") from None
     return 0
 
 

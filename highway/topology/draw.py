@@ -12,8 +12,9 @@ from highway.topology.graph import Edge, Graph, Node
 
 Point = tuple[float, float]
 
-PAPER, INK, FAINT, LINE, BOX, SHADOW = "#ffffff", "#1c1c1e", "#6b6b70", "#3a6ea5", "#f4f6f9", "#dfe5ee"
+PAPER, INK, FAINT, LINE, BOX, SHADOW, ALARM = "#ffffff", "#1c1c1e", "#6b6b70", "#3a6ea5", "#f4f6f9", "#dfe5ee", "#c0262d"
 MARGIN, GAP_X, GAP_Y, PAD, ROW, TITLE, SMALL = 24.0, 120.0, 28.0, 12.0, 17.0, 15, 12  # pixels
+ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
 SCALE, SMOOTH = 2, 2  # pixels of a PNG for each of an SVG; times as many are drawn, and then averaged
 
 
@@ -28,7 +29,7 @@ class Shape:
     size: int = SMALL
     fill: str = ""
     dashed: bool = False
-    centered: bool = False
+    anchor: str = "start"  # which part of a text is at its point: start, middle, end
 
 
 @dataclass
@@ -44,23 +45,41 @@ def layout(graph: Graph) -> Picture:
     """Return where everything stands: senders to the left of receivers."""
     columns = _columns(graph)
     sizes = {node.name: _size(node) for node in graph.nodes}
-    labels = max([_width(text, SMALL) for edge in graph.edges for text in (edge.name, edge.about)], default=0)
+    labels = max([_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
     gap = max(GAP_X, labels + 3 * PAD)
-    heights = [sum(sizes[node.name][1] for node in column) + GAP_Y * (len(column) - 1) for column in columns]
+    gap_y = max([GAP_Y, *(ROW * (len(edge.figures) + len(edge.alarms) + 3) for edge in graph.edges if edge.figures)])
+    heights = [sum(sizes[node.name][1] for node in column) + gap_y * (len(column) - 1) for column in columns]
     picture = Picture(MARGIN, max(heights) + 2 * MARGIN)
     at: dict[str, Point] = {}
     for column, height in zip(columns, heights, strict=True):
         y = (picture.height - height) / 2
         for node in column:
             at[node.name] = (picture.width, y)
-            y += sizes[node.name][1] + GAP_Y
+            y += sizes[node.name][1] + gap_y
         picture.width += max(sizes[node.name][0] for node in column) + gap
     picture.width += MARGIN - gap
     for node in graph.nodes:
         picture.shapes += _box(node, at[node.name], sizes[node.name])
     for edge in graph.edges:
         picture.shapes += _arrow(graph, edge, at, sizes)
+    for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
+        picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
+        picture.height += ROW
     return picture
+
+
+def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
+    """Sentences in lines that fit a width, as far as their words do."""
+    lines: list[str] = []
+    for sentence in sentences:
+        lines.append("")
+        for word in sentence.split():
+            longer = f"{lines[-1]} {word}".lstrip()
+            if lines[-1] and _width(longer, SMALL) > width:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+    return lines
 
 
 def _columns(graph: Graph) -> list[list[Node]]:
@@ -75,8 +94,21 @@ def _columns(graph: Graph) -> list[list[Node]]:
 
 
 def _size(node: Node) -> Point:
-    texts = [(node.title, TITLE), *((text, SMALL) for text in (node.where, *node.stages) if text)]
-    return max(_width(text, size) for text, size in texts) + 2 * PAD, len(texts) * ROW + 2 * PAD
+    rows = _rows(node)
+    widest = max(_width(text, size) + (_width(level, size) + 2 * PAD if level else 0) for text, level, size, _ in rows)
+    return widest + 2 * PAD, len(rows) * ROW + 2 * PAD
+
+
+def _rows(node: Node) -> list[tuple[str, str, int, str]]:
+    """What stands in a box, line by line: a text on the left, one on the right, size and color."""
+    levels = node.levels or ("",) * len(node.stages)
+    return [
+        (node.title, "", TITLE, INK),
+        *([(node.where, "", SMALL, LINE)] if node.where else []),
+        *((text, "", SMALL, INK) for text in node.figures),
+        *((stage, level, SMALL, FAINT) for stage, level in zip(node.stages, levels, strict=True)),
+        *((text, "", SMALL, ALARM) for text in node.alarms),
+    ]
 
 
 def _box(node: Node, at: Point, size: Point) -> list[Shape]:
@@ -86,9 +118,11 @@ def _box(node: Node, at: Point, size: Point) -> list[Shape]:
         corner = (x + 5 * behind, y + 5 * behind)
         fill = SHADOW if behind else BOX
         shapes.append(Shape([corner, (corner[0] + width, corner[1] + height)], FAINT, "box", fill=fill, dashed=node.outside))
-    rows = [(node.title, TITLE, INK), *([(node.where, SMALL, LINE)] if node.where else []), *((text, SMALL, FAINT) for text in node.stages)]
-    for number, (text, points, color) in enumerate(rows):
-        shapes.append(Shape([(x + PAD, y + PAD + ROW * (number + 0.75))], color, "text", text, points))
+    for number, (text, level, points, color) in enumerate(_rows(node)):
+        base = y + PAD + ROW * (number + 0.75)
+        shapes.append(Shape([(x + PAD, base)], color, "text", text, points))
+        if level:
+            shapes.append(Shape([(x + width - PAD, base)], INK, "text", level, points, anchor="end"))
     return shapes
 
 
@@ -102,11 +136,13 @@ def _arrow(graph: Graph, edge: Edge, at: Mapping[str, Point], sizes: Mapping[str
     middle = _bezier(curve, 0.5)
     shapes = [Shape(curve, LINE, "curve", dashed=edge.publish), Shape([end], LINE, "arrow")]
     shapes.append(Shape([(end[0] - 14, end[1]) if edge.binds_target else start], LINE, "dot"))
-    for text, color, below in ((edge.name, INK, -8), (edge.about, FAINT, 17)):
+    below = [(edge.about, FAINT), *((text, INK) for text in edge.figures), *((text, ALARM) for text in edge.alarms)]
+    for text, color, base in [(edge.name, INK, -8.0), *((text, color, 17 + ROW * row) for row, (text, color) in enumerate(below))]:
         if text:
             half = _width(text, SMALL) / 2 + 2
-            behind = [(middle[0] - half, middle[1] + below - SMALL), (middle[0] + half, middle[1] + below + 4)]
-            shapes += [Shape(behind, PAPER, "box", fill=PAPER), Shape([(middle[0], middle[1] + below)], color, "text", text, centered=True)]
+            behind = [(middle[0] - half, middle[1] + base - SMALL), (middle[0] + half, middle[1] + base + 4)]
+            shapes.append(Shape(behind, PAPER, "box", fill=PAPER))
+            shapes.append(Shape([(middle[0], middle[1] + base)], color, "text", text, anchor="middle"))
     return shapes
 
 
@@ -149,7 +185,10 @@ def svg(picture: Picture) -> str:
         elif shape.kind == "dot":
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{shape.color}"/>')
         else:
-            anchor, weight = ' text-anchor="middle"' if shape.centered else "", ' font-weight="600"' if shape.size == TITLE else ""
+            anchor, weight = (
+                f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else "",
+                ' font-weight="600"' if shape.size == TITLE else "",
+            )
             parts.append(
                 f'<text x="{x:.1f}" y="{y:.1f}" font-size="{shape.size}" fill="{shape.color}"{anchor}{weight}>{escape(shape.text)}</text>'
             )
@@ -174,7 +213,7 @@ def png(picture: Picture) -> Image.Image:
         elif shape.kind == "dot":
             draw.circle(points[0], 4 * by, shape.color)
         else:
-            draw.text(points[0], shape.text, shape.color, _font(shape.size * by), anchor="ms" if shape.centered else "ls")
+            draw.text(points[0], shape.text, shape.color, _font(shape.size * by), anchor=ANCHORS[shape.anchor])
     return image.reduce(SMOOTH)
 
 

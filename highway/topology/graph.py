@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from highway.topology.check import Socket, sockets
@@ -20,6 +21,9 @@ class Node:
         replicas: How many processes run it.
         where: Its hosts, in words; empty if the file does not say.
         outside: Whether ``highway run`` does not start it.
+        levels: For each stage, how it is; empty if nobody looked.
+        figures: What it does, in lines.
+        alarms: What is wrong with it, in lines.
     """
 
     name: str
@@ -27,11 +31,21 @@ class Node:
     replicas: int = 1
     where: str = ""
     outside: bool = False
+    levels: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         """The name, and the number of replicas if there are several."""
         return self.name if self.replicas == 1 else f"{self.name} x {self.replicas}"
+
+    @property
+    def lines(self) -> list[str]:
+        """All but the title, line by line."""
+        levels = self.levels or ("",) * len(self.stages)
+        stages = (" ".join(filter(None, pair)) for pair in zip(self.stages, levels, strict=True))
+        return [line for line in (self.where, *self.figures, *stages, *self.alarms) if line]
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class Edge:
         about: Kind, transport and port in words.
         publish: Whether every receiver gets every item.
         binds_target: Whether the receiving end opens the port, rather than the sending one.
+        figures: What it carries, in lines.
+        alarms: What is wrong with it, in lines.
     """
 
     source: str
@@ -53,14 +69,27 @@ class Edge:
     about: str
     publish: bool = False
     binds_target: bool = False
+    figures: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
+
+    @property
+    def link(self) -> str:
+        """What the link is called in figures: its name, or its address."""
+        return self.name or self.about.partition(" ")[2]
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands at it, line by line."""
+        return [line for line in (self.name, self.about, *self.figures, *self.alarms) if line]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and edges, in the order of the file."""
+    """Nodes and edges, in the order of the file, and sentences to stand below them."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    caption: tuple[str, ...] = ()
 
 
 def graph(topology: Topology) -> Graph:
@@ -111,15 +140,16 @@ def _matched(found: list[Socket]) -> Iterator[Edge]:
 
 def mermaid(graph: Graph) -> str:
     """Return the graph in Mermaid's language, which GitHub and others draw within Markdown."""
-    lines = ["flowchart LR"]
+    lines = ["---", f"title: {json.dumps(' '.join(graph.caption), ensure_ascii=False)}", "---"] if graph.caption else []
+    lines.append("flowchart LR")
     for number, node in enumerate(graph.nodes):
-        text = "<br>".join(_plain(part) for part in (f"<b>{node.title}</b>", node.where, *node.stages) if part)
+        text = "<br>".join(_plain(part) for part in (f"<b>{node.title}</b>", *node.lines))
         before, behind = ('(["', '"])') if node.outside else ('["', '"]')
         lines.append(f"  n{number}{before}{text}{behind}")
     numbers = {node.name: number for number, node in enumerate(graph.nodes)}
     for edge in graph.edges:
         arrow = "-.->" if edge.publish else "-->"
-        text = "<br>".join(_plain(part) for part in (edge.name, edge.about) if part)
+        text = "<br>".join(map(_plain, edge.lines))
         lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
     return "\n".join(lines) + "\n"
 
@@ -128,15 +158,25 @@ def dot(graph: Graph) -> str:
     """Return the graph in Graphviz's language."""
     lines = ["digraph topology {", '  rankdir=LR; node [shape=box, style=rounded, fontname="sans-serif"]; edge [fontname="sans-serif"];']
     for node in graph.nodes:
-        label = "\\n".join(_quoted(part) for part in (node.title, node.where, *node.stages) if part)
+        label = _label([node.title, *node.lines])
         style = ', style="rounded,dashed"' if node.outside else ""
-        lines.append(f'  "{_quoted(node.name)}" [label="{label}"{style}];')
+        lines.append(f'  "{_quoted(node.name)}" [label="{label}"{style}{_alarm(node.alarms)}];')
     for edge in graph.edges:
-        label = "\\n".join(_quoted(part) for part in (edge.name, edge.about) if part)
+        label = _label(edge.lines)
         end = "dir=both, arrowtail=none, arrowhead=normaldot" if edge.binds_target else "dir=both, arrowtail=dot"
         style = ", style=dashed" if edge.publish else ""
-        lines.append(f'  "{_quoted(edge.source)}" -> "{_quoted(edge.target)}" [label="{label}", {end}{style}];')
+        lines.append(f'  "{_quoted(edge.source)}" -> "{_quoted(edge.target)}" [label="{label}", {end}{style}{_alarm(edge.alarms)}];')
+    if graph.caption:
+        lines.append(f'  labelloc=b; label="{_label(graph.caption)}";')
     return "\n".join([*lines, "}", ""])
+
+
+def _label(lines: Sequence[str]) -> str:
+    return "\\n".join(map(_quoted, lines))
+
+
+def _alarm(alarms: tuple[str, ...]) -> str:
+    return ", fontcolor=red" if alarms else ""
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,63 @@
+"""``highway graph``: draw a topology, as the file has it or as it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from highway.cli.catalogue import file_options, load_checked
+from highway.cli.top import looks, survey, watch_options
+from highway.errors import ConfigError
+from highway.topology.draw import layout, png, svg
+from highway.topology.graph import Graph, dot, graph, mermaid
+from highway.topology.live import annotate
+
+KINDS = (".svg", ".png", ".dot", ".mmd")
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command of this module to the command line."""
+    parser = commands.add_parser("graph", parents=[common, file_options(), watch_options(2.0)], help="draw a topology")
+    parser.add_argument("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
+    parser.add_argument(
+        "--live", action="store_true", help="ask the endpoints, and draw rates, queue levels and gaps, anew at every interval until Ctrl-C"
+    )
+    parser.set_defaults(command=_graph)
+
+
+def _graph(options: argparse.Namespace) -> int:
+    path = Path(options.output) if options.output else None
+    if path and path.suffix not in KINDS:
+        raise ConfigError(f"-o {path}: expected a name that ends in .svg, .png, .dot or .mmd")
+    topology = load_checked(options)
+    drawn = graph(topology)
+    if not options.live:
+        if options.once or options.metrics or options.host:
+            raise ConfigError("--once, --metrics and --host say how to look at a running topology: they need --live")
+        _put(drawn, path)
+        return 0
+    try:
+        for view in looks(survey(topology, options), options):
+            _put(annotate(drawn, view), path)
+    except KeyboardInterrupt:  # how one ends it
+        return 130 if options.once else 0
+    return 0
+
+
+def _put(drawn: Graph, path: Path | None) -> None:
+    """Print a graph, or write it so that whoever reads the file finds the whole of it at any time."""
+    if path is None:
+        print(mermaid(drawn), end="", flush=True)
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".png":
+            png(layout(drawn)).save(part, "png")
+        else:
+            part.write_text(svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn))
+        os.replace(part, path)
+    except OSError as error:
+        raise ConfigError(f"-o {path}: {error.strerror or error}") from None
