@@ -21,6 +21,7 @@ class Scope:
         self._event = threading.Event()  # set: check() raises
         self.cancelled = False
         self.draining = False
+        self._draining = threading.Lock()
         self._tolerate = tolerate
         self.report = report
         self.seed = seed
@@ -30,15 +31,17 @@ class Scope:
         self._event.set()
 
     def drain(self, interrupt: bool) -> None:
-        self.draining = True
-        if interrupt:
-            self._event.set()
+        with self._draining:  # so that finish() sees both or neither
+            self.draining = True
+            if interrupt:
+                self._event.set()
 
     def finish(self) -> bool:
-        self._event.clear()
-        if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
-            self._event.set()
-        return self.draining and not self.cancelled
+        with self._draining:
+            self._event.clear()
+            if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
+                self._event.set()
+            return self.draining and not self.cancelled
 
     def check(self) -> None:
         if self._event.is_set():

@@ -2,12 +2,13 @@
 
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from highway import DROP, EndOfStream, Pipeline, Stage
-from highway.cancel import check_cancelled, finish, is_draining, wait
+from highway.cancel import check_cancelled, finish, wait
 from highway.data import photos
 from highway.modules import Cache, ImageFileReader, ZMQSink, ZMQSource
 from highway.wire.inlet import Inlet
@@ -110,24 +111,32 @@ def test_a_source_may_finish_what_it_has_begun():
     assert items == [*range(len(items) - 1), "last"]
 
 
-def test_a_stop_ends_a_source_that_finishes():
-    class Endless:
-        def __iter__(self):
-            yield 0
-            assert not is_draining()
-            while not finish():
-                pass
-            while True:
-                check_cancelled()
+class Lingering:
+    """A source that does not come to an end when it is drained."""
 
-        finishes = True
+    finishes = True
 
-    pipeline = Pipeline([Endless()])
-    assert pipeline.dequeue() == 0
-    pipeline.drain()
-    pipeline.stop()
-    with pytest.raises(EndOfStream):
-        pipeline.dequeue()
+    def __init__(self):
+        self.lingers = threading.Event()
+
+    def __iter__(self):
+        yield 0
+        while not finish():
+            time.sleep(0.001)
+        self.lingers.set()
+        while True:
+            check_cancelled()
+
+
+def test_a_stop_ends_a_source_that_still_finishes():
+    source = Lingering()
+    with Pipeline([source]) as pipeline:
+        assert pipeline.dequeue() == 0
+        pipeline.drain()
+        assert source.lingers.wait(30)
+        pipeline.stop()
+        with pytest.raises(EndOfStream):
+            pipeline.dequeue()
 
 
 def test_a_pipeline_that_is_the_source_of_another_is_drained_with_it():
