@@ -14,7 +14,7 @@ from highway.topology import document
 from highway.topology.check import check_names
 from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role, ports
-from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RoleSpec
+from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
 
 
@@ -67,4 +67,7 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, place: Pla
     if not (spec.external or "stages" in raw):
         raise place.error("the key 'stages' is missing (only an external role may have none)")
     hosts = (spec.hosts,) if isinstance(spec.hosts, str) else tuple(spec.hosts)
-    return Role(name, spec.stages, place / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external)
+    restart = spec.restart if isinstance(spec.restart, RestartSpec) else RestartSpec(spec.restart)
+    if restart.max_delay_s < restart.delay_s:
+        raise (place / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
+    return Role(name, spec.stages, place / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external, restart)

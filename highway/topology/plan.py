@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from highway.errors import ConfigError
 from highway.place import Place, did_you_mean
-from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec
+from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
 from highway.wire.url import DIRECTIONS, SCHEMES, Direction
 
 Side = Literal["from", "to"]
@@ -36,6 +36,7 @@ class Role:
         hosts: The hosts where they run, in turns; none if the file does not say.
         env: Environment variables of its processes.
         external: Whether it is started by others.
+        restart: When a process of it is started again.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Role:
     hosts: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     external: bool = False
+    restart: RestartSpec = field(default_factory=lambda: RestartSpec("never"))
 
     def host(self, replica: int) -> str:
         """Return the host of one of its processes, or ``""`` if the file does not say."""

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
+Replicas = Annotated[int, Meta(ge=1, le=1000)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ports = Annotated[str, Meta(pattern=r"^\d{1,5}-\d{1,5}$")]
 
@@ -61,13 +62,34 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ] = "at-most-once"
 
 
+When = Literal["never", "on-failure", "always"]
+
+
+class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """When the process of a replica is started again."""
+
+    when: Annotated[
+        When, Meta(description="never: a failure ends the run; on-failure: when it failed; always: when it ended as it should, too.")
+    ] = "on-failure"
+    at_most: Annotated[Count, Meta(description="Restarts in a row; the failure after the last one ends the run.")] = 10
+    delay_s: Annotated[
+        float, Meta(gt=0, description="Seconds before the first restart; before each further one in a row, twice as many.")
+    ] = 0.5
+    max_delay_s: Annotated[
+        float, Meta(gt=0, description="Seconds before a restart, at most; a process that ran as long begins a new row of restarts.")
+    ] = 30.0
+
+
 class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A pipeline, and where it runs."""
 
     stages: Annotated[list[Any], Meta(description="The stages, source first.")] = []
     hosts: Annotated[Text | list[Text], Meta(description="Where its replicas run, in turns.")] = []
-    replicas: Annotated[Count, Meta(description="How many processes run it; by default one for each of its hosts.")] | None = None
+    replicas: Annotated[Replicas, Meta(description="How many processes run it; by default one for each of its hosts.")] | None = None
     env: Annotated[dict[str, str], Meta(description="Environment variables of its processes.")] = {}
+    restart: Annotated[
+        When | RestartSpec, Meta(description="When a process is started again: never, on-failure or always, or a mapping with the rest.")
+    ] = "never"
     external: Annotated[bool, Meta(description="Whether it is started by others, such as a training script, and not by `highway run`.")] = (
         False
     )

@@ -1,0 +1,41 @@
+"""When the process of a replica is started again."""
+
+from __future__ import annotations
+
+from highway.topology.spec import RestartSpec
+
+
+class Restarts:
+    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new row.
+
+    Args:
+        spec: What the file says.
+    """
+
+    def __init__(self, spec: RestartSpec) -> None:
+        self.spec = spec
+        self.row = 0
+
+    def delay(self, ran: float, failed: bool) -> float | None:
+        """Return the seconds to wait before the next start: twice as many each time.
+
+        Args:
+            ran: Seconds that the process ran.
+            failed: Whether it did not end as it should.
+
+        Returns:
+            ``None`` if it is not started again.
+        """
+        if self.spec.when == "never" or (self.spec.when == "on-failure" and not failed):
+            return None
+        if ran >= self.spec.max_delay_s:
+            self.row = 0
+        if self.is_spent:
+            return None
+        self.row += 1
+        return min(self.spec.delay_s * 2.0 ** min(self.row - 1, 60), self.spec.max_delay_s)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there were as many in a row as there may be."""
+        return self.row >= self.spec.at_most
