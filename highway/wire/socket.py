@@ -75,8 +75,9 @@ class _Base:
         options = self.link.options
         self.socket.linger = options.linger_ms
         self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
-        # A receiver takes in what it can before its first message is looked at; a sender has seen that message.
-        self._first_mark = MAX_HWM if self._option == zmq.SNDHWM else max(2, min(MAX_HWM, int(options.hwm_mb / USUAL_MB)))
+        # A receiver takes in what it can before its first message is looked at; a sender has seen that message, so any size will do here.
+        least = 1 if self._option == zmq.SNDHWM else USUAL_MB * 1e6
+        self._first_mark = max(2, min(MAX_HWM, int(options.hwm_mb * 1e6 / least)))
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)

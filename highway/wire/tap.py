@@ -23,7 +23,9 @@ GLANCE = 0.05  # seconds between two looks at whether somebody has subscribed
 PATIENCE = 1.0  # seconds that viewers may take to go when the stream has ended
 REPEAT = 0.02  # seconds between two ends
 LINGER = 0.5  # seconds that the last messages may take to leave
-LEAST = 1e-3  # as ``hwm_mb``: two messages may wait for each viewer, whatever their size
+# As ``hwm_mb``: two bytes, and so two messages of any size, may wait for each viewer. So the high-water mark is right from the start; libzmq
+# 4.3.5 may crash where it is set again while subscribers come and go.
+LEAST = 2e-6
 ANY_SIZE = 1e6  # as ``max_mb``: what the link takes the tap takes
 
 
