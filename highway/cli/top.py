@@ -104,7 +104,7 @@ def _survey(options: argparse.Namespace) -> tuple[str, Survey]:
         return topology.plan.name, survey(topology, options)
     if len(urls) < len(options.files) or options.metrics or options.host:
         raise ConfigError("endpoints (http://host:port) stand alone: no FILE, --metrics or --host beside them")
-    return ", ".join(urls), Survey([Target(url, url) for url in urls])
+    return ", ".join(urls), Survey([Target(url, url.removeprefix("http://")) for url in urls])
 
 
 def render(name: str, view: View) -> RenderableType:

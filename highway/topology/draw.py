@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -15,6 +17,7 @@ Point = tuple[float, float]
 PAPER, INK, FAINT, LINE, BOX, SHADOW, ALARM = "#ffffff", "#1c1c1e", "#6b6b70", "#3a6ea5", "#f4f6f9", "#dfe5ee", "#c0262d"
 MARGIN, GAP_X, GAP_Y, PAD, ROW, TITLE, SMALL = 24.0, 120.0, 28.0, 12.0, 17.0, 15, 12  # pixels
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
+QUEUE = 45.0  # pixels for a queue's level
 SCALE, SMOOTH = 2, 2  # pixels of a PNG for each of an SVG; times as many are drawn, and then averaged
 
 
@@ -41,27 +44,53 @@ class Picture:
     shapes: list[Shape] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Area:
+    """Where a box stands or, without width, a line passes a column."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """Its vertical middle."""
+        return self.top + self.height / 2
+
+
 def layout(graph: Graph) -> Picture:
-    """Return where everything stands: senders to the left of receivers."""
+    """Return where everything stands: senders to the left of receivers, and lines past the boxes between them."""
     columns = _columns(graph)
-    sizes = {node.name: _size(node) for node in graph.nodes}
+    depth = {node.name: number for number, column in enumerate(columns) for node in column}
     labels = max([_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
-    gap = max(GAP_X, labels + 3 * PAD)
-    gap_y = max([GAP_Y, *(ROW * (len(edge.figures) + len(edge.alarms) + 3) for edge in graph.edges if edge.figures)])
-    heights = [sum(sizes[node.name][1] for node in column) + gap_y * (len(column) - 1) for column in columns]
+    gap_x = max(GAP_X, labels + 5 * PAD)
+    gap_y = max([GAP_Y, *(ROW * (len(edge.lines) + 1) for edge in graph.edges if edge.figures)])
+    cells = [{node.name: _size(node, graph) for node in column} for column in columns]
+    routes = []
+    for number, edge in enumerate(graph.edges):
+        between = range(depth[edge.source] + 1, depth[edge.target])
+        routes.append([edge.source, *(f"{number} in {column}" for column in between), edge.target])
+        for column in between:
+            cells[column][f"{number} in {column}"] = (0.0, ROW * (len(edge.lines) + 1))
+    heights = [sum(height for _, height in cell.values()) + gap_y * (len(cell) - 1) for cell in cells]
     picture = Picture(MARGIN, max(heights) + 2 * MARGIN)
-    at: dict[str, Point] = {}
-    for column, height in zip(columns, heights, strict=True):
-        y = (picture.height - height) / 2
-        for node in column:
-            at[node.name] = (picture.width, y)
-            y += sizes[node.name][1] + gap_y
-        picture.width += max(sizes[node.name][0] for node in column) + gap
-    picture.width += MARGIN - gap
+    areas: dict[str, Area] = {}
+    for cell, total in zip(cells, heights, strict=True):
+        top, widest = (picture.height - total) / 2, max(width for width, _ in cell.values())
+        for name, (width, height) in cell.items():
+            areas[name] = Area(picture.width, top, width or widest, height)
+            top += height + gap_y
+        picture.width += widest + gap_x
+    picture.width += MARGIN - gap_x
     for node in graph.nodes:
-        picture.shapes += _box(node, at[node.name], sizes[node.name])
-    for edge in graph.edges:
-        picture.shapes += _arrow(graph, edge, at, sizes)
+        picture.shapes += _box(node, areas[node.name])
+    texts: list[Shape] = []
+    for number, edge in enumerate(graph.edges):
+        curves = _curves(*_ends(routes, number, areas), [areas[name] for name in routes[number][1:-1]])
+        picture.shapes += _arrow(edge, curves)
+        texts += _texts(edge, _bezier(curves[0], 0.5))
+    picture.shapes += texts  # above all lines
     for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
         picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
         picture.height += ROW
@@ -93,61 +122,78 @@ def _columns(graph: Graph) -> list[list[Node]]:
     return [[node for node in graph.nodes if depth[node.name] == level] for level in levels]
 
 
-def _size(node: Node) -> Point:
-    rows = _rows(node)
-    widest = max(_width(text, size) + (_width(level, size) + 2 * PAD if level else 0) for text, level, size, _ in rows)
-    return widest + 2 * PAD, len(rows) * ROW + 2 * PAD
+def _size(node: Node, graph: Graph) -> Point:
+    rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in graph.edges if node.name in (edge.source, edge.target))
+    lines = max((len(edge.lines) for edge in graph.edges if node.name in (edge.source, edge.target)), default=0)
+    room = (max(twins.values()) + 1) * ROW * (lines + 0.5) if max(twins.values(), default=0) > 1 else 0.0
+    widest = max(_width(text, size) + (PAD + _width("100% busy", SMALL) + QUEUE if level else 0) for text, level, size, _ in rows)
+    return widest + 2 * PAD, max(len(rows) * ROW + 2 * PAD, room)
 
 
-def _rows(node: Node) -> list[tuple[str, str, int, str]]:
-    """What stands in a box, line by line: a text on the left, one on the right, size and color."""
-    levels = node.levels or ("",) * len(node.stages)
+def _rows(node: Node) -> list[tuple[str, tuple[str, ...], int, str]]:
+    """What stands in a box, line by line: a text on the left, texts on the right, size and color."""
+    levels = node.levels or ((),) * len(node.stages)
     return [
-        (node.title, "", TITLE, INK),
-        *([(node.where, "", SMALL, LINE)] if node.where else []),
-        *((text, "", SMALL, INK) for text in node.figures),
+        (node.title, (), TITLE, INK),
+        *([(node.where, (), SMALL, LINE)] if node.where else []),
+        *((text, (), SMALL, INK) for text in node.figures),
         *((stage, level, SMALL, FAINT) for stage, level in zip(node.stages, levels, strict=True)),
-        *((text, "", SMALL, ALARM) for text in node.alarms),
+        *((text, (), SMALL, ALARM) for text in node.alarms),
     ]
 
 
-def _box(node: Node, at: Point, size: Point) -> list[Shape]:
-    (x, y), (width, height) = at, size
+def _box(node: Node, area: Area) -> list[Shape]:
     shapes = []
     for behind in range(min(node.replicas - 1, 2), -1, -1):
-        corner = (x + 5 * behind, y + 5 * behind)
+        x, y = area.left + 5 * behind, area.top + 5 * behind
         fill = SHADOW if behind else BOX
-        shapes.append(Shape([corner, (corner[0] + width, corner[1] + height)], FAINT, "box", fill=fill, dashed=node.outside))
-    for number, (text, level, points, color) in enumerate(_rows(node)):
-        base = y + PAD + ROW * (number + 0.75)
-        shapes.append(Shape([(x + PAD, base)], color, "text", text, points))
-        if level:
-            shapes.append(Shape([(x + width - PAD, base)], INK, "text", level, points, anchor="end"))
+        shapes.append(Shape([(x, y), (x + area.width, y + area.height)], FAINT, "box", fill=fill, dashed=node.outside))
+    for number, (text, level, size, color) in enumerate(_rows(node)):
+        base, right = area.top + PAD + ROW * (number + 0.75), area.left + area.width - PAD
+        shapes.append(Shape([(area.left + PAD, base)], color, "text", text, size))
+        shapes += [Shape([(x, base)], INK, "text", part, size, anchor="end") for part, x in zip(level, (right - QUEUE, right)) if part]
     return shapes
 
 
-def _arrow(graph: Graph, edge: Edge, at: Mapping[str, Point], sizes: Mapping[str, Point]) -> list[Shape]:
-    out = [other for other in graph.edges if other.source == edge.source]
-    into = [other for other in graph.edges if other.target == edge.target]
-    start = (at[edge.source][0] + sizes[edge.source][0], _slot(at[edge.source][1], sizes[edge.source][1], out.index(edge), len(out)))
-    end = (at[edge.target][0], _slot(at[edge.target][1], sizes[edge.target][1], into.index(edge), len(into)))
-    bend = max(40.0, abs(end[0] - start[0]) / 2)
-    curve = [start, (start[0] + bend, start[1]), (end[0] - bend, end[1]), end]
-    middle = _bezier(curve, 0.5)
-    shapes = [Shape(curve, LINE, "curve", dashed=edge.publish), Shape([end], LINE, "arrow")]
+def _ends(routes: Sequence[Sequence[str]], number: int, areas: Mapping[str, Area]) -> tuple[Point, Point]:
+    """Where an edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
+    route = routes[number]
+    source, target = areas[route[0]], areas[route[-1]]
+    out = sorted((one for one in routes if one[0] == route[0]), key=lambda one: areas[one[1]].middle)
+    into = sorted((one for one in routes if one[-1] == route[-1]), key=lambda one: areas[one[-2]].middle)
+    start = _slot(source, [one is route for one in out].index(True), len(out))
+    return (source.left + source.width, start), (target.left, _slot(target, [one is route for one in into].index(True), len(into)))
+
+
+def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
+    """The way of an edge past the boxes that stand between its ends."""
+    points = [start, *(point for area in passed for point in ((area.left, area.middle), (area.left + area.width, area.middle))), end]
+    bends = [max(40.0, abs(second[0] - first[0]) / 2) for first, second in pairwise(points)]
+    return [[a, (a[0] + bend, a[1]), (b[0] - bend, b[1]), b] for (a, b), bend in zip(pairwise(points), bends)]
+
+
+def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
+    shapes = [Shape(curve, LINE, "curve", dashed=edge.publish) for curve in curves]
+    start, end = curves[0][0], curves[-1][-1]
+    shapes.append(Shape([end], LINE, "arrow"))
     shapes.append(Shape([(end[0] - 14, end[1]) if edge.binds_target else start], LINE, "dot"))
-    below = [(edge.about, FAINT), *((text, INK) for text in edge.figures), *((text, ALARM) for text in edge.alarms)]
-    for text, color, base in [(edge.name, INK, -8.0), *((text, color, 17 + ROW * row) for row, (text, color) in enumerate(below))]:
-        if text:
-            half = _width(text, SMALL) / 2 + 2
-            behind = [(middle[0] - half, middle[1] + base - SMALL), (middle[0] + half, middle[1] + base + 4)]
-            shapes.append(Shape(behind, PAPER, "box", fill=PAPER))
-            shapes.append(Shape([(middle[0], middle[1] + base)], color, "text", text, anchor="middle"))
     return shapes
 
 
-def _slot(top: float, height: float, number: int, count: int) -> float:
-    return top + height * (number + 1) / (count + 1)
+def _texts(edge: Edge, at: Point) -> list[Shape]:
+    """What stands at an edge: its name above the line, the rest below."""
+    below = [(edge.about, FAINT), *((text, INK) for text in edge.figures), *((text, ALARM) for text in edge.alarms)]
+    shapes = []
+    for text, color, base in [(edge.name, INK, -8), *((text, color, 17 + ROW * row) for row, (text, color) in enumerate(below))]:
+        if text:
+            y, half = at[1] + base, _width(text, SMALL) / 2 + 2
+            shapes.append(Shape([(at[0] - half, y - SMALL), (at[0] + half, y + 4)], PAPER, "box", fill=PAPER))
+            shapes.append(Shape([(at[0], y)], color, "text", text, anchor="middle"))
+    return shapes
+
+
+def _slot(area: Area, number: int, count: int) -> float:
+    return area.top + area.height * (number + 1) / (count + 1)
 
 
 def _bezier(curve: Sequence[Point], t: float) -> Point:

@@ -21,7 +21,7 @@ class Node:
         replicas: How many processes run it.
         where: Its hosts, in words; empty if the file does not say.
         outside: Whether ``highway run`` does not start it.
-        levels: For each stage, how it is; empty if nobody looked.
+        levels: For each stage, how busy it is and how full the queue behind it; empty if nobody looked.
         figures: What it does, in lines.
         alarms: What is wrong with it, in lines.
     """
@@ -31,7 +31,7 @@ class Node:
     replicas: int = 1
     where: str = ""
     outside: bool = False
-    levels: tuple[str, ...] = ()
+    levels: tuple[tuple[str, str], ...] = ()
     figures: tuple[str, ...] = ()
     alarms: tuple[str, ...] = ()
 
@@ -43,8 +43,8 @@ class Node:
     @property
     def lines(self) -> list[str]:
         """All but the title, line by line."""
-        levels = self.levels or ("",) * len(self.stages)
-        stages = (" ".join(filter(None, pair)) for pair in zip(self.stages, levels, strict=True))
+        levels = self.levels or (("", ""),) * len(self.stages)
+        stages = (" ".join(filter(None, (stage, *level))) for stage, level in zip(self.stages, levels, strict=True))
         return [line for line in (self.where, *self.figures, *stages, *self.alarms) if line]
 
 

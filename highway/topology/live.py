@@ -43,12 +43,12 @@ def _node(node: Node, seen: Sequence[Seen]) -> Node:
     )
 
 
-def _level(stages: Sequence[StageStats]) -> str:
+def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
     """How busy the replicas of a stage are, and how full the queues behind them."""
     total = sum(stage.busy + stage.starved + stage.blocked for stage in stages)
-    busy = f"{100 * sum(stage.busy for stage in stages) / max(total, 1e-9):.0f}%"
+    busy = f"{100 * sum(stage.busy for stage in stages) / max(total, 1e-9):.0f}% busy"
     capacity = sum(stage.capacity for stage in stages)
-    return f"{busy}  {sum(stage.queued for stage in stages)}/{capacity}" if capacity else busy
+    return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
 
 def _edge(edge: Edge, links: Mapping[str, Traffic], seen: Sequence[Seen]) -> Edge:

@@ -87,7 +87,7 @@ class Survey:
 
     def __init__(self, targets: Sequence[Target], topology: str = "", order: Sequence[str] = (), host: str | None = None) -> None:
         self._targets, self._topology, self._host = targets, topology, host
-        self._order = {role: number for number, role in enumerate(order)}
+        self._order = order
         self._recent = Recent()
 
     def look(self) -> View:
@@ -96,7 +96,8 @@ class Survey:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
         ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
         seen = [one for snapshot in ours.values() for one in self._seen(snapshot) if self._host in (None, one.state.host)]
-        seen.sort(key=lambda one: (self._order.get(one.state.role, len(self._order)), one.state.role, one.state.replica, one.machine))
+        order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in seen)]))}
+        seen.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
         return View(seen, list(self._silent(answers, {one.state.host for one in seen})))
 
     def _seen(self, snapshot: Snapshot) -> Iterator[Seen]:
