@@ -172,11 +172,11 @@ def test_a_restart_that_begins_without_figures_keeps_the_earlier_ones():
 
 
 def test_a_run_takes_the_first_free_port_of_a_range(topology, own_address):
-    with Endpoint(topology, [], MetricsSpec("9400-9401", own_address)) as first:
-        with Endpoint(topology, [], MetricsSpec("9400-9401", own_address)) as second:
-            assert [first.url, second.url] == [f"http://{own_address}:9400", f"http://{own_address}:9401"]
-            with pytest.raises(ConfigError, match="the ports 9400 to 9401 are all taken by another process; .* --metrics 0 takes any"):
-                Endpoint(topology, [], MetricsSpec("9400-9401", own_address))
+    spec = MetricsSpec("9400-9401", own_address)
+    with Endpoint(topology, [], spec) as first, Endpoint(topology, [], spec) as second:
+        assert [first.url, second.url] == [f"http://{own_address}:9400", f"http://{own_address}:9401"]
+        with pytest.raises(ConfigError, match=r"the ports 9400 to 9401 are all taken by another process; .* --metrics 0 takes any"):
+            Endpoint(topology, [], spec)
 
 
 def test_an_address_of_another_machine_cannot_be_opened(topology):
