@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import inspect
 import sys
+import traceback
 import types
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -117,5 +118,7 @@ def _is_subclass(cls: type, hint: type) -> bool:
 def _import(module: str, place: Place) -> types.ModuleType:
     try:
         return importlib.import_module(module)
-    except Exception as error:
-        raise place.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else it is Python's own code that fails
+        raise place.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

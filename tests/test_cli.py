@@ -132,7 +132,7 @@ def test_the_components_are_listed_and_described():
         (["check", "good.yaml", "--plugin", "mine", "--set", "count=x"], "highway: good.yaml:4: roles.r[0].mine:Numbers: expected int"),
         (["run", "good.yaml", "--plugin", "mine", "--set", "count=[1"], "highway: --set count:1: not YAML: "),
         (["run", "good.yaml", "--plugin", "mine", "--role", "s"], "highway: good.yaml: no role 's'; expected one of r\n"),
-        (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has 1, numbered from 0\n"),
+        (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has one process, number 0\n"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message):
@@ -154,10 +154,10 @@ def test_checking_lists_all_mistakes_of_a_file():
     ("arguments", "message"),
     [
         (["--host", "c"], "highway: t.yaml: no host 'c'; expected one of a, b\n"),
-        (["--host", "b"], "highway: t.yaml places nothing on b\n"),
+        (["--host", "b"], "highway: t.yaml: nothing runs on b; its roles are on a\n"),
         (["--role", "r", "--host", "b"], "highway: t.yaml does not place r on b; to have it join from there, leave out --host\n"),
         (["--replica", "1"], "highway: --replica without --role; which role's?\n"),
-        (["--role", "r", "--replica", "2"], "highway: --replica 2: r has 2, numbered from 0\n"),
+        (["--role", "r", "--replica", "2"], "highway: --replica 2: r has 2 processes, numbered 0 to 1\n"),
         (["--role", "x"], "highway: t.yaml: x is external and has no stages; it cannot be run from here\n"),
     ],
 )

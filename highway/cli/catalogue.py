@@ -16,6 +16,8 @@ from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 from highway.topology.schema import schema
 
+MOST = 20  # mistakes of a file that are listed; the first ones often bring the others about
+
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the commands of this module to the command line."""
@@ -47,7 +49,8 @@ def load_checked(options: argparse.Namespace) -> Topology:
         sys.path.insert(0, "")  # where `python -m` looks for modules too: the current directory
     topology = load(options.files, variables(options.set), options.plugin)
     if errors := check(topology):
-        raise ConfigError("\n".join(map(str, errors)))
+        more = [f"and {len(errors) - MOST:,} more"] if len(errors) > MOST else []
+        raise ConfigError("\n".join([*map(str, errors[:MOST]), *more]))
     return topology
 
 

@@ -51,22 +51,20 @@ def _load(options: argparse.Namespace) -> Topology:
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> list[End]:
     """Return the processes that the options name."""
-    if options.host is not None and options.host not in topology.plan.hosts:
-        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
     if options.role is None:
         if options.replica is not None:
             raise ConfigError("--replica without --role; which role's?")
-        ends = topology.plan.processes(options.host)
-        if not ends:
-            raise ConfigError(f"{topology.path} places nothing {f'on {options.host}' if options.host else 'here: all roles are external'}")
-        return ends
+        return topology.processes(options.host)
+    if options.host is not None and options.host not in topology.plan.hosts:
+        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
     role = topology.role(options.role)
     ends = [End(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
     if not role.stages:
         raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
     if options.replica is not None:
         if not 0 <= options.replica < role.replicas:
-            raise ConfigError(f"--replica {options.replica}: {role.name} has {role.replicas}, numbered from 0")
+            numbers = f"{role.replicas} processes, numbered 0 to {role.replicas - 1}" if role.replicas > 1 else "one process, number 0"
+            raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
         return [ends[options.replica]]
     if options.host is None:
         return ends[:1]

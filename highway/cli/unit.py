@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from highway.cli.catalogue import file_options, load_checked
-from highway.errors import ConfigError
-from highway.place import did_you_mean
 from highway.topology import Topology
 from highway.topology.unit import HOSTNAME, unit
 
@@ -40,13 +38,8 @@ def _unit(options: argparse.Namespace) -> int:
 
 def _host(topology: Topology, name: str | None) -> list[str]:
     """Return the option that says what to run: nothing for a file without hosts, of which all is run."""
-    plan = topology.plan
-    if name not in (None, HOSTNAME):
-        if name not in plan.hosts:
-            raise ConfigError(f"{topology.path}: no host {name!r}{did_you_mean(name, plan.hosts)}")
-        if not plan.processes(name):
-            raise ConfigError(f"{topology.path} places nothing on {name}")
-    return ["--host", name or HOSTNAME] if plan.hosts else []
+    topology.processes(None if name == HOSTNAME else name)
+    return ["--host", name or HOSTNAME] if topology.plan.hosts else []
 
 
 def _highway() -> list[str]:

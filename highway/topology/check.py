@@ -225,8 +225,8 @@ def _taken(opened: dict[str, str], host: str, location: str, who: str, place: Pl
         return
     key = f"{host}:{port}" if host else location
     if key in opened:
-        others = "several of its replicas" if opened[key] == who else f"{opened[key]} too"
-        yield place.error(f"{who} opens {port}{f' on {host}' if host else ''}, and {others}")
+        others = "in several replicas; name a link with a range of ports" if opened[key] == who else f"and {opened[key]} too; change one"
+        yield place.error(f"{who} opens port {port}{f' on {host}' if host else ''}, {others}")
     opened[key] = who
 
 

@@ -149,6 +149,8 @@ class _Reader:
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         text: str = node.value
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise self.error(node, "holds one half of a surrogate pair (\\uD800 to \\uDFFF), which is no character")
         try:
             match node.tag.removeprefix(_TAG):
                 case "str" | "merge":
@@ -162,7 +164,8 @@ class _Reader:
                 case "float":
                     return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
         except (ValueError, KeyError):
-            raise self.error(node, f"{text!r} is no {node.tag.removeprefix(_TAG)}") from None
+            shown = text if len(text) <= 60 else f"{text[:57]}..."
+            raise self.error(node, f"{shown!r} is no {node.tag.removeprefix(_TAG)}") from None
         raise self.bad_tag(node)
 
     def mark(self, node: yaml.Node) -> str:

@@ -12,7 +12,7 @@ from highway.errors import ConfigError, PipelineError
 from highway.place import Place, did_you_mean, show
 from highway.registry import Registry
 from highway.stage import Origin, Stage
-from highway.topology.plan import COMPONENTS, Plan, Role
+from highway.topology.plan import COMPONENTS, End, Plan, Role
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
@@ -57,6 +57,22 @@ class Topology:
         if name not in self.roles:
             raise ConfigError(f"{self.path}: no role {name!r}{did_you_mean(name, self.roles)}")
         return self.roles[name]
+
+    def processes(self, host: str | None = None) -> list[End]:
+        """Return the processes that highway starts: of all hosts, or of one.
+
+        Raises:
+            ConfigError: there is no such host, or nothing to start.
+        """
+        if host is not None and host not in self.plan.hosts:
+            raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
+        ends = self.plan.processes(host)
+        if not ends and host is None:
+            raise ConfigError(f"{self.path}: all roles are external, so there is nothing to start")
+        if not ends:
+            used = sorted({end.host for end in self.plan.processes() if end.host})
+            raise ConfigError(f"{self.path}: nothing runs on {host}" + (f"; its roles are on {', '.join(used)}" if used else ""))
+        return ends
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
         """Return the stages of a role.

@@ -35,7 +35,10 @@ def _resolve(found: Socket, host: str, port: int) -> tuple[int, tuple[str, int]]
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise found.place.error(f"{found.end.role}: the name {host} has no address here: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise found.place.error(
+            f"{found.end.role}: the name {host} has no address here ({why}); correct it, give an IP address, or put it into /etc/hosts"
+        ) from None
     return family, (str(address[0]), int(address[1]))
 
 

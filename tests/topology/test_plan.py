@@ -123,7 +123,7 @@ def test_a_tap_with_a_port_is_at_the_sender_and_its_replicas_take_the_range_in_t
     ("tap", "message"),
     [
         ("7900", "t.yaml:8: links.done.tap: 2 replicas of worker open ports on a, one each; give a range such as 7900-7901"),
-        ("5555-5556", "t.yaml:8: links.done.tap: the tap of the link done opens 5555 on a, and the link raw too"),
+        ("5555-5556", "t.yaml:8: links.done.tap: the tap of the link done opens port 5555 on a, and the link raw too; change one"),
         ("7901-7900", "t.yaml:8: links.done.tap: expected a port, or a range such as 7900-7903, within 1 to 65535; got '7901-7900'"),
         ("9401-9402", "t.yaml:13: metrics: 9401 is a port of the link done; choose others, such as 9400-9409"),
     ],
@@ -240,7 +240,7 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("port: 5556-5557, bind: to", "port: 5555-5558"),
-            "t.yaml:8: links.done.port: the link done opens 5555 on a, and the link raw too",
+            "t.yaml:8: links.done.port: the link done opens port 5555 on a, and the link raw too; change one",
         ),
         (
             changed("{address: 10.0.0.3, listen: 0.0.0.0}", "{address: 10.0.0.3, memory_mb: 20}"),
@@ -248,11 +248,11 @@ def test_a_file_whose_parts_do_not_name_each_other_is_refused(topology, text, me
         ),
         (
             changed("[ZMQSource: {link: done}]", "[ZMQSource: {link: done}, ZMQSink: 'tcp://*:5556']"),
-            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens 5556 on c, and the link done too",
+            "t.yaml:12: roles.trainer.stages[1]: trainer's tcp://*:5556 opens port 5556 on c, and the link done too; change one",
         ),
         (
             f"roles: {{a: {{replicas: 2, stages: [{SOURCE}, ZMQSink: 'tcp://*:1']}}}}",
-            "t.yaml:1: roles.a.stages[1]: a's tcp://*:1 opens 1, and several of its replicas",
+            "t.yaml:1: roles.a.stages[1]: a's tcp://*:1 opens port 1, in several replicas; name a link with a range of ports",
         ),
         (
             f"roles: {{a: [{SOURCE}, ZMQSink: {{url: 'tcp://h:1', bind: false}}], b: [ZMQSource: 'tcp://h:1']}}",

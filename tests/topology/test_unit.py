@@ -90,7 +90,8 @@ def test_the_systems_unit_names_a_user_and_waits_for_the_network_and_a_users_own
 
 
 @pytest.mark.parametrize(
-    ("host", "message"), [("awya", "t.yaml: no host 'awya'; did you mean away?"), ("idle", "t.yaml places nothing on idle")]
+    ("host", "message"),
+    [("awya", "t.yaml: no host 'awya'; did you mean away?"), ("idle", "t.yaml: nothing runs on idle; its roles are on away, here")],
 )
 def test_a_host_that_runs_nothing_is_refused(printed, tmp_path, capsys, host, message):
     printed(HOSTS)
