@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import queue
 import threading
@@ -10,7 +9,7 @@ import threading
 import numpy as np
 
 from highway import Pipeline, Stage
-from measure import Work, console, in_turns, machine, show
+from measure import Report, Work, chosen, in_turns, machine, parse, parser
 
 
 def same(item: object) -> object:
@@ -52,21 +51,23 @@ def with_queues(source: list[object], hops: int, nbytes: int = 0) -> Work:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    console.print(machine("highway", "numpy"))
-    numbers: list[object] = list(range(options.items))
-    hop = {"highway": lambda: with_pipeline(numbers, 1), "queue.Queue": lambda: with_queues(numbers, 1)}
-    show("One hop: source to consumer, small items (target: 25,000 items/s)", in_turns(hop, options.rounds), "queue.Queue")
+    arguments, report = parser(__doc__, rounds=7), Report("engine")
+    arguments.add_argument("--items", type=int, default=20_000, help="items, or batches, a turn (default: %(default)s)")
+    given = parse(arguments, items=2_000)
+    report.line(machine("highway", "numpy"))
+    numbers: list[object] = list(range(given.items))
     batch = (np.zeros((64, 224, 224, 3), np.uint8), np.zeros(64, np.int32))
-    batches: list[object] = [batch] * options.items
+    batches: list[object] = [batch] * given.items
     nbytes = sum(array.nbytes for array in batch)
+    hop = {"highway": lambda: with_pipeline(numbers, 1), "queue.Queue": lambda: with_queues(numbers, 1)}
     chain = {"highway": lambda: with_pipeline(batches, 3, nbytes), "queue.Queue": lambda: with_queues(batches, 3, nbytes)}
-    show(
-        "Three stages: batches of 9.6 MB by reference (target: 20,000 batches/s)", in_turns(chain, options.rounds), "queue.Queue", "batches"
-    )
+    for title, cases, unit in (
+        ("One hop, from source to consumer, of small items (target: 25,000 items/s)", hop, "items"),
+        ("Three stages, batches of 9.6 MB by reference (target: 20,000 batches/s)", chain, "batches"),
+    ):
+        rates = in_turns({name: cases[name] for name in chosen(cases, given)}, given.rounds)
+        report.rates(title, rates, ["queue.Queue"], unit)
+    report.record(given.record)
 
 
 if __name__ == "__main__":

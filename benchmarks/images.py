@@ -5,11 +5,9 @@ Each runs in a process of its own, and all take turns. They read the same files 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import io
-import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass, field
@@ -19,32 +17,20 @@ from pathlib import Path
 import cv2
 import numpy as np
 from numpy.random import Generator
-from rich.table import Table
 
-from dataset import describe, imagenet_like
+from dataset import describe
 from highway import Items, Pipeline
 from highway.modules import ImageFileReader
 from highway.modules.decode import backend
 from highway.transforms import RandomResizedCrop
-from measure import Rate, console, in_turns, machine, show
-from peers.environments import python, variables
+from loaders import BATCH, SHAPE, Case, options, photos, present
+from measure import Report, chosen, foreign, in_turns, machine
 from peers.process import Absent, Peer
 from peers.worker import CHECKED, Job
 
-SHAPE = (224, 224)
-BATCH = 64
 ALIKE = 6.0  # levels of 255: decoders and ways of scaling differ by 1 to 3 on average, another box by 30
 BOUND = "bound: "
-
-
-@dataclass(frozen=True)
-class Case:
-    """A script in peers/, its mode, and its environment; none for the one that runs this."""
-
-    script: str
-    mode: str = ""
-    environment: str = ""
-
+WHEELS = ", wheels only"
 
 CASES = {
     "highway": Case("with_highway", "pipeline"),
@@ -64,16 +50,16 @@ CASES = {
     f"{BOUND}entropy decoding": Case("with_bounds", "entropy"),
 }
 # What is compared, with what, and how much faster it should be.
-TARGETS = [
-    ("highway", "bare decode loop", 0.97),
-    ("highway", "tf.data, fused operator", 1.1),
-    ("highway, wheels only", "bare decode loop, wheels only", 0.97),
-    ("highway, wheels only", "tf.data, fused operator", 1.0),
-    ("highway, wheels only", "DataLoader, Pillow", 1.9),
-    ("highway, wheels only", "DataLoader, cv2", 1.1),
-    ("highway, wheels only", "DALI, CPU operators", 1.3),
-    ("highway, wheels only", "SPDL", 2.0),
-]
+TARGETS = {
+    ("highway", "bare decode loop"): 0.97,
+    ("highway", "tf.data, fused operator"): 1.1,
+    ("highway, wheels only", "bare decode loop, wheels only"): 0.97,
+    ("highway, wheels only", "tf.data, fused operator"): 1.0,
+    ("highway, wheels only", "DataLoader, Pillow"): 1.9,
+    ("highway, wheels only", "DataLoader, cv2"): 1.1,
+    ("highway, wheels only", "DALI, CPU operators"): 1.3,
+    ("highway, wheels only", "SPDL"): 2.0,
+}
 
 
 @dataclass
@@ -139,28 +125,6 @@ def expected(job: Job) -> np.ndarray:
     return np.stack(images)
 
 
-def start(name: str, case: Case, job: Path) -> Peer:
-    """Start a peer, or say why it is absent."""
-    if "wheels" in case.mode and find_spec("highway._jpeg") is None:
-        raise Absent(f"the same as {name.removesuffix(', wheels only')!r}, for the C extension is not built")
-    if not case.environment:
-        return Peer(Path(sys.executable), case.script, job, case.mode)
-    return Peer(python(case.environment), case.script, job, case.mode, variables=variables(case.environment))
-
-
-def present(names: list[str], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Start the peers; return those that have started, and why the others have not."""
-    peers, absent = {}, {}
-    for name in names:
-        try:
-            peers[name] = start(name, CASES[name], job)
-        except Absent as error:
-            absent[name] = str(error)
-        else:
-            closing.callback(peers[name].close)
-    return peers, absent
-
-
 def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]) -> dict[str, float]:
     """Return for each peer by how many levels its pixels differ from the expected ones, on average; move those that fail to ``absent``.
 
@@ -183,50 +147,36 @@ def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]
     return differences
 
 
-def show_targets(rates: dict[str, Rate]) -> None:
-    """Print the ratios that performance is promised in."""
-    table = Table("case", "against", "ratio", "target")
-    targets = {}
-    for *pair, target in TARGETS:
-        name, peer = (case if case in rates else case.removesuffix(", wheels only") for case in pair)
-        targets[name, peer] = target
-    for (name, peer), target in targets.items():
-        if name in rates and peer in rates:
-            table.add_row(name, peer, f"{rates[name].items / rates[peer].items:.2f}", f"{target:.2f}")
-    console.print(table)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=3, help="how often a round goes over the images (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="threads, or processes, that decode (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", metavar="CASE", help="part of a case's name; may be given more than once")
-    parser.add_argument(
-        "--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where the images are made"
-    )
-    options = parser.parse_args()
-    folder = imagenet_like(options.data / str(options.images), options.images)
-    names = [name for name in CASES if not options.only or any(part in name for part in options.only)]
-    console.print(machine("highway", "numpy"))
-    console.print(f"{describe(folder)}, {options.epochs} times a round; {options.workers} workers; highway decodes with {backend()}")
+    given, report = options(__doc__, epochs=3), Report("images")
+    folder = photos(given)
+    compiled = find_spec("highway._jpeg") is not None
+    cases = {name: CASES[name] for name in chosen(CASES, given) if compiled or not name.endswith(WHEELS)}
+    report.line(machine("highway", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch", "webdataset"))
+    report.line(f"highway decodes with {backend()}.")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         place = Path(temporary)
-        job = draw(folder, options.epochs, options.workers, place)
+        job = draw(folder, given.epochs, given.workers, place)
         job.save(place)
-        peers, absent = present(names, place, closing)
-        versions = sorted({f"{package} {version}" for peer in peers.values() for package, version in peer.versions.items()})
-        console.print(", ".join(versions))
+        peers, absent = present(cases, place, closing)
+        report.line(foreign({name: peer.versions for name, peer in peers.items()}))
         differences = compare(peers, job, place / "images.npy", absent)
-        rates = in_turns({name: peer.work for name, peer in peers.items()}, options.rounds)
-    show("Folder to batches", rates, ["bare decode loop", "tf.data, fused operator", "DataLoader, Pillow"], "images", absent)
+        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds)
+    report.line(f"{describe(folder)}, {given.epochs} times a turn; {given.workers} workers; {given.rounds} rounds.")
+    if not compiled:
+        absent |= {name: f"without the C extension it is what {name.removesuffix(WHEELS)!r} is" for name in CASES if name.endswith(WHEELS)}
+    against = ["bare decode loop", "tf.data, fused operator", "DataLoader, Pillow", f"{BOUND}entropy decoding"]
+    report.rates("A folder of JPEGs to batches", rates, against, "images", absent)
     for name, peer in peers.items():
         for death in peer.deaths:
-            console.print(f"{name} was started again, for it {death}")
-    show_targets(rates)
-    console.print("Mean difference of the pixels from those of an exact decoder and cv2's bilinear scaling, in levels of 255:")
-    console.print(", ".join(f"{name} {difference:.1f}" for name, difference in differences.items()))
+            report.line(f"{name} was started again, for it {death}")
+    report.targets(rates, TARGETS if compiled else {tuple(name.removesuffix(WHEELS) for name in pair): TARGETS[pair] for pair in TARGETS})
+    report.line(
+        "Mean difference of the pixels from those of an exact decoder and cv2's bilinear scaling, in levels of 255: "
+        + ", ".join(f"{name} {difference:.1f}" for name, difference in differences.items())
+        + "."
+    )
+    report.record(given.record)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Measuring in turns: every case once per round, medians over the rounds, ratios within one run."""
+"""Measuring in turns: every case once per round, medians over the rounds, ratios within one run; and the tables, in Markdown."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import os
 import platform
+import re
+import shlex
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
-
-console = Console(width=None if os.isatty(1) else 140, highlight=False)
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -52,32 +52,118 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, 
     return medians
 
 
-def show(
-    title: str, rates: Mapping[str, Rate], against: str | Sequence[str], unit: str = "items", absent: Mapping[str, str] | None = None
-) -> None:
-    """Print a table with a column of ratios for each case named in ``against``, and a line for each peer that is absent and why."""
-    references = [name for name in ([against] if isinstance(against, str) else against) if name in rates]
-    console.print(f"\n[bold]{title}[/bold]", soft_wrap=True)
-    table = Table()
-    table.add_column("case")
-    for column in (f"{unit}/s", "MB/s", *(f"x {name}" for name in references), "max/min"):
-        table.add_column(column, justify="right")
-    for name, rate in rates.items():
-        ratios = [f"{rate.items / rates[reference].items:.2f}" for reference in references]
-        table.add_row(name, f"{rate.items:,.0f}", f"{rate.bytes / 1e6:,.0f}" if rate.bytes else "-", *ratios, f"{rate.spread:.2f}")
-    console.print(table)
-    for name, reason in (absent or {}).items():
-        console.print(f"absent: {name} ({reason})")
+def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that all tables have in common."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--quick", action="store_true", help="less work and two rounds: to see that all works, not to compare")
+    made.add_argument("--rounds", type=int, default=rounds, help="how often each case has its turn (default: %(default)s)")
+    made.add_argument("--only", action="append", metavar="CASE", help="part of a case's name; may be given more than once")
+    made.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
+    return made
+
+
+def parse(parser: argparse.ArgumentParser, **quick: Any) -> argparse.Namespace:
+    """Return the options; with ``--quick``, what is not given is 2 rounds and what ``quick`` says."""
+    if parser.parse_args().quick:
+        parser.set_defaults(rounds=2, **quick)
+    return parser.parse_args()
+
+
+def chosen(cases: Iterable[str], options: argparse.Namespace) -> list[str]:
+    """Return the names of the cases that ``--only`` leaves."""
+    return [name for name in cases if not options.only or any(part in name for part in options.only)]
+
+
+@dataclass
+class Report:
+    """What a script prints, in Markdown, and may put in a file.
+
+    Args:
+        name: The script's; its place in a file is between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+    """
+
+    name: str
+    said: list[str] = field(default_factory=list, init=False)
+
+    def line(self, text: str) -> None:
+        """Print a paragraph."""
+        print(f"{text}\n", flush=True)
+        self.said.append(f"{text}\n")
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table; the first column stands left, all others right."""
+        rows = [tuple(header), *map(tuple, rows)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        lines = [
+            [text.rjust(width) if column else text.ljust(width) for column, (text, width) in enumerate(zip(row, widths))] for row in rows
+        ]
+        lines.insert(1, ["-" * width if column == 0 else "-" * (width - 1) + ":" for column, width in enumerate(widths)])
+        self.line("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+    def rates(
+        self, title: str, rates: Mapping[str, Rate], against: Sequence[str], unit: str, absent: Mapping[str, str] | None = None
+    ) -> None:
+        """Print a table with a column of ratios for each case named in ``against``, and a line for each peer that is absent and why."""
+        references = [name for name in against if name in rates]
+        header = ["case", f"{unit}/s", "MB/s", *(f"x {name}" for name in references), "max/min"]
+        rows = []
+        for name, rate in rates.items():
+            ratios = [f"{rate.items / rates[reference].items:.2f}" for reference in references]
+            rows.append([name, f"{rate.items:,.0f}", f"{rate.bytes / 1e6:,.0f}" if rate.bytes else "-", *ratios, f"{rate.spread:.2f}"])
+        self.line(f"**{title}**")
+        self.table(header, rows)
+        for name, reason in (absent or {}).items():
+            self.line(f"absent: {name} ({reason})")
+
+    def targets(self, rates: Mapping[str, Rate], targets: Mapping[tuple[str, str], float]) -> None:
+        """Print the ratios that are promised: of which case, against which, and how much it should be."""
+        rows = [
+            [name, peer, f"{rates[name].items / rates[peer].items:.2f}", f"{target:.2f}"]
+            for (name, peer), target in targets.items()
+            if name in rates and peer in rates
+        ]
+        if rows:
+            self.table(["case", "against", "ratio", "target"], rows)
+
+    def record(self, path: Path | None) -> None:
+        """Put all that was printed in its place in a file, with the day and how to repeat it.
+
+        Raises:
+            SystemExit: the file has no such place.
+        """
+        if path is None:
+            return
+        start, end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
+        text = path.read_text()
+        if start not in text or end not in text:
+            raise SystemExit(f"{path}: no line {start!r} with {end!r} after it; write both where the tables shall stand")
+        arguments = [a for i, a in enumerate(sys.argv[1:], 1) if "--record" not in (a.partition("=")[0], sys.argv[i - 1])]
+        command = shlex.join(["python", f"benchmarks/{self.name}.py", *arguments])
+        what = "\n".join([f"{time.strftime('%d %B %Y')}, `{command}`\n", *self.said])
+        path.write_text(re.sub(f"{start}.*?{end}", lambda _: f"{start}\n\n{what}\n{end}", text, count=1, flags=re.DOTALL))
 
 
 def machine(*packages: str) -> str:
     """Return one line that names the processor, the cores, Python and the versions of ``packages``."""
     cpus = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = next((line.split(":", 1)[1].strip() for line in cpus.splitlines() if line.startswith("model name")), platform.processor())
-    versions = []
-    for package in packages:
-        try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{package} absent")
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, {', '.join(versions)}"
+    versions = [f"{package} {installed(package) or 'absent'}" for package in packages]
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {', '.join(versions)}."
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package in this environment."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def foreign(versions: Mapping[str, Mapping[str, str]]) -> str:
+    """Return one line with the peers' packages whose versions are not those of this environment."""
+    parts = []
+    for name, packages in versions.items():
+        if others := [f"{package} {version}" for package, version in packages.items() if installed(package) != version]:
+            parts.append(f"{name}: {', '.join(others)}")
+    return f"With packages of their own: {'; '.join(parts)}." if parts else "All run in one environment."

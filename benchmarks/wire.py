@@ -1,157 +1,137 @@
-"""Links between processes: how near to a raw socket is highway, and how far from it are others?
+"""Links between processes: how near to a raw socket and to a memcpy is highway, and how far from them are others?
 
-Each case is a sender and a receiver in processes of their own, on the loopback interface or a Unix socket, with the settings that each has
-by default. Stock tensorcom and Highway 2017's way (msgpack and msgpack-numpy, one frame) are run by an interpreter that has them. torch's
-DataLoader hands over batches from one worker process through shared memory: other means to the same end.
-
-    python benchmarks/wire.py [--rounds 7] [--tensorcom .tox/peers/tensorcom/bin/python]
+Each case is a sender and a receiver in processes of their own, on the loopback interface, a Unix socket or shared memory, with the settings
+that each has by default. A message is a batch of images and their labels.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import itertools
-import subprocess
 import sys
 import tempfile
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgpack_numpy
 import numpy as np
 
-from highway.wire import tenbin
-from highway.wire.codec import named
-from highway.wire.envelope import Envelope
-from measure import Work, console, in_turns, machine, show
+from highway import tenbin
+from measure import Report, Work, chosen, foreign, in_turns, machine, parse, parser
+from peers.environments import python
+from peers.process import Absent, Process
 
-HERE = Path(__file__).resolve().parent
-TENSORCOM = HERE.parent / ".tox" / "peers" / "tensorcom" / "bin" / "python"
+# What a message is called, the shape of its images, and how many go in a turn.
 SIZES = {"9.6 MB": ((64, 224, 224, 3), 60), "1 MB": ((20, 224, 224), 600), "100 kB": ((2, 224, 224), 4000)}
-Case = Callable[[], Work]
 
 
-def batches(shape: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(np.full(shape, n, np.uint8), np.arange(shape[0], dtype=np.int32)) for n in range(4)]
+@dataclass(frozen=True)
+class Case:
+    """A way in peers/links.py and where it listens, or one in peers/handovers.py; and its environment, none for the one that runs this."""
+
+    way: str
+    url: str = ""
+    environment: str = ""
 
 
-@contextlib.contextmanager
-def linked(python: str | Path, name: str, url: str, shape: tuple[int, ...], count: int) -> Iterator[Case]:
-    """Yield a case that sends ``count`` messages from one process to another."""
-    size = sum(array.nbytes for array in batches(shape)[0])
-    rest = ["x".join(map(str, shape)), str(count)]
-    with contextlib.ExitStack() as stack:
-
-        def start(direction: str, where: str) -> tuple[subprocess.Popen[str], str]:
-            command = [str(python), str(HERE / "peers" / "link.py"), direction, name, where, *rest]
-            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            stack.callback(process.kill)
-            return process, process.stdout.readline().strip()
-
-        receiver, address = start("receive", url)
-        sender, _ = start("send", address)
-
-        def case() -> Work:
-            sender.stdin.write("go\n")
-            sender.stdin.flush()
-            if receiver.stdout.readline() != "done\n":
-                raise RuntimeError(f"{name} over {url}: the receiver died")
-            return Work(count, count * size)
-
-        yield case
-
-
-def handed_over(shape: tuple[int, ...], count: int) -> Case:
-    """Return a case in which torch's DataLoader hands over batches from one worker."""
-    import torch
-    from torch.utils.data import DataLoader, IterableDataset
-
-    class Batches(IterableDataset):
-        def __iter__(self) -> Iterator[list[torch.Tensor]]:
-            for images, labels in itertools.cycle(batches(shape)):
-                yield [torch.from_numpy(images), torch.from_numpy(labels)]
-
-    loader = DataLoader(Batches(), batch_size=None, num_workers=1)
-    iterator = iter(loader)
-
-    def case() -> Work:
-        size = 0
-        for _ in range(count):
-            images, labels = next(iterator)
-            size += images.nbytes + labels.nbytes
-        return Work(count, size)
-
-    return case
+MEMCPY, TCP, UNIX = "bound: memcpy, one thread", "bound: raw TCP socket", "bound: raw Unix socket"
+CASES = {
+    MEMCPY: Case("memcpy"),
+    TCP: Case("raw", "0"),
+    UNIX: Case("raw", "{folder}/raw"),
+    "highway, shm": Case("highway", "zpull+shm://benchmark{folder}"),
+    "highway, tcp": Case("highway", "zpull://127.0.0.1:0"),
+    "highway, ipc": Case("highway", "zpull+ipc://{folder}/highway"),
+    "highway, tcp, one frame": Case("highway", "zpull://127.0.0.1:0?codec=tenbin"),
+    "highway, tcp, msgpack": Case("highway", "zpull://127.0.0.1:0?codec=msgpack"),
+    "tensorcom, tcp": Case("tensorcom", "zpull://127.0.0.1:0", "tensorcom"),
+    "tensorcom, ipc": Case("tensorcom", "zpull+ipc://{folder}/tensorcom", "tensorcom"),
+    "Highway 2017, tcp": Case("highway-2017", "tcp://127.0.0.1:*"),
+    "iceoryx2": Case("iceoryx2", "{folder}", "iceoryx2"),
+    "Arrow Flight, put": Case("flight", "grpc://127.0.0.1:0", "flight"),
+    "gRPC, stream": Case("grpc", "127.0.0.1:0", "grpc"),
+    "multiprocessing.Queue": Case("queue"),
+    "DataLoader, one worker": Case("dataloader"),
+}
+AGAINST = [MEMCPY, TCP, "tensorcom, tcp"]
+TARGETS = {
+    ("highway, shm", MEMCPY): 0.9,
+    ("highway, shm", "tensorcom, ipc"): 4.0,
+    ("highway, shm", "DataLoader, one worker"): 6.0,
+    ("highway, tcp", TCP): 0.9,
+    ("highway, tcp", "tensorcom, tcp"): 1.5,
+    ("highway, tcp", "Highway 2017, tcp"): 4.0,
+}
 
 
-def cases_for(
-    python: Path, shape: tuple[int, ...], count: int, folder: str, stack: contextlib.ExitStack
-) -> tuple[dict[str, Case], dict[str, str]]:
-    """Return the cases, and those that are absent with the reason."""
-    ours: list[tuple[str, str | Path, str, str]] = [
-        ("raw TCP socket", sys.executable, "raw", "0"),
-        ("raw Unix socket", sys.executable, "raw", f"{folder}/raw"),
-        ("highway, tcp", sys.executable, "highway", "zpull://127.0.0.1:0"),
-        ("highway, ipc", sys.executable, "highway", f"zpull+ipc://{folder}/highway"),
-        ("highway, tcp, msgpack", sys.executable, "highway", "zpull://127.0.0.1:0?codec=msgpack"),
-        ("highway, tcp, one frame", sys.executable, "highway", "zpull://127.0.0.1:0?codec=tenbin"),
-        ("Highway 2017, tcp", sys.executable, "highway-2017", "tcp://127.0.0.1:*"),
-    ]
-    stock: list[tuple[str, str | Path, str, str]] = [
-        ("tensorcom, tcp", python, "tensorcom", "zpull://127.0.0.1:0"),
-        ("tensorcom, ipc", python, "tensorcom", f"zpull+ipc://{folder}/tensorcom"),
-    ]
-    absent = {} if python.exists() else {name: f"no {python}; make it with venv and 'pip install tensorcom==0.1.0'" for name, *_ in stock}
-    cases = {}
-    for name, interpreter, kind, url in ours if absent else ours + stock:
-        cases[name] = stack.enter_context(linked(interpreter, kind, url, shape, count))
-    try:
-        cases["DataLoader, one worker"] = handed_over(shape, count)
-    except ImportError as error:
-        absent["DataLoader, one worker"] = str(error)
-    return cases, absent
+class Link:
+    """The processes of a case.
+
+    Raises:
+        Absent: one has no environment, or does not start.
+    """
+
+    def __init__(self, case: Case, shape: tuple[int, ...], count: int, folder: str, closing: contextlib.ExitStack) -> None:
+        rows, images = shape[0], int(np.prod(shape))
+        self.work = Work(count, count * (images + 4 * rows))
+        interpreter = python(case.environment) if case.environment else Path(sys.executable)
+        rest = ["x".join(map(str, shape)), str(count)]
+
+        def start(end: str, url: str) -> Process:
+            process = Process(interpreter, "link", [end, case.way, url, *rest], timeout=120)
+            closing.callback(process.close)
+            return process
+
+        self.receiver = start("receive" if case.url else "both", case.url.format(folder=folder))
+        self.ends = [self.receiver] + ([start("send", self.receiver.hello["address"])] if case.url else [])
+
+    def __call__(self) -> Work:
+        for end in self.ends:
+            end.tell("go")
+        self.receiver.answer()
+        return self.work
 
 
-def codecs_alone() -> None:
+def codecs_alone(report: Report) -> None:
     """Print what encoding and decoding one batch costs by itself."""
-    batch = batches((64, 224, 224, 3))[0]
-    frames = tenbin.encode_list(batch)
-    messages = {name: named(name).encode(batch, Envelope(sender=b"12345678")) for name in ("tensorcom", "tenbin", "msgpack")}
-    timed: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {
-        "tenbin, by views": (lambda: tenbin.encode_list(batch), lambda: tenbin.decode_list(frames), 20_000)
+    batch = [np.zeros((64, 224, 224, 3), np.uint8), np.arange(64, dtype=np.int32)]
+    frames, packed = tenbin.encode_list(batch), msgpack_numpy.packb(batch)
+    codecs: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {
+        "tenbin, by views": (lambda: tenbin.encode_list(batch), lambda: tenbin.decode_list(frames), 5_000),
+        "msgpack-numpy, Highway 2017's": (lambda: msgpack_numpy.packb(batch), lambda: msgpack_numpy.unpackb(packed), 20),
     }
-    for name, message in messages.items():
-        codec = named(name)
-        timed[f"codec {name}, with envelope" if name != "msgpack" else "codec msgpack"] = (
-            lambda codec=codec: codec.encode(batch, Envelope(sender=b"12345678")),
-            lambda codec=codec, message=message: codec.decode(message),
-            20_000 if name == "tensorcom" else 50,
-        )
-    console.print("\n[bold]the codecs alone, one batch of 9.6 MB, microseconds (the best of 5)[/bold]")
-    for name, (encode, decode, number) in timed.items():
-        encoding, decoding = (min(timeit.repeat(f, number=number, repeat=5)) / number * 1e6 for f in (encode, decode))
-        console.print(f"{name:28} encode {encoding:9.1f}   decode {decoding:9.1f}")
+    rows = []
+    for name, (encode, decode, number) in codecs.items():
+        best = [min(timeit.repeat(function, number=number, repeat=5)) / number * 1e6 for function in (encode, decode)]
+        rows.append([name, *(f"{microseconds:,.1f}" for microseconds in best)])
+    report.line("**The codecs alone: one batch of 9.6 MB, microseconds, the best of 5**")
+    report.table(["codec", "encode", "decode"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--tensorcom", type=Path, default=TENSORCOM, help="interpreter that has tensorcom 0.1.0 (default: %(default)s)")
-    arguments = parser.parse_args()
-    console.print(machine("numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))
-    codecs_alone()
-    for size, (shape, count) in SIZES.items():
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            cases, absent = cases_for(arguments.tensorcom, shape, count, folder, stack)
-            rates = in_turns(cases, arguments.rounds)
-            show(
-                f"one message of {size}, process to process",
-                rates,
-                ["raw TCP socket", "tensorcom, tcp", "Highway 2017, tcp"],
-                "messages",
-                absent,
-            )
+    arguments, report = parser(__doc__, rounds=7), Report("wire")
+    arguments.add_argument("--messages", type=float, default=1.0, help="times as many messages a turn (default: %(default)s)")
+    given = parse(arguments, messages=0.2)
+    report.line(machine("highway", "numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))
+    codecs_alone(report)
+    for size, (shape, number) in SIZES.items():
+        count = max(4, round(number * given.messages))
+        links: dict[str, Link] = {}
+        absent: dict[str, str] = {}
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
+            for name in chosen(CASES, given):
+                try:
+                    links[name] = Link(CASES[name], shape, count, folder, closing)
+                except Absent as error:
+                    absent[name] = str(error)
+            if size == next(iter(SIZES)):
+                report.line(foreign({name: link.receiver.versions for name, link in links.items()}))
+                report.line(f"{given.rounds} rounds.")
+            rates = in_turns(links, given.rounds)
+        report.rates(f"One message of {size}, from process to process, {count} a turn", rates, AGAINST, "messages", absent)
+        report.targets(rates, TARGETS)
+    report.record(given.record)
 
 
 if __name__ == "__main__":

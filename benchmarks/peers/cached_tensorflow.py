@@ -1,4 +1,4 @@
-"""tf.data: whole decoded images in ``cache()``, in memory, then the table's boxes, cut out and scaled."""
+"""tf.data: whole decoded images in ``cache()``, in memory, then boxes and flips of its own, cut out and scaled."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ def prepare(job: Job) -> Batches:
     def decode(file: tf.Tensor) -> tf.Tensor:
         return tf.io.decode_jpeg(tf.io.read_file(file), channels=3, dct_method="INTEGER_FAST", fancy_upscaling=False)
 
-    def crop(image: tf.Tensor, place: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        box, flip = place
-        limits = tf.shape(image)[:2]
-        top, left = tf.minimum(box[0], limits[0] - 1), tf.minimum(box[1], limits[1] - 1)
-        height, width = tf.minimum(box[2], limits[0] - top), tf.minimum(box[3], limits[1] - left)
-        part = tf.image.crop_to_bounding_box(image, top, left, height, width)
+    def crop(image: tf.Tensor) -> tf.Tensor:
+        everything = tf.zeros((1, 0, 4))
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.shape(image), everything, 0, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0), use_image_if_no_bounding_boxes=True
+        )
+        part = tf.slice(image, begin, size)
         part = tf.cast(tf.image.resize(part, job.shape) + 0.5, tf.uint8)  # bilinear, without antialiasing, in float32
-        return tf.cond(flip, lambda: tf.reverse(part, [1]), lambda: part), box
+        return tf.cond(tf.random.uniform(()) < 0.5, lambda: tf.reverse(part, [1]), lambda: part)
 
     files = sorted(set(job.files))
     images = (
         tf.data.Dataset.from_tensor_slices(files).map(decode, num_parallel_calls=job.workers).cache().shuffle(len(files)).repeat(job.epochs)
     )
-    places = tf.data.Dataset.from_tensor_slices((job.boxes, job.flips))
-    dataset = tf.data.Dataset.zip(images, places).map(crop, num_parallel_calls=job.workers).batch(job.batch).prefetch(2)
+    dataset = images.map(crop, num_parallel_calls=job.workers).batch(job.batch).prefetch(2)
     options = tf.data.Options()
     options.threading.private_threadpool_size = job.workers
     options.threading.max_intra_op_parallelism = 1
     dataset = dataset.with_options(options)
 
     def batches() -> Iterator[Batch]:
-        yield from dataset.as_numpy_iterator()
+        for batch in dataset.as_numpy_iterator():
+            yield batch, range(len(batch))
 
     return batches
 

@@ -17,6 +17,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / ".tox" / "peers"
 HIGHWAY = ("--editable", f"{PROJECT}[fast]")  # for the peers that borrow highway's decoder
+TORCH = "torch==2.13.0"  # as in the tests' environment
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Environment:
 
     Args:
         requirements: Arguments of ``pip install``.
-        bare: Packages to install without what they ask for.
+        bare: Packages to install without what they ask for, and pip's options for these.
+        system: Debian's packages that building them needs.
         download: About how much pip fetches, in megabytes.
     """
 
     requirements: Sequence[str]
     bare: Sequence[str] = ()
+    system: Sequence[str] = ()
     download: int = 100
 
     @property
@@ -50,6 +53,20 @@ ENVIRONMENTS = {
         bare=["nvidia-dali-cuda120", "nvidia-nvimgcodec-cu12<0.10"],
         download=500,
     ),
+    # FFCV asks for opencv-python, which is the same with windows, and builds its extension with the torch and numpy that are there.
+    "ffcv": Environment(
+        [
+            *("setuptools", "wheel", "assertpy", "fastargs", "numba", "opencv-python-headless", "pillow", "psutil", "pytorch-pfn-extras"),
+            *("terminaltables", TORCH, "tqdm"),
+        ],
+        bare=["--no-build-isolation", "ffcv==1.0.2"],
+        system=["g++", "libopencv-dev", "libturbojpeg0-dev", "pkg-config"],
+        download=400,
+    ),
+    "tensorcom": Environment(["tensorcom==0.1.0", TORCH], download=250),
+    "iceoryx2": Environment(["iceoryx2", "numpy"], download=30),
+    "flight": Environment(["numpy", "pyarrow"]),
+    "grpc": Environment(["grpcio", "numpy"], download=30),
 }
 
 
@@ -109,6 +126,8 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             failed.append(name)
             print(f"{name}: cannot be installed ({error}); the benchmark will call it absent", file=sys.stderr, flush=True)
+            if ENVIRONMENTS[name].system:
+                print(f"{name}: is all there? apt-get install {' '.join(ENVIRONMENTS[name].system)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

@@ -1,98 +1,91 @@
-"""One end of a link, in a process of its own: ``python link.py send|receive CASE URL SHAPE COUNT``.
+"""One end of a link, or both, in a process of its own: ``python link.py send|receive|both WAY URL SHAPE COUNT``.
 
-A receiver prints its address, then a line each time ``COUNT`` messages have come. A sender sends so many whenever it reads a line.
-Nothing of highway is imported but for its own cases, so that this also runs where only a peer is installed.
+It answers in lines of JSON: first its versions, and if it receives its address; then one line each time that ``COUNT`` batches have come.
+It works when it reads a line, and ends at the end of its input. So nobody polls while it is the turn of others.
 """
 
 from __future__ import annotations
 
-import socket
+import importlib.metadata
+import json
+import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
 
 import numpy as np
+from handovers import HANDOVERS
+from links import WAYS, Batch
 
-Send = Callable[[np.ndarray, np.ndarray], object]
-Receive = Callable[[], object]
-
-
-def highway(direction: str, url: str) -> tuple[Send | Receive, str]:
-    from highway.wire.connection import Connection
-
-    connection = Connection(url)
-    if direction == "receive":
-        _, question, options = url.partition("?")
-        return connection.recv, "zpush+" + connection.bound[0] + question + options
-    return lambda images, labels: connection.send([images, labels]), ""
+if __name__ == "__main__":  # a spawned process imports this too
+    ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
 
 
-def tensorcom(direction: str, url: str) -> tuple[Send | Receive, str]:
-    import zmq
-    from tensorcom.zcom import Connection
-
-    connection = Connection(url)
-    if direction == "receive":
-        bound = connection.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        return connection.recv, f"zpush+{bound}"
-    return lambda images, labels: connection.send([images, labels]), ""
+def answer(**what: object) -> None:
+    print(json.dumps(what), file=ANSWERS)
 
 
-def highway_2017(direction: str, url: str) -> tuple[Send | Receive, str]:
-    """msgpack and msgpack-numpy in one frame, sent and received as pyzmq does unless told otherwise."""
-    import msgpack_numpy
-    import zmq
-
-    transport = zmq.Context.instance().socket(zmq.PULL if direction == "receive" else zmq.PUSH)
-    if direction == "receive":
-        transport.bind(url)
-        return lambda: msgpack_numpy.unpackb(transport.recv()), transport.getsockopt_string(zmq.LAST_ENDPOINT)
-    transport.connect(url)
-    return lambda images, labels: transport.send(msgpack_numpy.packb([images, labels])), ""
+def wait() -> None:
+    """Wait for the next turn, or end."""
+    if not sys.stdin.readline():
+        if threading.current_thread() is threading.main_thread():
+            sys.exit()
+        os._exit(0)
 
 
-def raw(direction: str, url: str) -> tuple[Send | Receive, str]:
-    """The bound: the arrays' bytes in a socket of the system, received into memory that is used again."""
-    family = socket.AF_UNIX if url.startswith("/") else socket.AF_INET
-    address = url if family == socket.AF_UNIX else ("127.0.0.1", int(url))
-    end = socket.socket(family, socket.SOCK_STREAM)
-    if direction == "send":
-        end.connect(address)
-        return lambda images, labels: (end.sendall(images), end.sendall(labels)), ""
-    end.bind(address)
-    end.listen()
-    memory = memoryview(bytearray(SIZE))
-    accepted: list[socket.socket] = []
+class Arrivals:
+    """Counts batches, and answers when a turn's have come.
 
-    def receive() -> None:
-        if not accepted:
-            accepted.append(end.accept()[0])
-        got = 0
-        while got < SIZE:
-            got += accepted[0].recv_into(memory[got:])
+    Raises:
+        ValueError: the last batch of a turn is not what was sent.
+    """
 
-    return receive, url if family == socket.AF_UNIX else str(end.getsockname()[1])
+    def __init__(self, batches: list[Batch], count: int) -> None:
+        self.last, self.count, self.came = batches[(count - 1) % len(batches)], count, 0
 
-
-CASES = {"highway": highway, "tensorcom": tensorcom, "highway-2017": highway_2017, "raw": raw}
+    def __call__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.came += 1
+        if self.came == self.count:
+            if not all(np.array_equal(got, sent) for got, sent in zip((images, labels), self.last, strict=True)):
+                raise ValueError("what came is not what was sent")
+            self.came = 0
+            answer(came=self.count)
+            wait()
 
 
 def main() -> None:
-    """Be one end until the other side of standard input is closed."""
-    direction, name, url, _, count = sys.argv[1:]
-    end, address = CASES[name](direction, url)
-    print(address, flush=True)
-    if direction == "receive":
+    end, name, url, shape, number = sys.argv[1:]
+    size, count = tuple(map(int, shape.split("x"))), int(number)
+    batches = [(np.full(size, n, np.uint8), np.arange(size[0], dtype=np.int32)) for n in range(4)]
+    way = (HANDOVERS if end == "both" else WAYS)[name]
+    versions = {package: importlib.metadata.version(package) for package in way.packages}
+
+    def announce(address: str) -> None:
+        answer(versions=versions, address=address)
+        wait()
+
+    def turns() -> Iterator[Batch]:
+        for _ in sys.stdin:
+            for turn in range(count):
+                yield batches[turn % len(batches)]
+
+    if end == "receive":
+        WAYS[name].receive(url, announce, Arrivals(batches, count), batches[0])
+    elif end == "send":
+        answer(versions=versions)
+        WAYS[name].send(url, turns())
+    else:
+        come, arrivals = HANDOVERS[name].open(batches), Arrivals(batches, count)
+        announce("")
         while True:
-            for _ in range(int(count)):
-                end()
-            print("done", flush=True)
-    for _ in sys.stdin:
-        for number in range(int(count)):
-            end(*BATCHES[number % len(BATCHES)])
+            for batch in come(count):
+                arrivals(*batch)
 
 
 if __name__ == "__main__":
-    SHAPE = tuple(map(int, sys.argv[4].split("x")))
-    BATCHES = [(np.full(SHAPE, n, np.uint8), np.arange(SHAPE[0], dtype=np.int32)) for n in range(4)]
-    SIZE = sum(array.nbytes for array in BATCHES[0])
-    main()
+    try:
+        main()
+    except Exception as error:
+        answer(error=f"{type(error).__name__}: {error}")
+        raise

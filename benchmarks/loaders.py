@@ -1,0 +1,64 @@
+"""What the tables of loaders have in common: their cases, each a script in a process of its own, and the options."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+from dataset import imagenet_like
+from peers.environments import python, variables
+from peers.process import Absent, Peer
+
+SHAPE = (224, 224)
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script in peers/, its mode, and its environment; none for the one that runs this."""
+
+    script: str
+    mode: str = ""
+    environment: str = ""
+
+    def start(self, job: Path) -> Peer:
+        """Start it, or raise ``Absent``."""
+        if not self.environment:
+            return Peer(Path(sys.executable), self.script, job, self.mode)
+        return Peer(python(self.environment), self.script, job, self.mode, variables=variables(self.environment))
+
+
+def options(description: str | None, epochs: int) -> argparse.Namespace:
+    """Read the options of a table of loaders."""
+    parser = measure.parser(description, rounds=5)
+    parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=epochs, help="how often a turn goes over the images (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="threads, or processes, that work (default: %(default)s)")
+    parser.add_argument(
+        "--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where the images are made"
+    )
+    return measure.parse(parser, images=200, epochs=1)
+
+
+def photos(options: argparse.Namespace) -> Path:
+    """Return the folder of images, which are made if they are not there."""
+    return imagenet_like(options.data / str(options.images), options.images)
+
+
+def present(cases: Mapping[str, Case], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:
+    """Start the peers; return those that have started, and why the others have not."""
+    peers, absent = {}, {}
+    for name, case in cases.items():
+        try:
+            peers[name] = case.start(job)
+        except Absent as error:
+            absent[name] = str(error)
+        else:
+            closing.callback(peers[name].close)
+    return peers, absent
