@@ -6,6 +6,9 @@ import math
 import os
 from pathlib import Path
 
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Variables that tell numerical libraries, when they are imported, how many threads to use: 1 in processes whose stages have their own."""
+
 
 def available_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the cores that affinity and the cgroup's CPU quota leave to this process, at least 1.

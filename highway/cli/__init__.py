@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import highway
-from highway.cli import catalogue, graph, run, top, unit
+from highway.cli import catalogue, drain, graph, run, top, unit
 from highway.cli.messages import RunError, explain
 from highway.errors import ConfigError
 from highway.tools import commands as tools
@@ -53,6 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
-    for command in (run, top, catalogue, graph, unit, tools):
+    for command in (run, drain, top, catalogue, graph, unit, tools):
         command.add_commands(commands, common)
     return parser

@@ -6,20 +6,26 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
+from highway.cores import ONE_THREAD
 from highway.errors import ConfigError
 from highway.place import did_you_mean
 from highway.stats import PipelineStats
 from highway.topology import Topology
-from highway.topology.launch import launch
+from highway.topology.control import Door
+from highway.topology.launch import DRAIN, Watcher, launch
 from highway.topology.plan import End
 from highway.topology.preflight import preflight
 from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run
+from highway.topology.state import Phase, ReplicaState
+
+log = logging.getLogger("highway")
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -29,8 +35,25 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     parser.add_argument("--host", metavar="NAME", help="run what the file places on this host")
     parser.add_argument("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
+    parser.add_argument(
+        "--drain-timeout",
+        type=_seconds,
+        default=DRAIN,
+        metavar="S",
+        help=f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}",
+    )
     parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
     parser.set_defaults(command=_run)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"  # as argparse calls it in messages
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -77,30 +100,29 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> list[End]:
 def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Namespace) -> int:
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
+    passed.append(f"--drain-timeout={options.drain_timeout}")
     with Screen() as screen:
-        result = launch(topology, ends, [*options.files, *passed], screen)
-    screen.summary(result.stats)
+        result = launch(topology, ends, [*options.files, *passed], screen, drain_timeout=options.drain_timeout)
+    screen.summary(result.states)
     if result.message:
         print(f"highway: {result.message}", file=sys.stderr)
     return result.code
 
 
 def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
-    env = topology.roles[end.role].env
-    if any(os.environ.get(name) != value for name, value in env.items()):  # libraries read theirs when they are imported: begin again
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **env})
-    last: dict[str, PipelineStats] = {}
-
-    def progress(stats: PipelineStats) -> None:
-        last[end.role] = stats
-        screen.update(last)
-
+    role = topology.roles[end.role]
+    environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **role.env}
+    if environment != os.environ:  # libraries read theirs when they are imported: begin again
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    state = ReplicaState(end.role, end.replica, end.host, "starting", single=role.replicas == 1)
+    screen = Screen()
+    here = _Here(state, [screen])
     try:
-        with Screen() as screen:
+        with screen:
             logging.basicConfig(handlers=[screen.handler()], level=logging.INFO)
-            return _run_role(topology, end, progress)
+            return _run_role(topology, end, options.drain_timeout, here)
     finally:
-        screen.summary(last)
+        screen.summary([here.state])
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
@@ -109,7 +131,7 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
     with Reporter(options.report_to) as reporter:
         try:
             topology = _load(options)
-            code = _run_role(topology, _chosen(topology, options)[0], reporter.progress)
+            code = _run_role(topology, _chosen(topology, options)[0], options.drain_timeout, reporter)
         except (RunError, ConfigError, StuckError) as error:
             reporter.error(explain(error).splitlines()[0])
             raise
@@ -118,14 +140,50 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
     return code
 
 
-def _run_role(topology: Topology, end: End, progress: Callable[[PipelineStats], None]) -> int:
+class _Told(Protocol):
+    """Who is told how the role of this process goes."""
+
+    def progress(self, stats: PipelineStats) -> None: ...
+    def draining(self) -> None: ...
+
+
+class _Here:
+    """Tells watchers how the role of this process goes.
+
+    Args:
+        state: How it is now.
+        watchers: Whom to tell.
+    """
+
+    def __init__(self, state: ReplicaState, watchers: Sequence[Watcher]) -> None:
+        self.state, self._watchers = state, watchers
+
+    def progress(self, stats: PipelineStats) -> None:
+        phase: Phase = "running" if self.state.phase == "starting" else self.state.phase
+        self._become(replace(self.state, phase=phase, stats=stats))
+
+    def draining(self) -> None:
+        self._become(replace(self.state, phase="draining"))
+
+    def _become(self, state: ReplicaState) -> None:
+        self.state = state
+        for watcher in self._watchers:
+            watcher.update([state])
+
+
+def _run_role(topology: Topology, end: End, drain_timeout: float, told: _Told) -> int:
     pipeline = topology.pipeline(end.role, end.replica)
-    try:
-        run(pipeline, progress)
-    except Terminated:
-        return 143
-    except StuckError:
-        raise
-    except Exception as error:
-        raise RunError from error
-    return 0
+    with Door(topology.plan, topology.roles[end.role], end.replica, told.draining) as door:
+        if door.number not in (None, end.replica):
+            log.info("another %s runs here as number %d; `highway drain` calls this one number %d", end.role, end.replica, door.number)
+        code, complete = 0, True
+        try:
+            run(pipeline, told.progress, drain_timeout=drain_timeout, door=door)
+        except Terminated as terminated:
+            code, complete = 143, terminated.drained
+        except StuckError:
+            raise
+        except Exception as error:
+            raise RunError from error
+        door.answer(pipeline.stats().items, complete)
+    return code

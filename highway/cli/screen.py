@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from highway.stats import PipelineStats, StageStats
+from highway.stats import PipelineStats
+from highway.topology.recent import Recent
+from highway.topology.state import ReplicaState
 
-WINDOW = 3.0  # seconds over which the live rates are taken
 INTERVAL = 5.0  # seconds between two lines where there is no terminal
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -37,7 +36,7 @@ class Screen:
             if self.console.is_terminal
             else None
         )
-        self._recent: dict[str, deque[PipelineStats]] = {}
+        self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()
 
@@ -57,44 +56,48 @@ class Screen:
         else:
             print(f"{name} | {text}", file=sys.stderr if is_error else sys.stdout, flush=True)
 
-    def update(self, stats: Mapping[str, PipelineStats]) -> None:
-        """Show the figures; call it some times per second."""
-        for name, figures in stats.items():
-            recent = self._recent.setdefault(name, deque())
-            if not recent or figures.seconds > recent[-1].seconds:
-                recent.append(figures)
-            while len(recent) > 2 and recent[-1].seconds - recent[1].seconds >= WINDOW:
-                recent.popleft()
+    def update(self, states: Sequence[ReplicaState]) -> None:
+        """Show how the replicas are; call it some times per second."""
+        lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
-            self._live.update(self._table(list(stats)), refresh=True)
+            self._live.update(self._table(states, lately), refresh=True)
         elif time.monotonic() - self._shown >= INTERVAL:
             self._shown = time.monotonic()
-            rates = (f"{name} {figures.items:,} ({self._lately(name).rate:,.1f}/s)" for name, figures in stats.items())
+            rates = [
+                f"{state.name} {state.stats.items:,} ({recent.rate:,.1f}/s{_remark(state, ', ')})"
+                for state, recent in zip(states, lately, strict=True)
+                if state.stats and recent
+            ]
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=sys.stderr, flush=True)
 
-    def summary(self, stats: Mapping[str, PipelineStats]) -> None:
-        """Print, for good, what each process has done and what limited it."""
-        for name, figures in stats.items():
-            print(f"\n{name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s")
-            print(figures, flush=True)
+    def summary(self, states: Sequence[ReplicaState]) -> None:
+        """Print, for good, what each process has done and what limited it; of a replica that was started again, the last one."""
+        for state in states:
+            if figures := state.stats:
+                again = f" since restart {state.restarts}" if state.restarts else ""
+                print(f"\n{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}")
+                print(figures, flush=True)
 
     def handler(self) -> logging.Handler:
         """Return a handler that shows log records above the table."""
         return _Handler(self.console)
 
-    def _table(self, names: Sequence[str]) -> RenderableType:
+    def _table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("role", no_wrap=True)
         table.add_column("stage", no_wrap=True)
         for heading in ("items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for name in names:
-            now, lately = self._recent[name][-1], self._lately(name)
-            per_second = 1 / max(lately.seconds, 1e-9)
-            for position, (stage, recent) in enumerate(zip(now.stages, lately.stages, strict=True)):
+        for state, figures in zip(states, lately, strict=True):
+            name = Text(f"{state.name}{_remark(state, ' ')}", style=self._color(state.name))
+            if not (state.stats and figures):
+                table.add_row(name)
+                continue
+            per_second = 1 / max(figures.seconds, 1e-9)
+            for position, (stage, recent) in enumerate(zip(state.stats.stages, figures.stages, strict=True)):
                 shares = (f"{100 * recent.share(part):.0f}%" for part in (recent.busy, recent.starved, recent.blocked))
                 table.add_row(
-                    Text(name if position == 0 else "", style=self._color(name)),
+                    "" if position else name,
                     stage.name,
                     f"{stage.items:,}",
                     f"{recent.items * per_second:,.1f}",
@@ -105,18 +108,15 @@ class Screen:
                 )
         return table
 
-    def _lately(self, name: str) -> PipelineStats:
-        """What a process did in the last few seconds."""
-        first, last = self._recent[name][0], self._recent[name][-1]
-        return last if first is last else PipelineStats(list(map(_difference, last.stages, first.stages)), last.seconds - first.seconds)
-
     def _color(self, name: str) -> str:
         return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])
 
 
-def _difference(last: StageStats, first: StageStats) -> StageStats:
-    changes = {key: getattr(last, key) - getattr(first, key) for key in ("items", "bytes", "errors", "busy", "starved", "blocked")}
-    return replace(last, **changes)
+def _remark(state: ReplicaState, before: str) -> str:
+    """What there is to say of a replica that does not just run; with ``before`` in front of it."""
+    said: list[str] = [] if state.phase == "running" else [state.phase]
+    said += [f"{state.restarts} restarts"] if state.restarts else []
+    return "".join(f"{before}{text}" for text in said)
 
 
 class _Handler(logging.Handler):

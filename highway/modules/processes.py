@@ -15,7 +15,7 @@ from typing import Any
 from numpy.random import Generator
 
 from highway import cancel
-from highway.cores import available_cores
+from highway.cores import ONE_THREAD, available_cores
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.child import Work
 from highway.modules.parcel import Script, importing, pack, unpack
@@ -24,7 +24,6 @@ from highway.stage import Stage, expand
 from highway.wire.shm import Receiver, Sender
 
 PATIENCE = 5.0  # seconds that a child without work may take to end
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _CODE = "import sys; sys.path[:] = {path!r}; from highway.modules.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
 
 
@@ -126,7 +125,7 @@ class _Child:
         self._results.meeting.adopt(ours[1])
         fds = [sock.fileno() for sock in theirs]
         code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
-        environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
         self._process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
         for sock in theirs:
             sock.close()

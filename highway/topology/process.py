@@ -1,15 +1,17 @@
-"""One role in this process: run its pipeline, tell how it goes, and stop when asked to."""
+"""One role in this process: run its pipeline, tell how it goes, and drain or stop when asked to."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -18,6 +20,9 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from highway.engine import Pipeline
 from highway.stats import PipelineStats, StageStats
+from highway.topology.control import Door
+
+log = logging.getLogger("highway")
 
 TICK = 0.5  # seconds between two reports
 
@@ -26,10 +31,15 @@ _LAST_RESORT = 15  # seconds that a process takes at most to end
 
 
 class Terminated(SystemExit):
-    """The process was asked to end: by SIGTERM, or since the process that launched it is gone."""
+    """The process was asked to end: by SIGTERM, or since the process that launched it is gone.
 
-    def __init__(self) -> None:
+    Args:
+        drained: Whether it had delivered all that was in flight.
+    """
+
+    def __init__(self, drained: bool = False) -> None:
         super().__init__(128 + signal.SIGTERM)
+        self.drained = drained
 
 
 class StuckError(RuntimeError):
@@ -53,12 +63,15 @@ class _Signals:
             self._before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def exception(self) -> BaseException:
-        """Return what the signal that came means. From now on SIGTERM is ignored, and SIGINT ends the process at once."""
-        number = os.read(self.reading, 1)[0]
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+    def heard(self) -> int:
+        """Return the number of the signal that came."""
+        return os.read(self.reading, 1)[0]
+
+    def deafen(self) -> None:
+        """From now on ignore SIGTERM, and let SIGINT end the process at once."""
+        if self._hears:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._hears:
@@ -69,7 +82,13 @@ class _Signals:
         os.close(self._writing)
 
 
-def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: float = TICK) -> None:
+def run(
+    pipeline: Pipeline,
+    progress: Callable[[PipelineStats], None],
+    tick: float = TICK,
+    drain_timeout: float = 0.0,
+    door: Door | None = None,
+) -> None:
     """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
 
     The pipeline is waited for on another thread, so that this one can report and, if it is the main thread, hear signals.
@@ -78,9 +97,12 @@ def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: flo
         pipeline: What to run.
         progress: Called every ``tick`` seconds, and once at the end, however it ends.
         tick: Seconds.
+        drain_timeout: Seconds for which SIGTERM lets the pipeline deliver what is in flight; after that, or with a second signal, it is
+            stopped. With 0 it is at once.
+        door: Where it may be asked to drain, too.
 
     Raises:
-        Terminated: the process was asked to end, by SIGTERM or by ``progress``.
+        Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
         KeyboardInterrupt: it was interrupted.
         StuckError: the pipeline had to be stopped, and did not.
         Exception: what a stage or ``progress`` raised.
@@ -90,15 +112,18 @@ def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: flo
     pool = ThreadPoolExecutor(1, "highway-run")
     with _Signals() as signals:
         try:
-            pool.submit(_drain, pipeline, failure, writing)
-            while not (ready := select.select([ended, signals.reading], [], [], tick)[0]):
-                progress(pipeline.stats())
-            if signals.reading in ready:
-                raise signals.exception()
+            pool.submit(_consume, pipeline, failure, writing)
+            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, door)
             if failure:
                 raise failure[0]
+            if terminated:
+                raise Terminated(drained=True)
         except Terminated:
             signal.alarm(_LAST_RESORT)  # the kernel ends what does not end by itself
+            signals.deafen()
+            raise
+        except KeyboardInterrupt:
+            signals.deafen()
             raise
         finally:
             pipeline.stop()
@@ -110,7 +135,45 @@ def run(pipeline: Pipeline, progress: Callable[[PipelineStats], None], tick: flo
             progress(pipeline.stats())
 
 
-def _drain(pipeline: Pipeline, failure: list[BaseException], ended: int) -> None:
+def _attend(
+    pipeline: Pipeline,
+    progress: Callable[[], None],
+    tick: float,
+    drain_timeout: float,
+    ended: int,
+    signals: _Signals,
+    door: Door | None,
+) -> bool:
+    """Wait until the pipeline has ended, and say whether that is since SIGTERM came.
+
+    Raises:
+        Terminated, KeyboardInterrupt: it has not ended, but has to be stopped.
+    """
+    until, terminated = float("inf"), False
+    while True:
+        left = max(0.0, min(tick, until - time.monotonic()))
+        waits: list[Any] = [ended, signals.reading, *(door.sockets if door else ())]
+        ready = select.select(waits, [], [], left)[0]
+        asked = door is not None and door.heed(ready)
+        if signals.reading in ready:
+            if signals.heard() == signal.SIGINT:
+                raise KeyboardInterrupt
+            if terminated or not drain_timeout:
+                raise Terminated
+            terminated = True
+        elif ended in ready:
+            return terminated
+        if (asked or terminated) and until == float("inf"):
+            log.info("draining: the source ends, and what is in flight is delivered")
+            pipeline.drain()
+            until = time.monotonic() + drain_timeout
+        elif time.monotonic() >= until:
+            log.warning("not drained within %g s; what is still in flight is lost (--drain-timeout gives more time)", drain_timeout)
+            raise Terminated
+        progress()
+
+
+def _consume(pipeline: Pipeline, failure: list[BaseException], ended: int) -> None:
     try:
         if pipeline.ends_in_sink:
             pipeline.run()
@@ -142,6 +205,10 @@ class Reporter:
         """
         self._send(stats=asdict(stats))
 
+    def draining(self) -> None:
+        """Report that the role was asked to end, by somebody else than the launcher; it is not to be started again."""
+        self._send(draining=True)
+
     def error(self, message: str) -> None:
         """Report what ended the role."""
         self._send(error=message)
@@ -168,10 +235,11 @@ class Reporter:
 
 
 class Report(NamedTuple):
-    """A line that a :class:`Reporter` wrote: one of the three."""
+    """A line that a :class:`Reporter` wrote: one of the four."""
 
     stats: PipelineStats | None = None
     error: str = ""
+    draining: bool = False
     done: bool = False
 
     @classmethod

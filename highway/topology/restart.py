@@ -16,26 +16,22 @@ class Restarts:
         self.spec = spec
         self.row = 0
 
-    def delay(self, ran: float, failed: bool) -> float | None:
+    def follow(self, failed: bool) -> bool:
+        """Say whether the end of a process is one that a start follows, as far as there may be more of them."""
+        return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
+
+    def delay(self, ran: float) -> float | None:
         """Return the seconds to wait before the next start: twice as many each time.
 
         Args:
             ran: Seconds that the process ran.
-            failed: Whether it did not end as it should.
 
         Returns:
-            ``None`` if it is not started again.
+            ``None`` if there were as many in a row as there may be.
         """
-        if self.spec.when == "never" or (self.spec.when == "on-failure" and not failed):
-            return None
         if ran >= self.spec.max_delay_s:
             self.row = 0
-        if self.is_spent:
+        if self.row >= self.spec.at_most:
             return None
         self.row += 1
         return min(self.spec.delay_s * 2.0 ** min(self.row - 1, 60), self.spec.max_delay_s)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether there were as many in a row as there may be."""
-        return self.row >= self.spec.at_most

@@ -1,0 +1,59 @@
+"""``highway drain``: take processes of a role out of a running topology, without losing what they have."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import Any
+
+from highway.cli.catalogue import file_options, variables
+from highway.errors import ConfigError
+from highway.topology import Topology, load
+from highway.topology.control import Found, find
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command of this module to the command line."""
+    about = "have processes of a role that run here deliver what they have, and end"
+    parser = commands.add_parser("drain", parents=[common, file_options()], help=about, description=f"{about}.")
+    parser.add_argument("--role", metavar="ROLE", required=True, help="the role; all of its processes on this machine")
+    parser.add_argument("--replica", type=int, metavar="I", help="only this one of them, by its number")
+    parser.set_defaults(command=_drain)
+
+
+def _drain(options: argparse.Namespace) -> int:
+    topology = load(options.files, variables(options.set), options.plugin)
+    with contextlib.ExitStack() as opened:
+        found = [opened.enter_context(process) for process in find(topology.plan, topology.role(options.role))]
+        chosen = _chosen(topology, options, found)
+        for process in chosen:
+            process.ask()
+        return max(map(_wait, chosen))
+
+
+def _chosen(topology: Topology, options: argparse.Namespace, found: list[Found]) -> list[Found]:
+    if not found:
+        raise ConfigError(f"no {options.role} of {topology.path} runs here; only your own processes on this machine are found")
+    chosen = [process for process in found if options.replica in (None, process.number)]
+    if not chosen:
+        here = ", ".join(str(process.number) for process in found)
+        raise ConfigError(f"--replica {options.replica}: no such {options.role} of {topology.path} runs here; expected one of {here}")
+    return chosen
+
+
+def _wait(process: Found) -> int:
+    """Wait until a process has ended, say how, and return the exit code that it stands for."""
+    answer = process.wait()
+    if answer is None:
+        print(f"highway: {process.name} ended without having delivered all; its log says why", file=sys.stderr, flush=True)
+        return 1
+    items, complete = answer
+    print(f"{process.name} has ended; it delivered {items:,} items", flush=True)
+    if not complete:
+        print(
+            f"highway: {process.name} was stopped before it had delivered all (see highway run --drain-timeout)",
+            file=sys.stderr,
+            flush=True,
+        )
+    return 0 if complete else 1

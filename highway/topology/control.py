@@ -1,0 +1,201 @@
+"""How a running process of a role is found on its machine, and asked to drain.
+
+Each listens under a name in Linux's abstract namespace, which no file stands for and which is gone with the process. The name holds the
+user, the topology file, the role and a number: that of the replica or, where a process on this machine has it already, the first free one
+behind those of the file's replicas. Whoever asks, and whoever is asked, must belong to the same user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from highway.errors import ConfigError
+from highway.topology.plan import Plan, Role
+
+JOINED = 64  # processes of a role on one machine, besides its replicas, that can be told apart
+
+_DRAIN = b"drain"
+_LARGEST = 4096
+_CREDENTIALS = struct.Struct("3i")
+
+
+def _address(plan: Plan, role: str, number: int) -> str:
+    digest = hashlib.blake2s(f"{plan.path}\0{role}".encode(), digest_size=8).hexdigest()
+    return f"\0highway-role-{os.getuid()}-{digest}-{number}"
+
+
+def _numbers(role: Role) -> Iterator[int]:
+    """Yield the numbers that processes of a role may have, those of its replicas first."""
+    yield from range(role.replicas + JOINED)
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int]:
+    """Return process and user at the other end of a connection."""
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
+class Door:
+    """Where a process hears that it is to drain.
+
+    ``sockets`` are to be waited for; :meth:`heed` takes those that are ready. Outside Linux there are none.
+
+    Args:
+        plan: The plan of the topology.
+        role: The role of the process.
+        replica: Its number in the file.
+        on_drain: Called once, when it is asked to drain.
+    """
+
+    def __init__(self, plan: Plan, role: Role, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
+        self.number: int | None = None
+        """How ``highway drain`` calls it; ``None`` if it cannot be reached."""
+        self.drains = False
+        self._on_drain = on_drain
+        self._listener: socket.socket | None = None
+        self._askers: list[socket.socket] = []
+        if sys.platform == "linux":
+            for number in (replica, *(n for n in _numbers(role) if n >= role.replicas)):
+                if self._listen(_address(plan, role.name, number)):
+                    self.number = number
+                    break
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """What to wait for."""
+        return [self._listener, *self._askers] if self._listener else []
+
+    def heed(self, ready: Collection[Any]) -> bool:
+        """Serve those of the sockets that are ready, and say whether the process is to drain."""
+        for sock in self.sockets:
+            if sock in ready:
+                if sock is self._listener:
+                    self._let_in(sock)
+                else:
+                    self._hear(sock)
+        return self.drains
+
+    def answer(self, items: int, complete: bool) -> None:
+        """Tell those who asked how many items were delivered, and whether these were all."""
+        for asker in self._askers:
+            with contextlib.suppress(OSError):  # it did not wait
+                asker.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """Be found no more."""
+        for sock in self.sockets:
+            sock.close()
+
+    def _listen(self, address: str) -> bool:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.setblocking(False)
+        try:
+            listener.bind(address)
+        except OSError:  # another process has this name
+            listener.close()
+            return False
+        listener.listen()
+        self._listener = listener
+        return True
+
+    def _let_in(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # who called has given up
+            asker, _ = listener.accept()
+            asker.setblocking(False)
+            if _credentials(asker)[1] in (os.getuid(), 0):
+                self._askers.append(asker)
+            else:
+                asker.close()
+
+    def _hear(self, asker: socket.socket) -> None:
+        try:
+            said = asker.recv(_LARGEST)
+        except OSError:
+            said = b""
+        if said != _DRAIN:
+            self._askers.remove(asker)
+            asker.close()
+        elif not self.drains:
+            self.drains = True
+            self._on_drain()
+
+
+@dataclass
+class Found:
+    """A running process of a role on this machine. Use it in a ``with`` block.
+
+    Args:
+        name: How people call it: the role, and its number if there are several.
+        number: Its number.
+    """
+
+    name: str
+    number: int
+    _sock: socket.socket
+
+    def ask(self) -> None:
+        """Ask it to drain; returns at once."""
+        with contextlib.suppress(OSError):  # it is just ending, which wait() finds out
+            self._sock.send(_DRAIN, socket.MSG_NOSIGNAL)
+
+    def wait(self) -> tuple[int, bool] | None:
+        """Wait until the process has ended.
+
+        Returns:
+            How many items it delivered, and whether these were all; ``None`` if it ended without a word.
+        """
+        pid, _ = _credentials(self._sock)
+        try:
+            said = self._sock.recv(_LARGEST)
+        except OSError:
+            said = b""
+        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
+            select.select([process], [], [])
+        if not said:
+            return None
+        answer = json.loads(said)
+        return answer["items"], answer["complete"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._sock.close()
+
+
+def find(plan: Plan, role: Role) -> list[Found]:
+    """Return the processes of a role that run on this machine and belong to this user.
+
+    Raises:
+        ConfigError: this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("running processes are found by a kind of socket that only Linux has; elsewhere send SIGTERM to the process")
+    found = []
+    for number in _numbers(role):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock.connect(_address(plan, role.name, number))
+        except OSError:
+            sock.close()
+            continue
+        if _credentials(sock)[1] == os.getuid():
+            single = role.replicas == 1 and number == 0
+            found.append(Found(role.name if single else f"{role.name}[{number}]", number, sock))
+        else:
+            sock.close()
+    return found

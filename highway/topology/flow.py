@@ -1,0 +1,30 @@
+"""Which roles of a topology feed which, as far as their processes run here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from highway.components import built_in
+from highway.topology.check import sockets
+from highway.topology.model import Topology
+from highway.topology.plan import End, names
+
+
+def feeders(topology: Topology, ends: Sequence[End]) -> Mapping[str, set[str]]:
+    """Return the roles among some processes, each with those of them that send to it: over a link, or at an address in their stages."""
+    found: dict[str, set[str]] = {end.role: set() for end in ends}
+    for spec in topology.plan.links.values():
+        for role in found.keys() & set(names(spec, "to")):
+            found[role] |= found.keys() & set(names(spec, "from"))
+    explicit = [socket for socket in sockets(topology, ends) if not socket.name]
+    for receiver in explicit:
+        for sender in explicit:
+            if (sender.direction, receiver.direction) == ("send", "receive") and set(sender.link.locations) & set(receiver.link.locations):
+                found[receiver.end.role].add(sender.end.role)
+    return found
+
+
+def sinks(topology: Topology, ends: Sequence[End]) -> set[str]:
+    """Return the roles that do not send on over a link, at whose end a run ends."""
+    sends = built_in("highway.modules")["ZMQSink"]
+    return {end.role for end in ends if not isinstance(topology.stages(end.role, end.replica)[-1].op, sends)}
