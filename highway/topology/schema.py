@@ -31,7 +31,7 @@ def schema() -> Schema:
     """
     _, defs = msgspec.json.schema_components([FileSpec, RoleSpec], ref_template="#/$defs/{name}")
     for spec in defs.values():
-        spec["properties"] = {name: _open(part) for name, part in spec["properties"].items()}
+        spec["properties"] = {name: _open(_lifted(part)) for name, part in spec["properties"].items()}
     stages = {"type": "array", "items": {"$ref": "#/$defs/Stage"}}
     role = {"anyOf": [stages, {"$ref": "#/$defs/RoleSpec"}]}
     file = defs.pop("FileSpec")
@@ -43,6 +43,13 @@ def schema() -> Schema:
         defs |= {name: _component(name, cls) for name, cls in built_in(package).items()}
     defs["Stage"] = _by_name(list(built_in("highway.modules")), {name: _open(_of(hint)) for name, hint in STAGE_SETTINGS.items()})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **file, "$defs": defs}
+
+
+def _lifted(schema: Schema) -> Schema:
+    """Return a schema whose description stands beside the alternatives, where editors show it, and not in one of them."""
+    parts = [dict(part) for part in schema.get("anyOf", [])]
+    found = [part.pop("description") for part in parts if "description" in part]
+    return {**schema, "anyOf": parts, "description": found[0]} if len(found) == 1 else schema
 
 
 def _become(schema: Schema, other: Schema) -> None:

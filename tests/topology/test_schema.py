@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
+from highway.topology import spec
 from highway.topology.document import parse, read
 from highway.topology.schema import schema
 
@@ -17,6 +19,7 @@ BLOCKS = [
     for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S))
     if re.search(r"^roles:", block, re.M)
 ]
+REFERENCE = ROOT / "docs" / "reference" / "topology.md"
 READER = "ImageFileReader: {data_dir: d, batch_size: 1, shape: [8, 8]}"
 
 
@@ -98,3 +101,14 @@ def test_stages_with_mistakes_do_not_fit(validator, stage):
 )
 def test_files_with_mistakes_do_not_fit(validator, text):
     assert not valid(validator, text)
+
+
+STRUCTS = [struct for struct in vars(spec).values() if isinstance(struct, type) and issubclass(struct, msgspec.Struct)]
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_every_key_of_a_file_is_in_the_schema_and_in_the_reference(struct):
+    keys = [field.encode_name for field in msgspec.structs.fields(struct)]
+    found = schema()["$defs"].get(struct.__name__, schema())
+    assert [key for key in keys if "description" not in found["properties"][key]] == []
+    assert [key for key in keys if f"`{key}`" not in REFERENCE.read_text()] == []
