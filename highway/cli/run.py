@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from highway.place import did_you_mean
 from highway.stats import PipelineStats
 from highway.topology import Topology
 from highway.topology.control import Door
+from highway.topology.endpoint import Endpoint, parse_metrics
 from highway.topology.launch import DRAIN, Watcher, launch
 from highway.topology.plan import End
 from highway.topology.preflight import preflight
@@ -35,6 +37,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     parser.add_argument("--host", metavar="NAME", help="run what the file places on this host")
     parser.add_argument("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
+    parser.add_argument(
+        "--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1"
+    )
     parser.add_argument(
         "--drain-timeout",
         type=_seconds,
@@ -101,8 +106,8 @@ def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Na
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     passed.append(f"--drain-timeout={options.drain_timeout}")
-    with Screen() as screen:
-        result = launch(topology, ends, [*options.files, *passed], screen, drain_timeout=options.drain_timeout)
+    with _endpoint(topology, ends, options) as watchers, Screen() as screen:
+        result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
     screen.summary(result.states)
     if result.message:
         print(f"highway: {result.message}", file=sys.stderr)
@@ -118,11 +123,24 @@ def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
     screen = Screen()
     here = _Here(state, [screen])
     try:
-        with screen:
+        with _endpoint(topology, [end], options) as watchers, screen:
+            here.watchers += watchers
             logging.basicConfig(handlers=[screen.handler()], level=logging.INFO)
             return _run_role(topology, end, options.drain_timeout, here)
     finally:
         screen.summary([here.state])
+
+
+@contextlib.contextmanager
+def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespace) -> Iterator[Sequence[Watcher]]:
+    """Open the endpoint that the option or the file asks for, if one does."""
+    spec = parse_metrics(options.metrics, topology.plan.metrics) if options.metrics else topology.plan.metrics
+    if spec is None:
+        yield []
+        return
+    with Endpoint(topology, ends, spec) as endpoint:
+        print(f"metrics at {endpoint.url}/metrics", file=sys.stderr, flush=True)
+        yield [endpoint]
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
@@ -155,8 +173,8 @@ class _Here:
         watchers: Whom to tell.
     """
 
-    def __init__(self, state: ReplicaState, watchers: Sequence[Watcher]) -> None:
-        self.state, self._watchers = state, watchers
+    def __init__(self, state: ReplicaState, watchers: list[Watcher]) -> None:
+        self.state, self.watchers = state, watchers
 
     def progress(self, stats: PipelineStats) -> None:
         phase: Phase = "running" if self.state.phase == "starting" else self.state.phase
@@ -167,7 +185,7 @@ class _Here:
 
     def _become(self, state: ReplicaState) -> None:
         self.state = state
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.update([state])
 
 
