@@ -23,9 +23,10 @@ GLANCE = 0.05  # seconds between two looks at whether somebody has subscribed
 PATIENCE = 1.0  # seconds that viewers may take to go when the stream has ended
 REPEAT = 0.02  # seconds between two ends
 LINGER = 0.5  # seconds that the last messages may take to leave
-# As ``hwm_mb``: two bytes, and so two messages of any size, may wait for each viewer. So the high-water mark is right from the start; libzmq
-# 4.3.5 may crash where it is set again while subscribers come and go.
+# As ``hwm_mb``: two bytes, and so two messages of any size, may wait for each viewer. That is the high-water mark from the start, and stays
+# it; setting it again while subscribers come and go crashes libzmq 4.3.5.
 LEAST = 2e-6
+NEVER = float("inf")
 ANY_SIZE = 1e6  # as ``max_mb``: what the link takes the tap takes
 
 
@@ -46,6 +47,10 @@ class Tap:
     Args:
         link: The link, with its ``tap`` option.
 
+    Attributes:
+        bound: The address that was bound.
+        is_watched: Whether somebody looked when it was last asked.
+
     Raises:
         LinkError: the address cannot be bound.
     """
@@ -54,16 +59,14 @@ class Tap:
         options = dataclasses.replace(link.options, tap="", hwm_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
         self._sender = ZMQSender(parse(f"zpub+{link.options.tap}", "send", defaults=options))
         self.bound = self._sender.bound
-        self._due = 0.0  # when to look again, by ``time.monotonic()``
-        self._is_watched = False
+        self._due = 0.0  # when to look again, by ``time.monotonic()``; never if closed
+        self.is_watched = False
 
     def offer(self, frames: Sequence[Frame]) -> None:
         """Show a message to those who look, without waiting for them; nobody may change its frames afterwards."""
         now = time.monotonic()
-        if now >= self._due:
-            self._look(now)
-        if self._is_watched:
-            self._send(frames)
+        if self.is_watched or now >= self._due:
+            self._pass_on(frames, now)
 
     def finish(self, frames: Sequence[Frame]) -> None:
         """Tell the viewers that nothing more will come.
@@ -71,28 +74,26 @@ class Tap:
         They are told until they have gone, for ``PATIENCE`` seconds at most, since who is behind misses messages, and so may miss this.
         """
         deadline = time.monotonic() + PATIENCE
-        while (now := time.monotonic()) < deadline:
-            self._look(now)
-            if not self._is_watched:
+        while self._due < NEVER:
+            self._pass_on(frames, self._due)
+            if not self.is_watched or time.monotonic() > deadline:
                 return
-            self._send(frames)
             cancel.wait(REPEAT)
 
     def close(self, linger: float = LINGER) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds, in the background."""
-        self._due, self._is_watched = float("inf"), False
+        self._due, self.is_watched = NEVER, False
         self._sender.close(min(linger, LINGER))
 
-    def _look(self, now: float) -> None:
-        if self._due < float("inf"):
-            self._due = now + GLANCE
-            peers = self._sender.peers()
-            self._is_watched = peers is not None and peers.live > 0
-            self._sender.unsent()  # forgets the messages that were dropped
-
-    def _send(self, frames: Sequence[Frame]) -> None:
+    def _pass_on(self, frames: Sequence[Frame], now: float) -> None:
         try:
-            self._sender.send(frames, 0)
+            if now >= self._due:
+                self._due = now + GLANCE
+                peers = self._sender.peers()
+                self.is_watched = peers is not None and peers.live > 0
+                self._sender.unsent()  # forgets the messages that were dropped
+            if self.is_watched:
+                self._sender.send(frames, 0)
         except Exception as error:  # whatever it is, the link goes on
             log.warning("%s: the tap is closed: %s", self._sender.link, error)
             self.close(0)

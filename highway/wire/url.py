@@ -269,7 +269,7 @@ def _options(url: str, query: str, defaults: Options) -> Options:
 
 def _check_tap(url: str, transport: str, location: str) -> None:
     if transport not in ("ipc", "tcp"):
-        raise ConfigError(f"'{url}': tap={transport!r}; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900")
+        raise ConfigError(f"'{url}': tap='{transport}'; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900")
     _location(url, transport, location, bind=True)
 
 
