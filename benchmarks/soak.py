@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from measure import Report, machine
 BATCH, SHAPE, BUDGET_MB, WORKERS = 64, (224, 224), 128, 2
 BATCH_MB = BATCH * SHAPE[0] * SHAPE[1] * 3 / 1e6
 UNUSED = 4  # batches whose memory a reader keeps to use again
-ALL, PRIVATE, SHARED, DESCRIPTORS = "PSS of all", "of it private", "shared", "descriptors"
+ALL, ANONYMOUS, SHARED, DESCRIPTORS = "PSS of all", "anonymous", "shared", "descriptors"
 FLAT = 0.01  # a rise by less than this part, over the whole time, is none
 TOPOLOGY = f"""
 links:
@@ -81,25 +80,28 @@ def role(pid: int) -> str:
 
 
 def measure(root: int) -> dict[str, float]:
-    """Return megabytes of each process, of shared memory (each file counted once) and of all but that, and descriptors but those of it.
+    """Return megabytes of each process, of all, of these anonymous and in shared memory (each file once), and descriptors but those of it.
 
     Raises:
         OSError: a process has ended meanwhile.
     """
-    values: dict[str, float] = {ALL: 0.0, PRIVATE: 0.0, SHARED: 0.0, DESCRIPTORS: 0.0}
+    values: dict[str, float] = {ALL: 0.0, ANONYMOUS: 0.0, SHARED: 0.0, DESCRIPTORS: 0.0}
     shared: dict[int, int] = {}
     for pid, name in tree(root).items():
         rollup = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
         values[f"RSS {name}"] = values.get(f"RSS {name}", 0.0) + int(rollup["Rss:"]) * 1024 / 1e6
-        values[ALL] += int(rollup["Pss:"]) * 1024 / 1e6
+        values[ALL] += int(rollup["Pss:"]) * 1024 / 1e6  # a part of what is shared with others, so it also depends on them
+        values[ANONYMOUS] += int(rollup["Pss_Anon:"]) * 1024 / 1e6
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
-            if os.readlink(descriptor.path).startswith("/memfd:"):
+            try:
                 status = os.stat(descriptor.path)
+                memfd = os.readlink(descriptor.path).startswith("/memfd:")
+            except FileNotFoundError:
+                continue  # it was closed meanwhile
+            if memfd:
                 shared[status.st_ino] = status.st_blocks * 512
-            else:
-                values[DESCRIPTORS] += 1
+            values[DESCRIPTORS] += not memfd
     values[SHARED] = sum(shared.values()) / 1e6
-    values[PRIVATE] = values[ALL] - values[SHARED]
     return values
 
 
@@ -149,11 +151,11 @@ def judge(report: Report, samples: list[Sample], warm_up: float) -> None:
         numbers = np.array([sample.values.get(name, 0.0) for sample in warm])
         slope = np.polyfit(minutes, numbers, 1)[0]
         rise = slope * (minutes[-1] - minutes[0])
-        if name in (PRIVATE, DESCRIPTORS) and rise > FLAT * np.median(numbers):
+        if name in (ANONYMOUS, DESCRIPTORS) and rise > FLAT * np.median(numbers):
             growing.append(f"{name} by {rise:.1f} in {minutes[-1] - minutes[0]:.1f} minutes")
         rows.append([name, f"{slope:+.3f}" if name == DESCRIPTORS else f"{slope * 1000:+.0f} kB"])
     report.table(["behind the warm-up", "a minute"], rows)
-    verdict = "it grows: " + ", ".join(growing) if growing else "private memory and descriptors are flat"
+    verdict = "it grows: " + ", ".join(growing) if growing else "anonymous memory and descriptors are flat"
     report.line(
         f"Verdict: {verdict} ({warm_up / 60:.1f} minutes of warm-up left out). Shared memory is the link's: it may grow to its budget."
     )
@@ -171,7 +173,7 @@ def declared(photos: Path) -> str:
 def run(photos: Path, minutes: float, every: float) -> tuple[list[Sample], str]:
     """Run the topology; return the samples, and what it printed last."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
-        path = Path(folder) / "soak.yaml"
+        path = Path(folder) / f"soak-{os.getpid()}.yaml"  # the links have its name
         path.write_text(TOPOLOGY)
         command = [sys.executable, "-m", "highway", "run", path, "--set", f"photos={photos}"]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -179,7 +181,7 @@ def run(photos: Path, minutes: float, every: float) -> tuple[list[Sample], str]:
             samples = list(watch(process, minutes * 60, every))
             early = process.poll()
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT, which is ignored in a shell's background
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
