@@ -10,7 +10,6 @@ import atexit
 import errno
 import logging
 import os
-import sys
 import time
 import weakref
 from collections import Counter, deque
@@ -36,7 +35,7 @@ POLL_MS = 100  # between two looks whether the stage was cancelled
 RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
 COPY_BELOW = 1 << 16  # bytes; copying less is cheaper than keeping track of it
 MAX_HWM = 1000  # messages that may wait at each end of a connection
-USUAL_MB = 4  # a message at the receiving end, before the first one shows its size
+USUAL_MB = 4  # a message, before the first one shows its size
 
 # XPUB is PUB that shows who subscribes.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
@@ -57,8 +56,7 @@ class _Base:
         self.link = link
         self.bound: list[str] = []
         self._pid = os.getpid()
-        self._mark: int | None = None
-        self._until_fit = 0  # messages until the mark is set again
+        self._fitted = False
         self._peers = Peers()
         self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
         _open[self._pid] += 1
@@ -75,9 +73,7 @@ class _Base:
         options = self.link.options
         self.socket.linger = options.linger_ms
         self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
-        # A receiver takes in what it can before its first message is looked at; a sender has seen that message, so any size will do here.
-        least = 1 if self._option == zmq.SNDHWM else USUAL_MB * 1e6
-        self._first_mark = max(2, min(MAX_HWM, int(options.hwm_mb * 1e6 / least)))
+        self._first_mark = _mark(options.hwm_mb / USUAL_MB)
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
@@ -100,22 +96,20 @@ class _Base:
             return
         if self.link.transport == "tcp":
             location = address.interface(url, location)
-        self._bind(url, f"{self.link.transport}://{location}")
-        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        if location.endswith(":0"):
-            log.info("%s: bound to %s", url, self.bound[-1])
-
-    def _bind(self, url: str, target: str) -> None:
         deadline = time.monotonic() + RELEASE
         while True:
             try:
                 if self.link.transport == "ipc":
-                    address.check_free(url, target.removeprefix("ipc://"))
-                return self._call(self.socket.bind, url, target)
+                    address.check_free(url, location)
+                self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
+                break
             except LinkError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                     raise
                 wait(RELEASE / 10)
+        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if location.endswith(":0"):
+            log.info("%s: bound to %s", url, self.bound[-1])
 
     def _call(self, method: Any, url: str, target: str) -> None:
         try:
@@ -149,21 +143,18 @@ class _Base:
         _open[self._pid] -= 1
 
     def _fit(self, nbytes: int) -> None:
-        """Keep the high-water mark, which counts messages, at what the budget allows of messages as large as the first.
+        """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
 
-        Connections begin with the mark that the socket had when it was bound, so the mark is set again and again. That is safe as long as
-        fewer messages than the mark have gone through a connection since: ZeroMQ takes notice of what was read in steps of half a mark,
-        and a connection that is lowered later, or raised by the receiver, can wait for a notice that never comes.
+        Only once, and only for connections that are open: those that come later have the mark of :meth:`_configure`, which ZeroMQ copied
+        when the address was bound. To set it again and again crashes libzmq 4.3.5 when connections close meanwhile. Besides, ZeroMQ takes
+        notice of what was read in steps of half a mark, so that one which changes while messages are on their way, or is raised by the
+        receiver, or is 1, can leave a connection waiting for ever.
         """
-        if self._mark is None:
-            allowed = max(2, min(MAX_HWM, int(self.link.options.hwm_mb * 1e6 / max(nbytes, 1))))
-            self._mark = allowed - allowed % 2  # of an odd one, half is no step that ends at the mark
-        if self._mark < self._first_mark:
-            self.socket.getsockopt(zmq.EVENTS)  # takes notice of new connections
-            self.socket.setsockopt(self._option, self._mark)
-            self._until_fit = self._mark // 2
-        else:
-            self._until_fit = sys.maxsize
+        self._fitted = True
+        allowed = _mark(self.link.options.hwm_mb * 1e6 / max(nbytes, 1))
+        if allowed < self._first_mark or (allowed > self._first_mark and self._option == zmq.SNDHWM):
+            self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
+            self.socket.setsockopt(self._option, allowed)
 
     def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
@@ -205,9 +196,8 @@ class ZMQSender(_Base):
         views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
         if (largest := max(view.nbytes for view in views)) > self._limit:
             self._refuse(largest)
-        if not self._until_fit:
+        if not self._fitted:
             self._fit(sum(view.nbytes for view in views))
-        self._until_fit -= 1
         if self.link.kind == "pub":
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         last = len(views) - 1
@@ -272,10 +262,13 @@ class ZMQReceiver(_Base):
         """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
         self._check_process()
         frames = self._retry(self._receive, zmq.POLLIN, timeout, "no message")
-        if not self._until_fit:
+        if not self._fitted:
             self._fit(sum(map(len, frames)))
-        self._until_fit -= 1
         return frames
+
+
+def _mark(messages: float) -> int:
+    return max(2, min(MAX_HWM, int(messages)))
 
 
 def _context() -> zmq.Context[zmq.Socket[bytes]]:

@@ -85,7 +85,7 @@ def test_what_waits_for_a_receiver_that_comes_late_is_bounded_too(ipc):
         while True:
             sender.send([np.zeros(1_000_000, np.uint8)], timeout=0.5)
             sent += 1
-    assert sent <= 3 * 16
+    assert sent <= 3 * 12  # each end holds 4 or, of those that came late, 2; the system's buffers and the frames under way come on top
     for end in (sender, *receivers):
         end.close(0)
 
@@ -94,9 +94,23 @@ def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(ipc):
     sender, receivers = ends(ipc, "zpub", "zsub", 3)
     for _ in range(200):
         sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
-    assert sender.unsent() <= 3 * 8
+    assert sender.unsent() <= 3 * 6
     for end in (sender, *receivers):
         end.close(0)
+
+
+def test_a_publisher_outlives_subscribers_that_come_and_go(ipc):
+    place = ipc()
+    sender = ZMQSender(parse(f"zpub+ipc://{place}", "send"))
+    for _ in range(40):
+        receivers = [ZMQReceiver(parse(f"zsub+ipc://{place}", "receive")) for _ in range(3)]
+        while sender.peers().live < 1:
+            time.sleep(0.001)
+        for _ in range(20):
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+        for receiver in receivers:
+            receiver.close(0)
+    sender.close(0)
 
 
 def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
