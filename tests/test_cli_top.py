@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ class Numbers:
         for n in range(10**9):
             yield (np.array([n]), )
             wait(0.005)
+
+class Fail:
+    def __iter__(self):
+        for n in range(20):
+            yield n
+        wait(1.5)  # longer than from one report to the next
+        raise ValueError("no more")
 
 class Ignore:
     def consume(self, items):
@@ -70,10 +78,10 @@ def file(tmp_path, monkeypatch):
     return path
 
 
-@pytest.fixture
-def url(file):
-    """The endpoint of a run of the topology in which items arrive."""
-    with start("run", file, "--plugin", "mine", "--metrics", 0) as process:
+@contextmanager
+def running(file, *arguments):
+    """Run a topology, give the URL of its endpoint, interrupt it, and see that the endpoint is closed with it."""
+    with start("run", file, "--plugin", "mine", "--metrics", 0, *arguments) as process:
         lines = []
         for line in process.stderr:
             lines.append(line)
@@ -81,9 +89,6 @@ def url(file):
                 break
         else:
             pytest.fail("".join(lines))
-        deadline = time.monotonic() + 60
-        while not arrived(found[1]) and time.monotonic() < deadline:
-            time.sleep(0.1)
         yield found[1]
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
@@ -92,9 +97,21 @@ def url(file):
         get(f"{found[1]}/health")
 
 
-def arrived(url):
-    trainer = Snapshot.from_json(get(f"{url}/stats")).states[-1]
-    return trainer.stats is not None and trainer.stats.items > 0
+def states_when(url, what):
+    """Return the states of the first answer of an endpoint of which ``what`` is true."""
+    deadline = time.monotonic() + 60
+    while not what(states := Snapshot.from_json(get(f"{url}/stats")).states):
+        assert time.monotonic() < deadline, states
+        time.sleep(0.1)
+    return states
+
+
+@pytest.fixture
+def url(file):
+    """The endpoint of a run of the topology in which items arrive."""
+    with running(file) as url:
+        states_when(url, lambda states: states[-1].stats and states[-1].stats.items)
+        yield url
 
 
 def port_of(url):
@@ -157,13 +174,20 @@ def test_the_live_picture_has_the_rates(url, file):
 
 
 def test_one_role_alone_answers_too(file):
-    file.write_text("metrics: 9400\nroles: {numbers: [mine:Numbers]}")
-    with start("run", file, "--plugin", "mine", "--role", "numbers", "--metrics", "127.0.0.1:0") as process:
-        found = next(filter(None, (re.search(r"metrics at (\S+)/metrics", line) for line in process.stderr)))
-        (state,) = Snapshot.from_json(get(f"{found[1]}/stats")).states
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    assert state.name == "numbers"
+    file.write_text("metrics: {port: 9400, listen: 127.0.0.1}\nroles: {numbers: [mine:Numbers]}")
+    with running(file, "--role", "numbers") as url:
+        (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items)
+    assert (state.name, state.phase) == ("numbers", "running")
+
+
+@pytest.mark.slow
+def test_totals_go_on_when_a_role_is_started_again(file):
+    file.write_text("roles: {numbers: {restart: {when: on-failure, delay_s: 0.1}, stages: [mine:Fail, mine:Ignore]}}")
+    with running(file) as url:
+        (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items == 40)  # each process makes 20
+        assert (state.restarts, state.error) == (1, "(exit code 1): ValueError: no more")
+        states_when(url, lambda states: states[0].restarts == 2)
+        assert "highway_role_restarts_total" in get(f"{url}/metrics").decode()
 
 
 def test_a_taken_port_ends_a_run_before_anything_starts(file):

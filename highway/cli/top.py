@@ -113,7 +113,7 @@ def render(name: str, view: View) -> RenderableType:
     if links := traffic(view.seen):
         parts += ["", _links(links)]
     parts += ["", *(Text(sentence, style="red") for sentence in view.silent)]
-    parts += [Text(f"{one.state.name}: {one.state.error}", style="red") for one in view.seen if one.state.error]
+    parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.seen if one.state.error]
     parts.append(Text(bottleneck(view.seen) if view.seen else "No endpoint answers; `highway run` opens one with --metrics.", style="bold"))
     return Group(*parts)
 

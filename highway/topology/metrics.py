@@ -50,9 +50,7 @@ def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
 def health(snapshot: Snapshot) -> list[str]:
     """Return what is wrong, in words: which replicas have failed, and which wait to be started again."""
     words = {"failed": "failed", "waiting": "waits to be started again"}
-    return [
-        f"{state.name} {words[state.phase]}{f': {state.error}' if state.error else ''}" for state in snapshot.states if state.phase in words
-    ]
+    return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
 
 
 def link_counts(stage: StageStats) -> Mapping[str, float]:

@@ -136,10 +136,10 @@ def test_health_is_ok_while_all_run_or_have_ended(endpoint):
 
 
 def test_health_names_those_that_failed_or_wait(endpoint):
-    endpoint.update([worker(phase="waiting", error="ValueError: no 3"), worker(1, phase="failed")])
+    endpoint.update([worker(phase="waiting", error="(exit code 1): ValueError: no 3"), worker(1, phase="failed")])
     status, text = get(endpoint, "/health")
     assert (status, json.loads(text)["status"]) == (503, "failing")
-    assert json.loads(text)["reasons"] == ["worker[0] waits to be started again: ValueError: no 3", "worker[1] failed"]
+    assert json.loads(text)["reasons"] == ["worker[0] waits to be started again (exit code 1): ValueError: no 3", "worker[1] failed"]
 
 
 def test_other_paths_are_not_found_and_say_which_there_are(endpoint):
