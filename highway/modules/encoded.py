@@ -1,4 +1,4 @@
-"""Image files as they are stored, in batches: read on one machine, decoded on others, a tenth of the bytes on the way."""
+"""Image files as they are stored, in batches: read on one machine, decoded on others."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from highway.topology.graph import graph, mermaid
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "pipelines").glob("*.yaml"))
 BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
+    pytest.param(over, block, id=f"{page.name}-{number}")
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S))
+    for number, (over, block) in enumerate(re.findall(r"^(?:<!-- over (\S+) -->\n)?```yaml\n(.*?)^```$", page.read_text(), re.M | re.S))
     if re.search(r"^roles:", block, re.M)
 ]
 
@@ -31,10 +31,10 @@ def test_every_pipeline_of_the_project_is_without_mistakes(path):
     assert [role for role in topology.roles if f"<b>{role}" not in drawn] == []
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_every_topology_in_the_documentation_is_without_mistakes(block, tmp_path):
+@pytest.mark.parametrize(("over", "block"), BLOCKS)
+def test_every_topology_in_the_documentation_is_without_mistakes(over, block, tmp_path):
     (tmp_path / "t.yaml").write_text(block)
-    assert check(load(tmp_path / "t.yaml")) == []
+    assert check(load([ROOT / over, tmp_path / "t.yaml"] if over else tmp_path / "t.yaml")) == []
 
 
 @pytest.mark.slow
@@ -55,15 +55,25 @@ def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
         assert len(sheet.getcolors(maxcolors=1 << 24)) > 10_000
 
 
-def small(tmp_path, name, settings, links=""):
-    """Run a pipeline of the project with a second file over it, so that its names are no other test's; return what it prints."""
+def start(tmp_path, name, settings, links=""):
+    """Start a pipeline of the project with a second file over it, so that its names are no other test's."""
     over = tmp_path / f"{name}-{os.getpid()}.yaml"
     over.write_text(f"links: {{{links}}}")
     arguments = [f"--set={name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "highway", "run", str(ROOT / "pipelines" / f"{name}.yaml"), str(over), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    """Return what a pipeline that was started prints until its end."""
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return out
+
+
+def small(tmp_path, name, settings, links=""):
+    return finish(start(tmp_path, name, settings, links))
 
 
 def free_port():
@@ -95,6 +105,17 @@ def test_the_single_host_decodes_in_its_first_run_and_in_the_second_not_at_all(t
         decoded += [int(items) for items in re.findall(r"^ImageFileReader\.decode +\d+ +(\d+) ", printed, re.M)]
     assert decoded[0] >= 4, "an epoch, and what it had begun of the next one"
     assert decoded[1:] == [0]
+
+
+@pytest.mark.slow
+def test_a_script_takes_the_place_of_the_single_hosts_trainer(tmp_path):
+    settings = {"epochs": 1, "batch_size": 32, "stored": "[40, 40]", "shape": "[32, 32]", "cache": "null"}
+    others = start(tmp_path, "single-host-shm", {**settings, "external": "true"})
+    files = [ROOT / "pipelines" / "single-host-shm.yaml", tmp_path / f"single-host-shm-{os.getpid()}.yaml"]
+    with load(files).pipeline("trainer") as batches:
+        shapes = [images.shape for images, labels in batches]
+    assert shapes == [(32, 32, 32, 3)] * 4
+    assert "trainer" not in finish(others)
 
 
 def test_every_pipeline_of_the_project_is_run_by_a_test():
