@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from highway.cli.catalogue import file_options, load_checked
+from highway.tools.command import share
 from highway.topology import Topology
+from highway.topology.launch import DRAIN
 from highway.topology.unit import HOSTNAME, unit
 
 
@@ -24,15 +26,20 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         "--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name"
     )
     parser.add_argument("--user", action="store_true", help="print a unit for your own systemd (systemctl --user), not for the system's")
+    parser.add_argument(
+        "--drain-timeout", type=share, default=DRAIN, metavar="S", help=f"as for `highway run`; systemd waits longer; default: {DRAIN:g}"
+    )
     parser.set_defaults(command=_unit)
 
 
 def _unit(options: argparse.Namespace) -> int:
     topology = load_checked(options)
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
+    passed += [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
     host = _host(topology, options.host)
     command = [*_highway(), "run", *(str(Path(file).absolute()) for file in options.files), *passed, *host]
-    print(unit(f"highway: {topology.plan.name}", command, os.getcwd(), None if options.user else _user()), end="")
+    user = None if options.user else _user()
+    print(unit(f"highway: {topology.plan.name}", command, os.getcwd(), user, options.drain_timeout), end="")
     return 0
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from highway.errors import ConfigError
 
 HOSTNAME = "%H"  # systemd puts the machine's name in its place when it starts the unit
-STOP_SECONDS = 90  # that systemd waits before it kills: longer than a run takes to stop by itself, whatever its stages do
+STOP_SECONDS = 30  # that systemd waits after the drain before it kills: longer than a run takes to stop by itself, whatever its stages do
 RESTART_SECONDS = 5
 FILES = 65536  # descriptors: each slot of a link in shared memory takes two, each connection one
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 
 
-def unit(description: str, command: Sequence[str], directory: str, user: str | None) -> str:
+def unit(description: str, command: Sequence[str], directory: str, user: str | None, drain_timeout: float) -> str:
     """Return the text of a unit.
 
     Args:
@@ -22,6 +23,7 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` stands for the machine's name.
         directory: Where the program runs.
         user: Who runs it, or ``None`` for a unit of a user's own systemd.
+        drain_timeout: Seconds for which the program, when it is stopped, lets what is in flight arrive.
 
     Raises:
         ConfigError: there is a line break or the like in one of the words.
@@ -40,10 +42,10 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         *([] if user is None else [f"User={user}"]),
         f"WorkingDirectory={_plain(directory)}",
         f"ExecStart={' '.join(map(_quoted, command))}",
-        "# `systemctl stop` asks highway alone, which stops its processes in order; whoever is left when the time is over is killed.",
+        "# `systemctl stop` asks highway alone, which drains its processes in order; whoever is left when the time is over is killed.",
         "KillMode=mixed",
         "KillSignal=SIGTERM",
-        f"TimeoutStopSec={STOP_SECONDS}",
+        f"TimeoutStopSec={math.ceil(drain_timeout) + STOP_SECONDS}",
         "SuccessExitStatus=143",
         "Restart=on-failure",
         f"RestartSec={RESTART_SECONDS}",

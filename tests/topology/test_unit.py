@@ -77,7 +77,13 @@ def test_it_is_started_again_after_a_failure_and_left_alone_after_a_stop(printed
     assert service["Restart"] == "on-failure"
     assert service["SuccessExitStatus"] == "143", "what highway returns after the SIGTERM of `systemctl stop`"
     assert (service["KillMode"], service["KillSignal"]) == ("mixed", "SIGTERM")
-    assert int(service["TimeoutStopSec"]) == STOP_SECONDS > 2 * launch.PATIENCE
+    assert int(service["TimeoutStopSec"]) > launch.DRAIN + 2 * launch.PATIENCE
+
+
+def test_systemd_waits_for_a_longer_drain_too(printed):
+    service = printed(HOSTS, "--drain-timeout", "59.5")["Service"]
+    assert "--drain-timeout=59.5" in words(service["ExecStart"])
+    assert int(service["TimeoutStopSec"]) == 60 + STOP_SECONDS
 
 
 def test_the_systems_unit_names_a_user_and_waits_for_the_network_and_a_users_own_does_neither(printed):
@@ -101,10 +107,10 @@ def test_a_host_that_runs_nothing_is_refused(printed, tmp_path, capsys, host, me
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"], include_characters=" "), min_size=0)))
 def test_any_word_reaches_the_program_as_it_was(arguments):
-    service = read(unit("a", ["/bin/x", *arguments], "/", None))["Service"]
+    service = read(unit("a", ["/bin/x", *arguments], "/", None, 0))["Service"]
     assert words(service["ExecStart"], HOSTNAME) == ["/bin/x", *arguments]
 
 
 def test_a_line_break_cannot_smuggle_in_a_setting():
     with pytest.raises(ConfigError, match="cannot stand in a unit"):
-        unit("a", ["/bin/x", "--set=a=1\nExecStartPre=/bin/y"], "/", None)
+        unit("a", ["/bin/x", "--set=a=1\nExecStartPre=/bin/y"], "/", None, 0)
