@@ -20,6 +20,24 @@ def generator(key: int, epoch: int, index: int) -> Generator:
     return Generator(Philox(key=key, counter=(epoch & _MASK) << 192 | (index & _MASK) << 128))
 
 
+class Stretches:
+    """One generator for many items, set to the beginning of each one's stretch of 2**64 numbers; much quicker than one for each.
+
+    Args:
+        key: What the sequence hangs on, below 2**128.
+    """
+
+    def __init__(self, key: int) -> None:
+        self._rng = Generator(Philox(key=key))
+        self._fresh = self._rng.bit_generator.state  # with nothing left of what was drawn before
+
+    def at(self, index: int) -> Generator:
+        """Return the generator, as if it were a new one with the counter ``index << 64``; for use until the next call."""
+        self._fresh["state"]["counter"][1] = index
+        self._rng.bit_generator.state = self._fresh
+        return self._rng
+
+
 def place_of(rng: Generator) -> tuple[int, int]:
     """Return the epoch and index that a fresh generator was made for."""
     counter = rng.bit_generator.state["state"]["counter"]

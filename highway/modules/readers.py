@@ -19,6 +19,7 @@ from highway.modules.decode import MAX_PIXELS, backend, checked_header, decode_c
 from highway.modules.folders import ImageFiles, flat_files, label_names, labelled_files
 from highway.modules.header import ImageError
 from highway.modules.pool import BufferPool
+from highway.randomness import Stretches
 from highway.stage import DROP, Drop, Passport, Stage, Stamped
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
@@ -210,9 +211,10 @@ class _Fill:
         return {"decoder": backend(), "skipped": len(self._skipped)}
 
     def __call__(self, ticket: _Ticket) -> Stamped | Drop | tuple[np.ndarray, ...]:
-        batch = ticket.batch
+        batch, reader = ticket.batch, self.reader
+        dice = Stretches(_key(reader.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip > 0 else None
         for row in ticket.rows:
-            if not self._fill(batch, row):
+            if not self._fill(batch, row, dice):
                 return DROP
         if next(batch.done) < batch.tickets:
             return DROP
@@ -223,7 +225,7 @@ class _Fill:
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
-    def _fill(self, batch: _Batch, row: int) -> bool:
+    def _fill(self, batch: _Batch, row: int, dice: Stretches | None) -> bool:
         """Fill a row with its image, or with the next that can be read; say whether there is one."""
         job, total = batch.job, len(batch.order)
         for step in range(total):
@@ -232,7 +234,7 @@ class _Fill:
             if job.failure is not None:
                 return False
             try:
-                self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]))
+                self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]), dice)
             except Exception as error:
                 tolerate(error)
                 self._skipped.append(None)
@@ -245,11 +247,9 @@ class _Fill:
         job.failure = ImageError(f"data_dir {job.files.root!r}: none of its {total} images can be read; the last error: {last}")
         return False
 
-    def _read(self, batch: _Batch, row: int, path: str) -> None:
-        reader, rng = self.reader, None
+    def _read(self, batch: _Batch, row: int, path: str, dice: Stretches | None) -> None:
+        reader, rng = self.reader, dice.at(batch.first + row) if dice else None
         assert batch.images is not None
-        if reader.crop is not None or reader.flip > 0:
-            rng = _generator(reader.seed, batch.passport.epoch, (batch.first + row) << 64)
         with open(path, "rb", buffering=0) as file:
             data = file.read()
         try:
@@ -266,9 +266,9 @@ class _Fill:
 
 def epoch_order(total: int, epoch: int, seed: int, shuffle: bool) -> np.ndarray:
     """Return the order in which an epoch takes the files, as their numbers."""
-    return _generator(seed, epoch, 2**128).permutation(total) if shuffle else np.arange(total)
+    return Generator(Philox(key=_key(seed, epoch), counter=2**128)).permutation(total) if shuffle else np.arange(total)
 
 
-def _generator(seed: int, epoch: int, counter: int) -> Generator:
-    """Return a generator for one image of an epoch or, from 2**128 on, for its order; a stretch of 2**64 numbers belongs to each."""
-    return Generator(Philox(key=seed << 64 | epoch, counter=counter))
+def _key(seed: int, epoch: int) -> int:
+    """What the randomness of an epoch hangs on: an image's on the numbers from its place << 64 on, the order on those from 2**128 on."""
+    return seed << 64 | epoch
