@@ -82,6 +82,12 @@ class StageStats:
         counts = {key: sum(getattr(meter, key) for meter in meters) for key in ("items", "bytes", "errors")}
         return cls(name, len(meters), **counts, busy=busy, starved=starved, blocked=blocked, **rest)
 
+    @property
+    def memory(self) -> float:
+        """Bytes that may wait behind it at most, by the mean size of its items; of a link, with its budget for one connection."""
+        queue = self.capacity * self.bytes / self.items if self.items else 0.0
+        return queue + 1e6 * float(self.counters.get("budget_mb", 0.0))
+
     def share(self, seconds: float) -> float:
         """Return the part, 0 to 1, of its workers' time that ``seconds`` is."""
         return seconds / max(self.busy + self.starved + self.blocked, 1e-9)
@@ -105,6 +111,11 @@ class PipelineStats:
         return self.items / self.seconds if self.seconds > 0 else 0.0
 
     @property
+    def memory(self) -> float:
+        """Bytes that may wait in its queues and at its links at most; what the stages hold themselves comes on top."""
+        return sum(stage.memory for stage in self.stages)
+
+    @property
     def bottleneck(self) -> str:
         """One sentence that names what limits the rate.
 
@@ -126,7 +137,7 @@ class PipelineStats:
         return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors")
+        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
         rows = [header, *(self._row(stage) for stage in self.stages)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows]
@@ -137,7 +148,16 @@ class PipelineStats:
         shares = (_percent(stage.share(part)) for part in (stage.busy, stage.starved, stage.blocked))
         rates = (f"{stage.items / seconds:,.1f}", f"{stage.bytes / seconds / 1e6:,.1f}")
         queued = f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"
-        return (stage.name, str(stage.num_workers), f"{stage.items:,}", *rates, *shares, queued, str(stage.errors))
+        return (
+            stage.name,
+            str(stage.num_workers),
+            f"{stage.items:,}",
+            *rates,
+            *shares,
+            queued,
+            f"{stage.memory / 1e6:,.1f}",
+            str(stage.errors),
+        )
 
 
 def _percent(part: float) -> str:

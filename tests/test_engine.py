@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, cancel, check_cancelled
+from highway.stats import StageStats
 
 
 class Collect:
@@ -558,6 +559,16 @@ def test_stats_count_items_bytes_and_times():
     assert all(min(s.busy, s.starved, s.blocked) >= 0 for s in stats.stages)
     seconds = pipeline.stats().seconds
     assert seconds == stats.seconds, "the clock of an ended pipeline stands still"
+
+
+def test_stats_say_what_may_wait_at_most():
+    pipeline = Pipeline([[np.zeros(1000, np.uint8)] * 5, Stage(lambda item: item, num_workers=2, buffer_size=6, name="map")])
+    list(pipeline)
+    source, map_ = pipeline.stats().stages
+    assert (map_.capacity, map_.memory) == (8, 8000.0)
+    assert pipeline.stats().memory == source.memory + 8000.0
+    link = StageStats("ZMQSink", 1, counters={"budget_mb": 64.0})
+    assert link.memory == 64e6
 
 
 def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait():

@@ -62,7 +62,10 @@ class ZMQSource:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the senders have ended."""
-        with Inlet(self._link(), self.counters) as inlet:
+        link = self._link()
+        if link.transport != "shm":  # there, what waits is the sender's
+            self.counters["budget_mb"] = link.budget_mb
+        with Inlet(link, self.counters) as inlet:
             self.bound = inlet.bound
             try:
                 yield from self._items(inlet, self.timeout)
@@ -88,9 +91,7 @@ class ZMQSource:
     def _arrived(self, inlet: Inlet) -> list[Any]:
         """Return what has arrived already: no more than the link's budget, since quick senders would go on for ever."""
         inlet.refuse()
-        options = self._link().options
-        budget_mb = options.budget_mb if self._link().transport == "shm" else options.hwm_mb
-        most, until = inlet.counters["bytes"] + budget_mb * 1e6, time.monotonic() + LAST_CALL
+        most, until = inlet.counters["bytes"] + self._link().budget_mb * 1e6, time.monotonic() + LAST_CALL
         items = []
         with contextlib.suppress(TimeoutError):
             for item in self._items(inlet, QUIET):
@@ -131,13 +132,16 @@ class ZMQSink:
     receivers: int = 0
     end: bool = True
     bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._link()
 
     def consume(self, items: Items) -> None:
         """Send all items, then the end."""
-        with Outlet(self._link(), self.allow64) as outlet:
+        link = self._link()
+        self.counters["budget_mb"] = link.budget_mb
+        with Outlet(link, self.allow64) as outlet:
             self.bound = outlet.bound
             outlet.wait_for_receivers()
             for item in items:

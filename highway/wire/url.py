@@ -110,6 +110,11 @@ class Link:
     topic: str = ""
     options: Options = Options()
 
+    @property
+    def budget_mb(self) -> float:
+        """Megabytes that may wait at this end: of each connection, or (``+shm``) of all."""
+        return self.options.budget_mb if self.transport == "shm" else self.options.hwm_mb
+
     def __str__(self) -> str:
         return ", ".join(self.urls)
 
