@@ -23,7 +23,8 @@ from peers.environments import python
 from peers.process import Absent, Process
 
 # What a message is called, the shape of its images, and how many go in a turn.
-SIZES = {"9.6 MB": ((64, 224, 224, 3), 60), "1 MB": ((20, 224, 224), 600), "100 kB": ((2, 224, 224), 4000)}
+SMALL = "100 kB"  # a memcpy of so little stays in the caches, and ZeroMQ's share of a small message is large: other targets
+SIZES = {"9.6 MB": ((64, 224, 224, 3), 60), "1 MB": ((20, 224, 224), 600), SMALL: ((2, 224, 224), 4000)}
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,9 @@ def main() -> None:
                 report.line(foreign({name: link.receiver.versions for name, link in links.items()}))
                 report.line(f"{given.rounds} rounds.")
             rates = in_turns(links, given.rounds)
-        report.rates(f"One message of {size}, from process to process, {count} a turn", rates, AGAINST, "messages", absent)
-        report.targets(rates, TARGETS)
+        target = " (target: 80,000 messages/s over shm)" if size == SMALL else ""
+        report.rates(f"One message of {size}, from process to process, {count} a turn{target}", rates, AGAINST, "messages", absent)
+        report.targets(rates, {pair: target for pair, target in TARGETS.items() if size != SMALL or pair[1] not in (MEMCPY, TCP)})
     report.record(given.record)
 
 
