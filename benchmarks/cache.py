@@ -33,7 +33,8 @@ def table(folder: Path, epochs: int, workers: int) -> Job:
 
 
 def main() -> None:
-    given, report = options(__doc__, epochs=5), Report("cache")
+    given = options(__doc__, epochs=5)
+    report = Report("cache", given.record)
     folder = photos(given)
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
         table(folder, given.epochs, given.workers).save(Path(place))
@@ -47,7 +48,7 @@ def main() -> None:
     against = ["FFCV, raw", "tf.data, cache()", "bound: crop and resize", "bound: memcpy of whole images"]
     report.rates("Decoded images to batches", rates, against, "images", absent)
     report.targets(rates, TARGETS)
-    report.record(given.record)
+    report.record()
 
 
 if __name__ == "__main__":

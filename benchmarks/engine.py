@@ -51,9 +51,10 @@ def with_queues(source: list[object], hops: int, nbytes: int = 0) -> Work:
 
 
 def main() -> None:
-    arguments, report = parser(__doc__, rounds=7), Report("engine")
+    arguments = parser(__doc__, rounds=7)
     arguments.add_argument("--items", type=int, default=20_000, help="items, or batches, a turn (default: %(default)s)")
     given = parse(arguments, items=2_000)
+    report = Report("engine", given.record)
     report.line(machine("highway", "numpy"))
     numbers: list[object] = list(range(given.items))
     batch = (np.zeros((64, 224, 224, 3), np.uint8), np.zeros(64, np.int32))
@@ -67,7 +68,7 @@ def main() -> None:
     ):
         rates = in_turns({name: cases[name] for name in chosen(cases, given)}, given.rounds)
         report.rates(title, rates, ["queue.Queue"], unit)
-    report.record(given.record)
+    report.record()
 
 
 if __name__ == "__main__":

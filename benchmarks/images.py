@@ -148,7 +148,8 @@ def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]
 
 
 def main() -> None:
-    given, report = options(__doc__, epochs=3), Report("images")
+    given = options(__doc__, epochs=3)
+    report = Report("images", given.record)
     folder = photos(given)
     compiled = find_spec("highway._jpeg") is not None
     cases = {name: CASES[name] for name in chosen(CASES, given) if compiled or not name.endswith(WHEELS)}
@@ -176,7 +177,7 @@ def main() -> None:
         + ", ".join(f"{name} {difference:.1f}" for name, difference in differences.items())
         + "."
     )
-    report.record(given.record)
+    report.record()
 
 
 if __name__ == "__main__":

@@ -79,11 +79,21 @@ class Report:
     """What a script prints, in Markdown, and may put in a file.
 
     Args:
-        name: The script's; its place in a file is between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+        name: The script's.
+        file: Where ``record()`` puts what was printed: between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; none if it does not.
+
+    Raises:
+        SystemExit: the file has no such place.
     """
 
     name: str
+    file: Path | None = None
     said: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.start, self.end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
+        if self.file and not re.search(f"{self.start}.*{self.end}", self.file.read_text(), re.DOTALL):
+            raise SystemExit(f"{self.file}: no line {self.start!r} with {self.end!r} after it; write both where the tables shall stand")
 
     def line(self, text: str) -> None:
         """Print a paragraph."""
@@ -125,22 +135,14 @@ class Report:
         if rows:
             self.table(["case", "against", "ratio", "target"], rows)
 
-    def record(self, path: Path | None) -> None:
-        """Put all that was printed in its place in a file, with the day and how to repeat it.
-
-        Raises:
-            SystemExit: the file has no such place.
-        """
-        if path is None:
+    def record(self) -> None:
+        """Put all that was printed in its place in the file, if there is one, with the day and how to repeat it."""
+        if self.file is None:
             return
-        start, end = f"<!-- {self.name} -->", f"<!-- end of {self.name} -->"
-        text = path.read_text()
-        if start not in text or end not in text:
-            raise SystemExit(f"{path}: no line {start!r} with {end!r} after it; write both where the tables shall stand")
         arguments = [a for i, a in enumerate(sys.argv[1:], 1) if "--record" not in (a.partition("=")[0], sys.argv[i - 1])]
         command = shlex.join(["python", f"benchmarks/{self.name}.py", *arguments])
-        what = "\n".join([f"{time.strftime('%d %B %Y')}, `{command}`\n", *self.said])
-        path.write_text(re.sub(f"{start}.*?{end}", lambda _: f"{start}\n\n{what}\n{end}", text, count=1, flags=re.DOTALL))
+        what = "\n".join([self.start, f"\n{time.strftime('%d %B %Y')}, `{command}`\n", *self.said, self.end])
+        self.file.write_text(re.sub(f"{self.start}.*?{self.end}", lambda _: what, self.file.read_text(), count=1, flags=re.DOTALL))
 
 
 def machine(*packages: str) -> str:

@@ -203,7 +203,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where they are made")
     parser.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
-    given, report = parser.parse_args(), Report("soak")
+    given = parser.parse_args()
+    report = Report("soak", given.record)
     photos = imagenet_like(given.data / str(given.images), given.images)
     report.line(machine("highway", "numpy"))
     report.line(f"{describe(photos)}; {given.minutes:g} minutes, measured every {given.every:g} s.")
@@ -221,7 +222,7 @@ def main() -> None:
         f"All processes together took at most {most:.0f} MB, code and libraries included; at most {shared:.0f} MB of it shared, "
         f"{limit} than the link declares."
     )
-    report.record(given.record)
+    report.record()
 
 
 if __name__ == "__main__":

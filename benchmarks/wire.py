@@ -111,9 +111,10 @@ def codecs_alone(report: Report) -> None:
 
 
 def main() -> None:
-    arguments, report = parser(__doc__, rounds=7), Report("wire")
+    arguments = parser(__doc__, rounds=7)
     arguments.add_argument("--messages", type=float, default=1.0, help="times as many messages a turn (default: %(default)s)")
     given = parse(arguments, messages=0.2)
+    report = Report("wire", given.record)
     report.line(machine("highway", "numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))
     codecs_alone(report)
     for size, (shape, number) in SIZES.items():
@@ -133,7 +134,7 @@ def main() -> None:
         target = " (target: 80,000 messages/s over shm)" if size == SMALL else ""
         report.rates(f"One message of {size}, from process to process, {count} a turn{target}", rates, AGAINST, "messages", absent)
         report.targets(rates, {pair: target for pair, target in TARGETS.items() if size != SMALL or pair[1] not in (MEMCPY, TCP)})
-    report.record(given.record)
+    report.record()
 
 
 if __name__ == "__main__":
