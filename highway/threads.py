@@ -32,6 +32,9 @@ class Run:
         for stage, shape in stages:
             inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape))
             self.workers.append(StageWorkers(stage, shape, inbox, self.output, seed, origin))
+        first, last = self.workers[0], self.workers[-1]
+        if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
+            first.demand = last.demand = threading.Event()
         self.stopped = False
         self._error: BaseException | None = None
         self._trace: TracebackType | None = None

@@ -48,6 +48,7 @@ class StageWorkers:
         self._errors = 0
         self._unreported = 0
         self._warned = -WARN_EVERY
+        self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not getattr(stage.op, "finishes", False)
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._key = stage_key(seed, stage.name)
@@ -90,6 +91,10 @@ class StageWorkers:
     # --- the four bodies ---
 
     def _source(self, meter: Meter) -> None:
+        meter.enter(STARVED)
+        while self.demand is not None and not self.demand.wait(0.1):
+            self.scope.check()
+        meter.enter(BUSY)
         self._emit(open_source(self.stage.op), meter, self._number_from_zero())
 
     def _stream(self, meter: Meter) -> None:
@@ -241,6 +246,8 @@ class _Items:
 
     def __next__(self) -> Any:
         self._meter.enter(STARVED)
+        if (demand := self._workers.demand) is not None:
+            demand.set()
         try:
             item, self.passport = self._workers.inbox.get()
         except EndOfStream:

@@ -247,3 +247,38 @@ def test_a_sink_over_a_link_tells_its_receivers(tmp_path):
         assert len(list(receiver)) == 5
         sender.run()
     assert arrived == list(range(5))
+
+
+def test_a_link_takes_nothing_before_the_sink_can_hand_it_on(tmp_path):
+    asks, arrived = threading.Event(), []
+
+    class Late:
+        def consume(self, items):
+            assert asks.wait(30)
+            arrived.extend(int(item[0][0]) for item in items)
+
+    source = ZMQSource(f"zpull+ipc://{tmp_path}/link")
+    with (
+        Pipeline([source, Late()]) as pipeline,
+        Pipeline([range(3), lambda n: (np.full(1, n, np.uint8),), ZMQSink(f"zpush+ipc://{tmp_path}/link")]) as sender,
+    ):
+        pipeline._run.start()
+        sender._run.start()
+        assert source.bound == []
+        asks.set()
+        pipeline.run()
+        sender.run()
+    assert arrived == [0, 1, 2]
+
+
+def test_a_link_that_waits_for_the_sink_can_be_drained_and_stopped(tmp_path):
+    class Never:
+        def consume(self, items):
+            wait(100)
+
+    for end in ("drain", "stop"):
+        with Pipeline([ZMQSource(f"zpull+ipc://{tmp_path}/link"), Never()]) as pipeline:
+            pipeline._run.start()
+            getattr(pipeline, end)()
+            pipeline._run._threads[0].join(30)
+            assert not pipeline._run._threads[0].is_alive()

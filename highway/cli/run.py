@@ -125,7 +125,7 @@ def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
     try:
         with _endpoint(topology, [end], options) as watchers, screen:
             here.watchers += watchers
-            logging.basicConfig(handlers=[screen.handler()], level=logging.INFO)
+            logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
             return _run_role(topology, end, options.drain_timeout, here)
     finally:
         screen.summary([here.state])

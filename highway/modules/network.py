@@ -56,6 +56,7 @@ class ZMQSource:
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     finishes: ClassVar[bool] = True
+    on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
 
     def __post_init__(self) -> None:
         self._link()

@@ -159,12 +159,17 @@ class Found:
             How many items it delivered, and whether these were all; ``None`` if it ended without a word.
         """
         pid, _ = _credentials(self._sock)
+        answer = self.answer()
+        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
+            select.select([process], [], [])
+        return answer
+
+    def answer(self) -> tuple[int, bool] | None:
+        """Wait for what it says when its pipeline has ended; the process itself goes on for a moment. Returns what :meth:`wait` does."""
         try:
             said = self._sock.recv(_LARGEST)
         except OSError:
             said = b""
-        with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
-            select.select([process], [], [])
         if not said:
             return None
         answer = json.loads(said)
