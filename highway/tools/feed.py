@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub
     parser.add_argument("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
     parser.add_argument("--role", metavar="NAME", help="of several roles that send on the link, only this one")
     parser.add_argument("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
-    parser.add_argument("--local", action="store_true", help="all hosts of the topology are this machine, as in `highway run FILE`")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`"
+        "--local", action="store_true", default=None, help="all hosts of the topology are this machine, as in `highway run FILE`"
     )
+    parser.add_argument("--set", action="append", metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`")
     parser.add_argument("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
 
 
@@ -46,7 +46,7 @@ def open_feed(options: argparse.Namespace) -> Feed:
         if files:
             raise ConfigError(f"'{files[0]}' is no URL; to look into a running topology, say FILE --link NAME")
         for option in ("role", "replica", "local", "set"):
-            if getattr(options, option) not in (None, False, []):
+            if getattr(options, option) is not None:
                 raise ConfigError(f"--{option} chooses what to see of a link of a topology: say FILE --link NAME too")
         return Feed(options.urls, options.timeout)
     if len(files) < len(options.urls):
@@ -60,7 +60,7 @@ def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
     from highway.topology import load
     from highway.topology.viewer import viewer_urls
 
-    topology = load(files, variables(options.set))
+    topology = load(files, variables(options.set or []))
     plan = (topology.at_home() if options.local else topology).plan
     return viewer_urls(plan, options.link, options.role, options.replica)
 
