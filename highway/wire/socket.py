@@ -77,6 +77,14 @@ class _Base:
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
+        if self.link.transport == "tcp":  # the system asks a peer that says nothing whether it is there still: a host may vanish
+            for option, value in (
+                (zmq.TCP_KEEPALIVE, 1),
+                (zmq.TCP_KEEPALIVE_IDLE, 30),
+                (zmq.TCP_KEEPALIVE_INTVL, 10),
+                (zmq.TCP_KEEPALIVE_CNT, 3),
+            ):
+                self.socket.setsockopt(option, value)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(self.link.locations) > 1
         if self.link.kind == "sub":

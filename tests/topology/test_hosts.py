@@ -1,0 +1,232 @@
+"""One file, four hosts with addresses of their own, each with a ``highway run --host``: the network fails, and processes do."""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from namespaces import missing, network
+
+import highway
+
+HOME = Path(highway.__file__).parents[1]
+NAMES = ("reader", "first", "second", "trainer")
+PATIENCE = 120  # seconds until something that has to happen is taken not to
+
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(400)]
+
+STAGES = '''
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from highway.cancel import wait
+
+
+@dataclass
+class Count:
+    """Yield 0, 1, 2, ... with 20 kB each until there is a file ``pause``, and end when there is a file ``end``."""
+
+    def __iter__(self):
+        number = 0
+        while not Path("pause").exists():
+            yield {"number": np.full(1, number, np.int32), "data": np.zeros(20_000, np.uint8)}
+            number += 1
+            Path("sent").write_text(str(number))
+            wait(0.002)
+        while not Path("end").exists():
+            wait(0.02)
+
+
+@dataclass
+class Work:
+    """Write down the process, and the number of each item."""
+
+    path: str
+
+    def __call__(self, item):
+        with open(f"{self.path}.{os.getpid()}", "a") as file:
+            file.write(f"{item['number'][0]}\\n")
+        return item
+
+
+@dataclass
+class Record:
+    """Write down the number of each item."""
+
+    def consume(self, items):
+        with open("got", "w", buffering=1) as file:
+            for item in items:
+                file.write(f"{item['number'][0]}\\n")
+'''
+
+FILE = """
+metrics: {port: 9400, listen: 0.0.0.0}
+hosts: {HOSTS}
+links:
+  raw: {from: reader, to: worker, port: 5555}
+  augmented: {from: worker, to: trainer, port: 5556, bind: to}
+roles:
+  reader: {hosts: reader, stages: ["counting:Count", ZMQSink: {link: raw}]}
+  worker:
+    hosts: [first, second]
+    restart: {when: on-failure, delay_s: 0.1}
+    stages: [ZMQSource: {link: raw}, "counting:Work": {path: "work${replica}"}, ZMQSink: {link: augmented}]
+  trainer: {hosts: trainer, stages: [ZMQSource: {link: augmented}, "counting:Record": {}]}
+"""
+
+
+class Farm:
+    """The hosts, and what runs on them."""
+
+    def __init__(self, hosts, folder):
+        self.hosts, self.folder, self.runs = hosts, folder, {}
+        (folder / "counting.py").write_text(STAGES)
+        (folder / "farm.yaml").write_text(FILE.replace("{HOSTS}", "{" + ", ".join(f"{n}: {a}" for n, a in hosts.addresses.items()) + "}"))
+
+    def command(self, host, *arguments, **options):
+        environment = {**os.environ, "PYTHONPATH": f"{HOME}{os.pathsep}{self.folder}", "PYTHONWARNINGS": "error"}
+        command = [sys.executable, "-m", "highway", *arguments, "--plugin", "counting"]
+        return self.hosts.popen(host, command, cwd=self.folder, env=environment, **options)
+
+    def start(self, *names):
+        for name in names:
+            with open(self.folder / f"{name}.log", "w") as log:
+                self.runs[name] = self.command(name, "run", "farm.yaml", "--host", name, stdout=log, stderr=log)
+
+    def got(self):
+        """Return the numbers that the trainer has, as they came."""
+        path = self.folder / "got"
+        return [int(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    def sent(self):
+        path = self.folder / "sent"
+        return int((path.exists() and path.read_text()) or 0)
+
+    def until(self, condition, what):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            ended = {name: run.returncode for name, run in self.runs.items() if run.poll() is not None}
+            assert time.monotonic() < deadline and not ended, f"{what} did not happen; ended: {ended}\n{self.logs()}"
+            time.sleep(0.02)
+
+    def until_it_goes_on(self, items=200):
+        """Wait until so many more items have reached the trainer."""
+        goal = len(self.got()) + items
+        self.until(lambda: len(self.got()) >= goal, f"item {goal}")
+
+    def worker(self, number):
+        """Return the process of a worker that was seen last."""
+        return int(max(self.folder.glob(f"work{number}.*"), key=os.path.getmtime).suffix[1:])
+
+    def pause(self):
+        """Have the reader send nothing more, and wait until the trainer gets nothing more either. Return how many items were sent."""
+        (self.folder / "pause").touch()
+        last = (0, -1, 0.0)
+        while time.monotonic() - last[2] < 1.5:
+            now = self.sent(), len(self.got())
+            last = last if now == last[:2] else (*now, time.monotonic())
+            time.sleep(0.02)
+        return self.sent()
+
+    def top(self):
+        """Return what ``highway top`` shows of all hosts."""
+        with self.command(
+            "trainer", "top", "farm.yaml", "--once", "--interval", "0.5", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as top:
+            return top.communicate(timeout=PATIENCE)[0]
+
+    def finish(self):
+        """End the stream, and wait until every host's run has ended by itself, and well."""
+        for name in ("pause", "end"):
+            (self.folder / name).touch()
+        for name, run in self.runs.items():
+            assert run.wait(timeout=PATIENCE) == 0, f"{name}\n{self.logs()}"
+
+    def logs(self):
+        return "\n".join(f"--- {path.stem}\n{path.read_text()[-3000:]}" for path in sorted(self.folder.glob("*.log")))
+
+
+@pytest.fixture
+def farm(tmp_path):
+    with network(NAMES) as hosts:
+        farm = Farm(hosts, tmp_path)
+        yield farm
+        for run in farm.runs.values():
+            run.kill()
+            run.wait()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((("reader",), ("first", "second"), ("trainer",)))), ids=str)
+def test_hosts_start_in_any_order(farm, order):
+    for names in order:
+        farm.start(*names)
+        for name in names:  # what starts next shall find this one running
+            farm.until(lambda name=name: "metrics at" in (farm.folder / f"{name}.log").read_text(), f"the start of {name}")
+    farm.until_it_goes_on()
+    farm.finish()
+    assert sorted(farm.got()) == list(range(farm.sent()))
+
+
+def test_a_link_that_is_cut_silently_heals_without_loss(farm):
+    farm.start(*NAMES)
+    farm.until_it_goes_on()
+    farm.hosts.cut("first")
+    before = len(farm.got())
+    farm.until_it_goes_on(1000)
+    assert len(farm.got()) > before
+    farm.hosts.heal("first")
+    alone = len((farm.folder / f"work0.{farm.worker(0)}").read_text().split())
+    farm.until(lambda: len((farm.folder / f"work0.{farm.worker(0)}").read_text().split()) > alone + 100, "work of the one that was cut off")
+    farm.finish()
+    assert sorted(farm.got()) == list(range(farm.sent()))
+
+
+def test_a_worker_that_is_killed_is_started_again_and_what_was_lost_is_shown(farm):
+    farm.start(*NAMES)
+    farm.until_it_goes_on()
+    killed = farm.worker(0)
+    os.kill(killed, signal.SIGKILL)
+    farm.until(lambda: farm.worker(0) != killed, "the restart")
+    farm.until_it_goes_on()
+    sent, shown = farm.pause(), farm.top()
+    lost = sent - len(farm.got())
+    counted = [int(re.search(rf"^{link} +[\d,]+ +[\d,]+ +([\d,]+) ", shown, re.M)[1].replace(",", "")) for link in ("raw", "augmented")]
+    assert 0 <= lost <= sum(counted), shown
+    assert re.search(r"^worker\[0\] .* 1 *$", shown, re.M), shown
+    assert "worker[0] failed (killed by SIGKILL)" in shown
+    farm.finish()
+    assert len(set(farm.got())) == len(farm.got()) == sent - lost
+
+
+def test_a_process_that_stands_still_for_ten_seconds_loses_nothing(farm):
+    farm.start(*NAMES)
+    farm.until_it_goes_on()
+    stopped = farm.worker(0)
+    os.kill(stopped, signal.SIGSTOP)
+    since = time.monotonic()
+    farm.until_it_goes_on(1000)
+    farm.until(lambda: time.monotonic() - since > 10, "ten seconds")
+    os.kill(stopped, signal.SIGCONT)
+    farm.until_it_goes_on()
+    farm.finish()
+    assert sorted(farm.got()) == list(range(farm.sent()))
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="no command 'iptables', which drops the packets")
+def test_packets_that_are_late_or_lost_lose_no_items(farm):
+    farm.hosts.slow("reader", "40mbit")
+    farm.hosts.lose("second", 0.05)
+    farm.hosts.lose("trainer", 0.02)
+    farm.start(*NAMES)
+    farm.until_it_goes_on(500)
+    farm.finish()
+    assert sorted(farm.got()) == list(range(farm.sent()))
