@@ -115,7 +115,7 @@ class Screen:
 def _remark(state: ReplicaState, before: str) -> str:
     """What there is to say of a replica that does not just run; with ``before`` in front of it."""
     said: list[str] = [] if state.phase == "running" else [state.phase]
-    said += [f"{state.restarts} restarts"] if state.restarts else []
+    said += [f"restarts: {state.restarts}"] if state.restarts else []
     return "".join(f"{before}{text}" for text in said)
 
 

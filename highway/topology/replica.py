@@ -177,7 +177,7 @@ class Replica:
             return how
         delay = self._row.delay(time.monotonic() - process.started)
         if delay is None:
-            return f"{how or 'has ended'}; not started again after {self._row.row} restarts in a row"
+            return f"{how or 'has ended'}; not started again, since restart {self._row.row} of {self.role.restart.at_most} was the last"
         self.phase, self.due = "waiting", time.monotonic() + delay
         return f"{how or 'has ended'}; started again in {delay:g} s (restart {self._row.row} of {self.role.restart.at_most})"
 

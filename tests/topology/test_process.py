@@ -1,12 +1,18 @@
 """Running one role in this process: progress, the end, and being asked to end."""
 
+import itertools
+import logging
 import os
 import signal
+import sys
 import time
 
 import pytest
 
 from highway import Pipeline
+from highway.cancel import wait
+from highway.topology import load
+from highway.topology.control import Door, find
 from highway.topology.process import Report, Reporter, Terminated, run
 
 
@@ -130,3 +136,84 @@ def test_a_reporter_whose_launcher_is_gone_ends_the_process():
     os.close(reading)
     with pytest.raises(Terminated), Reporter(writing) as reporter:
         reporter.error("hello?")
+
+
+class Kept:
+    """Keeps what arrives; the first item waits until a signal or a request to drain was sent."""
+
+    def __init__(self, ask):
+        self.ask, self.items = ask, []
+
+    def consume(self, items):
+        for item in items:
+            if not self.items:
+                self.ask()
+            self.items.append(item)
+
+
+def test_sigterm_drains_if_there_is_time_for_it():
+    numbers = itertools.count()
+    sink = Kept(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Terminated) as ended:
+        run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60)
+    assert ended.value.drained
+    assert sink.items == list(range(next(numbers)))
+
+
+def test_sigint_does_not_drain():
+    sink = Kept(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run(Pipeline([endless(), sink]), lambda stats: None, drain_timeout=60)
+
+
+class Blocked:
+    """Sends a signal, and then waits until it is stopped."""
+
+    def consume(self, items):
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait(100)
+
+
+def test_a_drain_has_an_end(caplog):
+    with pytest.raises(Terminated) as ended:
+        run(Pipeline([endless(), Blocked()]), lambda stats: None, drain_timeout=0.05)
+    assert not ended.value.drained
+    assert "not drained within 0.05 s; what is still in flight is lost (--drain-timeout gives more time)" in caplog.messages
+
+
+def test_a_second_signal_stops_a_drain(caplog):
+    caplog.set_level(logging.INFO, "highway")
+    signals = iter([signal.SIGTERM])
+
+    def progress(stats):
+        if any("draining" in message for message in caplog.messages):
+            for number in signals:
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(Terminated) as ended:
+        run(Pipeline([endless(), Blocked()]), progress, tick=0.01, drain_timeout=1000)
+    assert not ended.value.drained
+
+
+def test_a_stage_that_fails_while_it_drains_is_a_failure():
+    def fail(n):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run(Pipeline([endless(), fail]), lambda stats: None, drain_timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by abstract sockets")
+def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path):
+    (tmp_path / "t.yaml").write_text("roles: {a: [Noise]}")
+    plan = load(tmp_path / "t.yaml").plan
+    numbers, said = itertools.count(), []
+    with Door(plan, plan.roles["a"], 0, lambda: said.append("draining")) as door:
+        (process,) = find(plan, plan.roles["a"])
+        sink = Kept(process.ask)
+        with process:
+            run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60, door=door)
+            door.answer(len(sink.items), True)
+            assert process.answer() == (next(numbers), True)
+    assert said == ["draining"]

@@ -108,7 +108,7 @@ def test_one_that_fails_again_and_again_ends_the_run(write, call):
         "started again in 0.05 s (restart 1 of 2)",
         "started again in 0.1 s (restart 2 of 2)",
     ]
-    assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3; not started again after 2 restarts in a row\n")
+    assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3; not started again, since restart 2 of 2 was the last\n")
 
 
 def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(write, call, numbers):
@@ -122,7 +122,7 @@ def test_one_that_ends_as_it_should_is_started_again_only_if_that_is_always(writ
     code, out, error = call("run", path, "--plugin", "mine")
     assert (code, numbers(out, "often"), numbers(out, "once")) == (0, [0, 0, 0], [0])
     assert "highway | often has ended; started again in 0.05 s (restart 1 of 2)\n" in error
-    assert "highway | often has ended; not started again after 2 restarts in a row\n" in error
+    assert "highway | often has ended; not started again, since restart 2 of 2 was the last\n" in error
 
 
 def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait_until_gone):
