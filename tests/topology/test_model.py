@@ -166,3 +166,16 @@ def test_unknown_names_are_refused_and_the_known_ones_suggested(topology):
 
 def test_an_empty_role_is_no_pipeline(topology):
     assert message_of(topology("roles:\n  r: []").pipeline, "r") == "t.yaml:2: roles.r: a pipeline needs at least one stage, a source"
+
+
+def test_a_training_script_takes_a_role_with_its_replica_and_plugins(tmp_path, monkeypatch):
+    (tmp_path / "my_stages.py").write_text("class Twice:\n    def __call__(self, n):\n        return 2 * n\n")
+    (tmp_path / "t.yaml").write_text(
+        "vars: {size: 1}\nroles: {r: {replicas: 2, stages: [Noise: {shape: ['${size}', '${replica}'], count: 1}, 'my_stages:Twice']}}"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r", replica=1, plugins=["my_stages"], size=3) as pipeline:
+        assert pipeline._run.workers[0].origin.replica == 1
+        assert [len(item) for item in pipeline] == [2]
+    with pytest.raises(ConfigError, match="allow it with"):
+        Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r")
