@@ -44,19 +44,21 @@ def _pipeline(job: Job) -> Batches:
 def _loop(job: Job) -> Batches:
     """Plain threads over preallocated batches, which draw a box and a coin as highway's workers do, and then use those of the table."""
     from highway.modules.decode import checked_header, decode_crop
+    from highway.randomness import Stretches
     from highway.transforms import RandomResizedCrop
 
     crop, total, size = RandomResizedCrop(job.shape), len(job.files), job.batch
     memory = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)]
 
     def work(rows: Iterator[int], lock: threading.Lock) -> None:
+        dice = Stretches(0)
         while True:
             with lock:
                 run = list(itertools.islice(rows, 8))
             if not run:
                 return
             for row in run:
-                rng = np.random.Generator(np.random.Philox(key=row))
+                rng = dice.at(row)
                 with open(job.files[row], "rb", buffering=0) as file:
                     data = file.read()
                 header = checked_header(data)
