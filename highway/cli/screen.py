@@ -64,9 +64,10 @@ class Screen:
         elif time.monotonic() - self._shown >= INTERVAL:
             self._shown = time.monotonic()
             rates = [
-                f"{state.name} {state.stats.items:,} ({recent.rate:,.1f}/s{_remark(state, ', ')})"
-                for state, recent in zip(states, lately, strict=True)
+                f"{state.name} {state.stats.items:,} ({', '.join([f'{recent.rate:,.1f}/s', *_remarks(state)])})"
                 if state.stats and recent
+                else f"{state.name} ({state.phase})"
+                for state, recent in zip(states, lately, strict=True)
             ]
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=sys.stderr, flush=True)
 
@@ -88,10 +89,11 @@ class Screen:
         table.add_column("stage", no_wrap=True)
         for heading in ("items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors"):
             table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
         for state, figures in zip(states, lately, strict=True):
-            name = Text(f"{state.name}{_remark(state, ' ')}", style=self._color(state.name))
+            name, remark = Text(state.name, style=self._color(state.name)), ", ".join(_remarks(state))
             if not (state.stats and figures):
-                table.add_row(name)
+                table.add_row(name, *[""] * 9, remark)
                 continue
             per_second = 1 / max(figures.seconds, 1e-9)
             for position, (stage, recent) in enumerate(zip(state.stats.stages, figures.stages, strict=True)):
@@ -105,6 +107,7 @@ class Screen:
                     *shares,
                     f"{stage.queued}/{stage.capacity}" if stage.capacity else "-",
                     Text(str(stage.errors), style="red" if stage.errors else ""),
+                    "" if position else remark,
                 )
         return table
 
@@ -112,11 +115,10 @@ class Screen:
         return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])
 
 
-def _remark(state: ReplicaState, before: str) -> str:
-    """What there is to say of a replica that does not just run; with ``before`` in front of it."""
+def _remarks(state: ReplicaState) -> list[str]:
+    """What there is to say of a replica that does not just run."""
     said: list[str] = [] if state.phase == "running" else [state.phase]
-    said += [f"restarts: {state.restarts}"] if state.restarts else []
-    return "".join(f"{before}{text}" for text in said)
+    return [*said, f"restarts: {state.restarts}"] if state.restarts else said
 
 
 class _Handler(logging.Handler):
