@@ -175,7 +175,9 @@ class Outlet:
         while peers.live or not (peers.seen or self._link.kind == "pub"):
             now = time.monotonic()
             if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
-                self._tell(frames, peers.live)
+                heard = self._tell(frames, peers.live)
+                if heard and not self._link.bind and len(self._link.locations) == 1:
+                    return  # it leaves with the rest, and nobody else can come
                 told, again = peers.seen, now + patience / 2
             if peers.live != live:
                 live, deadline = peers.live, now + patience
@@ -186,11 +188,12 @@ class Outlet:
             cancel.wait(GLANCE)
             peers = self._sender.peers() or peers
 
-    def _tell(self, frames: Sequence[Any], receivers: int) -> None:
+    def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:
             self._sender.send_to_each(self._addressed(frames), receivers, 10 * GLANCE)
         except TimeoutError:
-            return  # they are behind, and will be told with the next round
+            return False  # they are behind, and will be told with the next round
+        return True
 
 
 def _emptied(item: Any) -> Any:
