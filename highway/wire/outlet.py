@@ -170,18 +170,19 @@ class Outlet:
             self._sender.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
             return
         patience = self._link.options.linger_ms / 1000
-        told, live, again = 0, peers.live, 0.0
+        told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + patience
+        may_come = self._link.bind or len(self._link.locations) > 1
         while peers.live or not (peers.seen or self._link.kind == "pub"):
             now = time.monotonic()
             if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
-                heard = self._tell(frames, peers.live)
-                if heard and not self._link.bind and len(self._link.locations) == 1:
-                    return  # it leaves with the rest, and nobody else can come
-                told, again = peers.seen, now + patience / 2
+                heard, calm = self._tell(frames, peers.live), 0
+                told, again = (peers.seen if heard else told), now + patience / 2
             if peers.live != live:
                 live, deadline = peers.live, now + patience
-            if now > deadline:
+            behind = self._sender.unread()
+            calm = 0 if behind or self._sender.unsent() else calm + 1
+            if (now > deadline and not behind) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 return

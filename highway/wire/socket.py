@@ -7,11 +7,15 @@ sockets of a process share one context, which a forked child does not touch: it 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
+import fcntl
 import logging
 import os
+import termios
 import time
 import weakref
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,6 +46,8 @@ _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+# The system asks a peer that says nothing whether it is there still: a host may vanish. In seconds; it is given up after a minute.
+_KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
 _open: Counter[int] = Counter()  # sockets, by process
@@ -58,6 +64,7 @@ class _Base:
         self._pid = os.getpid()
         self._fitted = False
         self._peers = Peers()
+        self._fds: set[int] = set()  # of the connections
         self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
         _open[self._pid] += 1
         self._monitor: zmq.Socket[bytes] | None = None
@@ -77,14 +84,8 @@ class _Base:
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
-        if self.link.transport == "tcp":  # the system asks a peer that says nothing whether it is there still: a host may vanish
-            for option, value in (
-                (zmq.TCP_KEEPALIVE, 1),
-                (zmq.TCP_KEEPALIVE_IDLE, 30),
-                (zmq.TCP_KEEPALIVE_INTVL, 10),
-                (zmq.TCP_KEEPALIVE_CNT, 3),
-            ):
-                self.socket.setsockopt(option, value)
+        for option, value in _KEEPALIVE.items() if self.link.transport == "tcp" else ():
+            self.socket.setsockopt(option, value)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(self.link.locations) > 1
         if self.link.kind == "sub":
@@ -132,8 +133,13 @@ class _Base:
             return None
         live, seen, opened = self._peers
         while self._monitor.poll(0):
-            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
+            message = parse_monitor_message(self._monitor.recv_multipart())
+            event, fd = message["event"], message["value"]
             opened += bool(event & _OPENED)
+            if event & _OPENED:
+                self._fds.add(fd)
+            elif event == zmq.Event.DISCONNECTED:
+                self._fds.discard(fd)
             seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
             # A connection that fails in its handshake is reported as failed, and then as disconnected too.
             live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
@@ -198,8 +204,8 @@ class ZMQSender(_Base):
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
 
-    def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """Send a message; see :class:`highway.wire.transport.Sender`."""
+    def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
+        """Send a message; see :class:`highway.wire.transport.Sender`. Smaller frames are copied, and not tracked by :meth:`unsent`."""
         self._check_process()
         views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
         if (largest := max(view.nbytes for view in views)) > self._limit:
@@ -210,7 +216,7 @@ class ZMQSender(_Base):
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         last = len(views) - 1
         for position, view in enumerate(views):
-            more, small = (zmq.SNDMORE if position < last else 0), view.nbytes < COPY_BELOW
+            more, small = (zmq.SNDMORE if position < last else 0), view.nbytes < copy_below
             if position:  # what has begun goes on, without waiting
                 self.socket.send(view, zmq.NOBLOCK | more, copy=small)
             else:
@@ -224,7 +230,7 @@ class ZMQSender(_Base):
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transport.Sender`."""
         for _ in range(receivers):
-            self.send(frames, timeout)
+            self.send(frames, timeout, copy_below=0)
 
     def peers(self) -> Peers | None:
         """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
@@ -246,6 +252,12 @@ class ZMQSender(_Base):
             return 0
         self._leaving = deque(view for view in self._leaving if view() is not None)
         return len(self._leaving) if peers.seen or self.link.kind == "pub" else self._sent
+
+    def unread(self) -> bool:
+        """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
+        when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
+        """
+        return self.link.transport == "ipc" and self.peers() is not None and any(map(_waits, self._fds))
 
     def _refuse(self, nbytes: int) -> None:
         raise ConfigError(
@@ -273,6 +285,14 @@ class ZMQReceiver(_Base):
         if not self._fitted:
             self._fit(sum(map(len, frames)))
         return frames
+
+
+def _waits(fd: int) -> bool:
+    """Say whether something that was written to a UNIX socket has not been read at its other end; unix(7), SIOCOUTQ."""
+    waiting = array("i", [0])
+    with contextlib.suppress(OSError):  # it was closed meanwhile
+        fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
+    return waiting[0] > 0
 
 
 def _mark(messages: float) -> int:

@@ -52,6 +52,9 @@ class Sender(End, Protocol):
     def unsent(self) -> int:
         """Return how many messages are known not to have left this process."""
 
+    def unread(self) -> bool:
+        """Say whether a receiver has still to read what would be lost if this end closed before."""
+
 
 class Receiver(End, Protocol):
     """An end that receives."""

@@ -11,6 +11,8 @@ import pytest
 from highway import ConfigError, FrameError, LinkError, Origin, Passport, Pipeline, Stage, Stamped
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire.connection import Connection
+from highway.wire.socket import ZMQReceiver
+from highway.wire.url import parse
 
 NAMES = itertools.count()
 
@@ -238,6 +240,19 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
             receiver.dequeue(timeout=0.5)
         gate.set()
         assert numbers(receiver) == list(range(30))
+
+
+@pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull")])
+def test_the_tail_outlasts_a_receiver_that_pauses_at_the_end(send, receive, ipc):
+    place = ipc()
+    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?hwm_mb=1&linger_ms=50")])):
+        receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?hwm_mb=1", "receive"))
+        count = len([receiver.recv(timeout=20)])
+        time.sleep(1)  # the queue of this end is full, and the rest is with the system
+        while count < 20:
+            count += len([receiver.recv(timeout=20)])
+        receiver.recv(timeout=20)  # the end
+        receiver.close(0)
 
 
 def test_a_failure_before_the_sink_is_not_an_end_of_the_stream(ipc):

@@ -74,6 +74,10 @@ class Sender:
         """Return 0: a message that was sent is with its receiver."""
         return 0
 
+    def unread(self) -> bool:
+        """Return False: what was sent can be read when this end has closed."""
+        return False
+
     def look(self, timeout: float = 0.0) -> None:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
         for peer in self.meeting.attend(timeout):
