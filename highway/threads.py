@@ -21,6 +21,7 @@ from highway.workers import StageWorkers, worker_count
 log = logging.getLogger("highway")
 
 PATIENCE = 5.0  # seconds that stop() waits for a stage before it names it and goes on
+GLANCE = 1.0  # seconds between two looks whether Ctrl-C was overlooked
 
 
 class Run:
@@ -113,7 +114,8 @@ class Run:
     def wait(self) -> None:
         try:
             for thread in self._threads:
-                thread.join()
+                while thread.is_alive():
+                    thread.join(GLANCE)  # Python may overlook a Ctrl-C that comes just before it begins to wait
         except BaseException:
             self.stop()
             raise
