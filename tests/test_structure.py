@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "topology": {"components", "registry", "engine", "stats", "wire", *FOUNDATION},
 }
 ONLY_IN = {
-    "zmq": {"wire/socket.py"},
+    "zmq": {"wire/socket.py", "wire/context.py"},
     "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py"},
     "yaml": {"registry.py", "topology"},
     "msgspec": {"registry.py", "topology"},

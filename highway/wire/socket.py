@@ -1,12 +1,10 @@
-"""Sockets of ZeroMQ; the only module that imports ``zmq``.
+"""Sockets of ZeroMQ; besides their context, the only module that imports ``zmq``.
 
-Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies. The
-sockets of a process share one context, which a forked child does not touch: it makes its own.
+Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import fcntl
@@ -16,18 +14,18 @@ import termios
 import time
 import weakref
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import zmq
-from zmq.utils import garbage
 from zmq.utils.monitor import parse_monitor_message
 
 from highway.cancel import check_cancelled, wait
 from highway.errors import ConfigError, LinkError
-from highway.wire import address
+from highway.wire import address, context
+from highway.wire.memory import keep_freed_memory
 from highway.wire.transport import Frame, Peers
 from highway.wire.url import Link
 
@@ -45,12 +43,11 @@ USUAL_MB = 4  # a message, before the first one shows its size
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)  # as enums they take longer than the call
 _EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 # The system asks a peer that says nothing whether it is there still: a host may vanish. In seconds; it is given up after a minute.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
-_open: Counter[int] = Counter()  # sockets, by process
 
 
 class _Base:
@@ -65,8 +62,8 @@ class _Base:
         self._fitted = False
         self._peers = Peers()
         self._fds: set[int] = set()  # of the connections
-        self.socket: zmq.Socket[bytes] = _context().socket(_TYPES[link.kind])
-        _open[self._pid] += 1
+        self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
+        context.opened()
         self._monitor: zmq.Socket[bytes] | None = None
         try:
             self._configure()
@@ -154,7 +151,7 @@ class _Base:
             self.socket.disable_monitor()
             self._monitor.close(0)
         self.socket.close(int(linger * 1000))
-        _open[self._pid] -= 1
+        context.closed()
 
     def _fit(self, nbytes: int) -> None:
         """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
@@ -203,6 +200,7 @@ class ZMQSender(_Base):
         self._leaving: deque[weakref.ref[memoryview]] = deque()
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
+        self._send: Callable[..., Any] = super(zmq.Socket, self.socket).send  # the one in C: zmq.Socket.send adds 3 us for each frame
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
         """Send a message; see :class:`highway.wire.transport.Sender`. Smaller frames are copied, and not tracked by :meth:`unsent`."""
@@ -216,11 +214,11 @@ class ZMQSender(_Base):
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         last = len(views) - 1
         for position, view in enumerate(views):
-            more, small = (zmq.SNDMORE if position < last else 0), view.nbytes < copy_below
+            more, small = (_MORE if position < last else 0), view.nbytes < copy_below
             if position:  # what has begun goes on, without waiting
-                self.socket.send(view, zmq.NOBLOCK | more, copy=small)
+                self._send(view, _NOBLOCK | more, small)
             else:
-                self._retry(partial(self.socket.send, view, more, copy=small), zmq.POLLOUT, timeout, "no receiver took a message")
+                self._retry(partial(self._send, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
             if not small:
                 self._leaving.append(weakref.ref(view))
         self._sent += 1
@@ -273,7 +271,9 @@ class ZMQReceiver(_Base):
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
-        self._receive = partial(self.socket.recv_multipart, copy=False)
+        self._recv: Callable[..., Frame] = super(zmq.Socket, self.socket).recv
+        if link.transport != "inproc":
+            keep_freed_memory()
 
     def refuse(self) -> None:
         """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
@@ -281,9 +281,15 @@ class ZMQReceiver(_Base):
     def recv(self, timeout: float | None = None) -> list[Frame]:
         """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
         self._check_process()
-        frames = self._retry(self._receive, zmq.POLLIN, timeout, "no message")
+        frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
         if not self._fitted:
             self._fit(sum(map(len, frames)))
+        return frames
+
+    def _message(self) -> list[Frame]:
+        frames = [self._recv(0, False)]
+        while frames[-1].more:
+            frames.append(self._recv(0, False))
         return frames
 
 
@@ -297,24 +303,3 @@ def _waits(fd: int) -> bool:
 
 def _mark(messages: float) -> int:
     return max(2, min(MAX_HWM, int(messages)))
-
-
-def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    pid = os.getpid()
-    if pid not in _contexts:
-        _contexts[pid] = zmq.Context(io_threads=2)  # a worker receives and sends at once
-    return _contexts[pid]
-
-
-def _flush() -> None:
-    """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
-    context = _contexts.get(os.getpid())
-    if context is not None and not _open[os.getpid()]:  # with a socket that is open still, it would wait for ever
-        context.term()
-
-
-# At exit, finalizers run in the reverse order of their making: pipelines stop, connections close, then what they sent may leave, and
-# only then may pyzmq's collector of sent buffers stop. Where pyzmq stops it by itself, buffers that leave later make the process crash.
-atexit.unregister(garbage.gc._atexit)
-weakref.finalize(garbage.gc, garbage.gc._atexit)
-weakref.finalize(garbage.gc, _flush)

@@ -95,7 +95,7 @@ def check_array(array: Any, field: object, allow64: bool) -> None:
         raise TypeError(
             f"field {field!r} is a {type(array).__name__}; the wire takes numpy arrays: make it one, such as np.asarray(value, np.int32)"
         )
-    dtype = array.dtype.newbyteorder("<")
+    dtype = array.dtype if array.dtype in _CODES else array.dtype.newbyteorder("<")
     if dtype not in _CODES and dtype != np.bool_:
         raise TypeError(f"field {field!r} has dtype {array.dtype}; the wire takes bool, {', '.join(long_to_short)}")
     if not allow64 and dtype in _WIDE:

@@ -1,0 +1,49 @@
+"""The context of ZeroMQ that all sockets of a process share, and how the process leaves it.
+
+A forked child does not touch that of its parent: it makes its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections import Counter
+
+import zmq
+from zmq.utils import garbage
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
+_open: Counter[int] = Counter()  # sockets, by process
+
+
+def current() -> zmq.Context[zmq.Socket[bytes]]:
+    """Return the context of this process."""
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts[pid] = zmq.Context(io_threads=2)  # a worker receives and sends at once
+    return _contexts[pid]
+
+
+def opened() -> None:
+    """Note that a socket was opened."""
+    _open[os.getpid()] += 1
+
+
+def closed() -> None:
+    """Note that one was closed."""
+    _open[os.getpid()] -= 1
+
+
+def _flush() -> None:
+    """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
+    context = _contexts.get(os.getpid())
+    if context is not None and not _open[os.getpid()]:  # with a socket that is open still, it would wait for ever
+        context.term()
+
+
+# At exit, finalizers run in the reverse order of their making: pipelines stop, connections close, then what they sent may leave, and
+# only then may pyzmq's collector of sent buffers stop. Where pyzmq stops it by itself, buffers that leave later make the process crash.
+atexit.unregister(garbage.gc._atexit)
+weakref.finalize(garbage.gc, garbage.gc._atexit)
+weakref.finalize(garbage.gc, _flush)
