@@ -108,9 +108,9 @@ def states_when(url, what):
 
 @pytest.fixture
 def url(file):
-    """The endpoint of a run of the topology in which items arrive."""
+    """The endpoint of a run of the topology in which every replica has handed on items."""
     with running(file) as url:
-        states_when(url, lambda states: states[-1].stats and states[-1].stats.items)
+        states_when(url, lambda states: all(state.stats and state.stats.items for state in states))
         yield url
 
 
