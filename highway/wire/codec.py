@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from highway import batch
@@ -49,34 +50,56 @@ class Tensorcom:
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """See :class:`Codec`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
-        values, names = batch.fields(item), batch.names(item)
+        values = batch.fields(item)
         if not values and not envelope.end:
             raise TypeError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
-        for name, value in zip(names, values, strict=True):
-            tenbin.check_array(value, name, allow64)
-        is_dict = isinstance(item, dict)
-        if is_dict and not all(isinstance(name, str) for name in names):
-            raise TypeError(f"the fields {names} are not all named by strings")
-        envelope = envelope._replace(
-            kind=_kind(item),
-            names=tuple(map(str, names)) if is_dict else (),
-            bools=tuple(position for position, value in enumerate(values) if value.dtype.kind == "b"),
-        )
-        if infos is None and is_dict:
-            infos = [str(name) if len(str(name)) <= 8 and str(name).isascii() else "" for name in names]
-        frames = tenbin.encode_list(values, infos)
-        frames[0] += pack(envelope)
+        types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else type(value) for value in values])
+        form = _form(_kind(item), batch.names(item), types, allow64, None if infos is None else tuple(infos))
+        frames: list[Frame] = []
+        for header, value in zip(form.headers, values, strict=True):
+            frames.append(header)
+            frames.append(tenbin.bytes_of(value))
+        frames[0] += pack(Envelope(form.kind, form.names, form.bools, *envelope[3:]))
         return frames
 
     def decode(self, frames: Sequence[Frame]) -> Message:
         """See :class:`Codec`."""
-        arrays, infos = tenbin.decode_list(frames, infos=True)
+        arrays, infos = tenbin.decode_frames(frames)
         if not arrays:
             raise FrameError("a message without frames")
-        header = memoryview(frames[0])
-        behind = tenbin.header_end(header)
-        envelope = unpack(header.cast("B")[behind:]) if header.nbytes > behind else None
+        envelope = unpack(tenbin.behind_header(frames[0]))
         return Message(tuple(arrays) if envelope is None else _item(arrays, envelope), envelope, tuple(infos))
+
+
+class _Form(NamedTuple):
+    """What is the same in all messages whose items have the same fields, of the same dtypes and shapes."""
+
+    kind: ItemKind
+    names: tuple[str, ...]
+    bools: tuple[int, ...]
+    headers: tuple[bytes, ...]
+
+
+@lru_cache(1024)  # a stream repeats the same few
+def _form(kind: ItemKind, names: tuple[batch.Field, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
+    """Return the form of items with fields of these types: a pair of dtype and shape for each, or the class of what is no array.
+
+    Raises:
+        TypeError: such an item cannot be sent; the message names the field and the way out.
+    """
+    for name, type_ in zip(names, types, strict=True):
+        if isinstance(type_, type):
+            raise tenbin.no_array(name, type_)
+        tenbin.check_type(type_[0], len(type_[1]), name, allow64)
+    if kind == "dict" and not all(isinstance(name, str) for name in names):
+        raise TypeError(f"the fields {names} are not all named by strings")
+    if infos is None:
+        infos = tuple(name if isinstance(name, str) and len(name) <= 8 and name.isascii() else "" for name in names)
+    if len(infos) != len(types):
+        raise ValueError(f"{len(infos)} infos for {len(types)} arrays; expected one for each")
+    headers = tuple(tenbin.header(dtype, shape, info) for (dtype, shape), info in zip(types, infos, strict=True))
+    bools = tuple(position for position, (dtype, _) in enumerate(types) if dtype.kind == "b")
+    return _Form(kind, tuple(map(str, names)) if kind == "dict" else (), bools, headers)
 
 
 class Tenbin(Tensorcom):

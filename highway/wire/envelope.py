@@ -7,6 +7,9 @@ map; ``docs/reference/wire.md`` lists its keys. What comes in is checked field b
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
@@ -48,28 +51,45 @@ class Envelope(NamedTuple):
     end: bool = False
 
 
+_DEFAULTS = Envelope._field_defaults
+
+
 def pack(envelope: Envelope) -> bytes:
     """Return the extension of a header: a multiple of 8 bytes."""
-    payload: dict[str, Any] = {"kind": envelope.kind}
-    if envelope.names:
-        payload["names"] = envelope.names
-    if envelope.bools:
-        payload["bools"] = envelope.bools
-    if envelope.passport is not None:
-        payload["passport"] = _plain(envelope.passport)
-    if envelope.sender:
-        payload["sender"] = envelope.sender
-        payload["number"] = envelope.number
-    if envelope.shared:
-        payload["shared"] = True
-    if envelope.end:
-        payload["end"] = True
-    packed: bytes = msgpack.packb(payload)
+    kind, names, bools, passport, sender, number, shared, end = envelope
+    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end)
+    packed = first if passport is None else first + msgpack.packb(_plain(passport))
+    if sender:
+        packed += second + msgpack.packb(number)
+    packed += third
     if len(packed) > MAX_PAYLOAD:
         raise ValueError(
             f"field names and passport take {len(packed)} bytes on the wire; expected at most {MAX_PAYLOAD}: use shorter sample keys"
         )
     return _START.pack(MAGIC, VERSION, len(packed)) + packed + bytes(-len(packed) % 8)
+
+
+@lru_cache(1024)
+def _constants(
+    kind: ItemKind, names: tuple[str, ...], bools: tuple[int, ...], passport: bool, sender: bytes, shared: bool, end: bool
+) -> tuple[bytes, bytes, bytes]:
+    """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
+    first: dict[str, Any] = {"kind": kind}
+    if names:
+        first["names"] = names
+    if bools:
+        first["bools"] = bools
+    third = {name: True for name, value in (("shared", shared), ("end", end)) if value}
+    count = len(first) + passport + (2 if sender else 0) + len(third)
+    pair = msgpack.packb("sender") + msgpack.packb(sender) + msgpack.packb("number")
+    start = msgpack.Packer().pack_map_header(count) + _pairs(first)
+    return start + msgpack.packb("passport") * passport, pair, _pairs(third)
+
+
+def _pairs(values: dict[str, Any]) -> bytes:
+    """Return the keys and values of a small map without its header, a single byte."""
+    packed: bytes = msgpack.packb(values)
+    return packed[1:]
 
 
 def unpack(extension: bytes | memoryview) -> Envelope | None:
@@ -97,24 +117,21 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
 
 
 def _envelope(payload: dict[Any, Any]) -> Envelope:
-    take = _Taker(payload)
-    kind = take("kind", str, "tuple")
+    fields = _DEFAULTS.copy()
+    for name, value in payload.items():
+        if name in fields:
+            _check(name, value, _TYPES[name])
+            fields[name] = value
+    kind, names, bools, passport, sender, number, shared, end = fields.values()
     if kind not in KINDS:
         raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(KINDS)}")
-    names = take.row("names", str)
-    if len(set(names)) != len(names):
-        raise FrameError(f"extension: names repeat: {names}")
-    passport = take("passport", tuple, None)
-    return Envelope(
-        kind=kind,
-        names=names,
-        bools=take.row("bools", int),
-        passport=None if passport is None else _passport(passport),
-        sender=take("sender", bytes, b""),
-        number=take("number", int, 0),
-        shared=take("shared", bool, False),
-        end=take("end", bool, False),
-    )
+    if names:
+        _check_row("names", names, str)
+        if len(set(names)) != len(names):
+            raise FrameError(f"extension: names repeat: {names}")
+    if bools:
+        _check_row("bools", bools, int)
+    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end)
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
@@ -131,35 +148,44 @@ def _split(keys: str | None) -> tuple[str, ...]:
 def _passport(values: tuple[Any, ...]) -> Passport:
     if len(values) < 5:
         raise FrameError(f"extension: a passport of {len(values)} values; expected epoch, index, origin, keys and times")
-    take = _Taker(dict(zip(Passport._fields, values, strict=False)), "passport.")
-    origin = take("origin", tuple, ())
+    epoch, index, origin, keys, times = _checked("passport.", values, _PASSPORT)
     if len(origin) < 3:
         raise FrameError(f"extension: passport.origin is {origin!r}; expected host, role and replica")
-    part = _Taker(dict(zip(Origin._fields, origin, strict=False)), "passport.origin.")
-    return Passport(
-        epoch=take("epoch", int, 0),
-        index=take("index", int, 0),
-        origin=Origin(part("host", str, ""), part("role", str, ""), part("replica", int, 0)),
-        keys=_split(take("keys", str, None)),
-        times=take.row("times", float),
-    )
+    host, role, replica = _checked("passport.origin.", origin, _ORIGIN)
+    _check_row("passport.times", times, float)
+    return Passport(epoch, index, Origin(host, role, replica), _split(keys), times)
 
 
-class _Taker:
-    """Takes values out of a map, checking their types."""
+_Types = dict[str, tuple[type, ...]]  # the one that is expected, and those that are accepted too
+_TYPES: _Types = {
+    "kind": (str,),
+    "names": (tuple,),
+    "bools": (tuple,),
+    "passport": (tuple, NoneType),
+    "sender": (bytes,),
+    "number": (int,),
+    "shared": (bool,),
+    "end": (bool,),
+}
+_PASSPORT: _Types = {"epoch": (int,), "index": (int,), "origin": (tuple,), "keys": (str, NoneType), "times": (tuple,)}
+_ORIGIN: _Types = {"host": (str,), "role": (str,), "replica": (int,)}
 
-    def __init__(self, values: dict[str, Any], where: str = "") -> None:
-        self._values, self._where = values, where
 
-    def __call__(self, name: str, kind: type, default: Any) -> Any:
-        value = self._values.get(name, default)
-        if type(value) is not kind and value is not default:
-            raise FrameError(f"extension: {self._where}{name} is {value!r:.80}; expected {kind.__name__}")
-        return value
+def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
+    if type(value) not in types:
+        raise FrameError(f"extension: {name} is {value!r:.80}; expected {types[0].__name__}")
 
-    def row(self, name: str, kind: type) -> tuple[Any, ...]:
-        values: tuple[Any, ...] = self(name, tuple, ())
-        for value in values:
-            if type(value) is not kind:
-                raise FrameError(f"extension: {self._where}{name} holds {value!r:.80}; expected {kind.__name__}")
-        return values
+
+def _checked(where: str, values: Iterable[Any], types: _Types) -> list[Any]:
+    """Return so many of the values as there are types; what stands behind them is of a later version."""
+    checked = []
+    for (name, expected), value in zip(types.items(), values):
+        _check(where + name, value, expected)
+        checked.append(value)
+    return checked
+
+
+def _check_row(name: str, row: tuple[Any, ...], kind: type) -> None:
+    for value in row:
+        if type(value) is not kind:
+            raise FrameError(f"extension: {name} holds {value!r:.80}; expected {kind.__name__}")

@@ -22,6 +22,7 @@ from highway.errors import FrameError
 
 Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
 Array = np.ndarray[Any, Any]
+ARRAYS = (np.ndarray, np.generic)
 Infos = bool | Sequence[str] | None
 
 long_to_short: dict[str, str] = {
@@ -57,7 +58,7 @@ def bytelen(a: Buffer) -> int:
 def bytedata(a: Buffer) -> Buffer:
     """Return the bytes of a buffer or array, without a copy if it is contiguous."""
     if isinstance(a, np.ndarray):
-        return _bytes_of(a)
+        return bytes_of(a)
     return a if isinstance(a, (bytes, bytearray, memoryview)) else memoryview(a)
 
 
@@ -91,18 +92,27 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
 
 def check_array(array: Any, field: object, allow64: bool) -> None:
     """Check that one array can be sent; ``field`` names it in the message. Raises as :func:`check_acceptable_input_type`."""
-    if not isinstance(array, (np.ndarray, np.generic)):
-        raise TypeError(
-            f"field {field!r} is a {type(array).__name__}; the wire takes numpy arrays: make it one, such as np.asarray(value, np.int32)"
-        )
-    dtype = array.dtype if array.dtype in _CODES else array.dtype.newbyteorder("<")
-    if dtype not in _CODES and dtype != np.bool_:
-        raise TypeError(f"field {field!r} has dtype {array.dtype}; the wire takes bool, {', '.join(long_to_short)}")
-    if not allow64 and dtype in _WIDE:
-        narrow = f"{array.dtype.name[:-2]}32"
-        raise TypeError(f"field {field!r} has dtype {array.dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
-    if array.ndim > MAX_RANK:
-        raise TypeError(f"field {field!r} has {array.ndim} dimensions; the wire takes at most {MAX_RANK}")
+    if not isinstance(array, ARRAYS):
+        raise no_array(field, type(array))
+    check_type(array.dtype, array.ndim, field, allow64)
+
+
+def no_array(field: object, found: type) -> TypeError:
+    """Return what to raise where something else than an array is to be sent."""
+    way_out = "make it one, such as np.asarray(value, np.int32)"
+    return TypeError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
+
+
+def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) -> None:
+    """Check that arrays of this dtype and number of dimensions can be sent. Raises as :func:`check_acceptable_input_type`."""
+    little = dtype if dtype in _CODES else dtype.newbyteorder("<")
+    if little not in _CODES and little != np.bool_:
+        raise TypeError(f"field {field!r} has dtype {dtype}; the wire takes bool, {', '.join(long_to_short)}")
+    if not allow64 and little in _WIDE:
+        narrow = f"{dtype.name[:-2]}32"
+        raise TypeError(f"field {field!r} has dtype {dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
+    if rank > MAX_RANK:
+        raise TypeError(f"field {field!r} has {rank} dimensions; the wire takes at most {MAX_RANK}")
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:
@@ -127,13 +137,18 @@ def encode_header(a: Array, info: str = "", extension: bytes = b"") -> bytes:
         TypeError: the format has no such dtype.
         ValueError: the info has more than 8 characters, or the array more than 9 dimensions.
     """
-    code = _CODES.get(a.dtype)
+    return header(a.dtype, a.shape, info) + extension
+
+
+def header(dtype: np.dtype[Any], shape: tuple[int, ...], info: str = "") -> bytes:
+    """Return the header of arrays of this dtype and shape. Raises as :func:`encode_header`."""
+    code = _CODES.get(dtype)
     if code is None:
-        check_array(a, info or "array", allow64=True)
-        code = b"u1\0\0\0\0\0\0" if a.dtype == np.bool_ else _CODES[a.dtype.newbyteorder("<")]
-    if a.ndim > MAX_RANK:
-        raise ValueError(f"an array of {a.ndim} dimensions; the format takes at most {MAX_RANK}")
-    return _HEADERS[a.ndim].pack(code, _info(info) if info else b"", a.ndim, *a.shape) + extension
+        check_type(dtype, 0, info or "array", allow64=True)
+        code = b"u1\0\0\0\0\0\0" if dtype == np.bool_ else _CODES[dtype.newbyteorder("<")]
+    if len(shape) > MAX_RANK:
+        raise ValueError(f"an array of {len(shape)} dimensions; the format takes at most {MAX_RANK}")
+    return _HEADERS[len(shape)].pack(code, _info(info), len(shape), *shape)
 
 
 def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
@@ -142,12 +157,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
     Raises:
         FrameError: it is not a header; the message says what was expected, and where.
     """
-    return _decode_header(memoryview(h))[:3]
-
-
-def header_end(h: Buffer) -> int:
-    """Return the number of bytes in a valid header up to the end of its dimensions."""
-    return _START.size + 8 * int(_START.unpack_from(h)[2])
+    return _decode_header(h)[:3]
 
 
 def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
@@ -163,7 +173,7 @@ def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[
     buffers: list[Buffer] = []
     for position, array in enumerate(l):
         buffers.append(encode_header(array, infos[position] if infos else ""))
-        buffers.append(_bytes_of(array))
+        buffers.append(bytes_of(array))
     return buffers
 
 
@@ -173,27 +183,34 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
     Raises:
         FrameError: the buffers are not headers and data in turn, or ``infos`` is a list and others came.
     """
-    if len(l) % 2:
-        raise FrameError(f"{len(l)} frames; expected an even number, a header and the data of each array")
+    return check_infos(*decode_frames(l), infos)
+
+
+def decode_frames(frames: Sequence[Buffer]) -> tuple[list[Array], list[str]]:
+    """Return the arrays in a list of buffers, as views of them, and their infos. Raises as :func:`decode_list`."""
+    if len(frames) % 2:
+        raise FrameError(f"{len(frames)} frames; expected an even number, a header and the data of each array")
     arrays: list[Array] = []
-    found: list[str] = []
-    for position in range(0, len(l), 2):
+    infos: list[str] = []
+    for position in range(0, len(frames), 2):
         try:
-            shape, dtype, info, size = _decode_header(memoryview(l[position]))
-            data = l[position + 1]
-            length = memoryview(data).nbytes
-            if length != size:
-                raise FrameError(f"{length} bytes of data; its header announces {size}, shape {shape} of {dtype}")
-            array: Array = np.ndarray(shape, dtype, data)
+            shape, dtype, info, size = _decode_header(frames[position])
+            data = memoryview(frames[position + 1])
+            if data.nbytes != size:
+                raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
+            arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
         except FrameError as error:
             raise FrameError(f"array {position // 2}: {error}") from None
         except ValueError as error:  # a shape with no elements can still be beyond numpy
             raise FrameError(f"array {position // 2}: {error}") from None
-        if array.flags.writeable:
-            array.flags.writeable = False
-        arrays.append(array)
-        found.append(info)
-    return check_infos(arrays, found, infos)
+        infos.append(info)
+    return arrays, infos
+
+
+def behind_header(h: Buffer) -> memoryview:
+    """Return what stands behind the dimensions in a valid header."""
+    view = memoryview(h).cast("B")
+    return view[_START.size + 8 * view[16] :]
 
 
 class _Layout(NamedTuple):
@@ -205,7 +222,8 @@ class _Layout(NamedTuple):
     size: int  # bytes of the data
 
 
-def _decode_header(view: memoryview) -> _Layout:
+def _decode_header(buffer: Buffer) -> _Layout:
+    view = memoryview(buffer)
     length = view.nbytes
     if length < _START.size or length % 8:
         raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
@@ -248,7 +266,7 @@ def _text(raw: bytes) -> str:
         raise FrameError(f"{raw!r} in a header is not ASCII") from None
 
 
-def _bytes_of(array: Array | np.generic) -> memoryview:
+def bytes_of(array: Array | np.generic) -> memoryview:
     """Return the elements in C order, little-endian: a view, if they lie in memory like that."""
     if array.dtype not in _CODES:
         array = np.asarray(array)
