@@ -10,12 +10,16 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from highway.errors import FrameError
 
 TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
 SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
+HOT: Final = (
+    1 << 20
+)  # bytes, about what the caches of a core hold: a slot that comes back while no more was written is quick to write again
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 LARGEST: Final = 1 << 16  # bytes
@@ -38,25 +42,28 @@ class Message(NamedTuple):
     lengths: tuple[int, ...]
     forget: tuple[int, ...] = ()
 
-    def pack(self) -> bytes:
-        """Return it as a packet."""
-        receivers, frames = min(self.receivers, 0xFFFF), len(self.lengths)
-        return struct.pack(f"<IHH{frames}Q{len(self.forget)}I", self.slot, receivers, frames, *self.lengths, *self.forget)
 
-    @staticmethod
-    def unpack(packet: bytes) -> Message:
-        """Return what a packet says.
+@lru_cache(256)  # a stream repeats the same few, and so does unpack()
+def pack(message: Message) -> bytes:
+    """Return a message's packet."""
+    slot, receivers, lengths, forget = message
+    return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)
 
-        Raises:
-            FrameError: it is none of these.
-        """
-        try:
-            slot, receivers, frames = _HEAD.unpack_from(packet)
-            rest = len(packet) - _HEAD.size - 8 * frames
-            values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
-        except struct.error as error:
-            raise FrameError(f"a packet of {len(packet)} bytes that announces no message: {error}") from None
-        return Message(slot, max(1, receivers), values[:frames], values[frames:])
+
+@lru_cache(256)
+def unpack(packet: bytes) -> Message:
+    """Return what a packet says.
+
+    Raises:
+        FrameError: it is none of these.
+    """
+    try:
+        slot, receivers, frames = _HEAD.unpack_from(packet)
+        rest = len(packet) - _HEAD.size - 8 * frames
+        values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
+    except struct.error as error:
+        raise FrameError(f"a packet of {len(packet)} bytes that announces no message: {error}") from None
+    return Message(slot, max(1, receivers), values[:frames], values[frames:])
 
 
 def pack_slots(numbers: list[int]) -> bytes:

@@ -17,13 +17,14 @@ from highway.wire.shm.packets import (
     CLOSE_ON_EXEC,
     DESCRIPTOR,
     DESCRIPTOR_LOST,
+    HOT,
     KEPT,
     LARGEST,
     QUIET,
     SOON,
-    Message,
     deadline_of,
     pack_slots,
+    unpack,
     until,
 )
 from highway.wire.shm.rendezvous import Hello, Meeting
@@ -139,6 +140,7 @@ class _Sending:
         self._slots: dict[int, Mapping] = {}
         self._held: dict[int, int] = {}  # slots that views hold, and their sizes
         self._returned: deque[int] = deque()
+        self._owed = 0  # bytes of them, about: threads may add at the same time
 
     def __del__(self) -> None:
         self.sock.close()
@@ -153,7 +155,7 @@ class _Sending:
             raise EOFError
         if flags & DESCRIPTOR_LOST:
             raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
-        message = Message.unpack(packet)
+        message = unpack(packet)
         for number in message.forget:
             self._slots.pop(number, None)
         if fd is not None:
@@ -190,13 +192,14 @@ class _Sending:
         """Run as a finalizer, on any thread: never blocks, takes no lock and makes no noise."""
         if os.getpid() != self._pid:  # a forked child has let go of its copy of a view; the parent's may live
             return
-        self._held.pop(number, None)
+        self._owed += self._held.pop(number, 0)
         self._returned.append(number)
-        if self.is_expected or len(self._returned) * 4 >= len(self._slots):
+        if self.is_expected or self._owed >= HOT or len(self._returned) * 4 >= len(self._slots):
             self._flush()
 
     def _flush(self) -> None:
         numbers = []
+        self._owed = 0
         with suppress(IndexError):
             while True:
                 numbers.append(self._returned.popleft())

@@ -10,7 +10,20 @@ from typing import Any
 
 from highway.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
-from highway.wire.shm.packets import DESCRIPTOR, KEPT, LARGEST, MOST_FRAMES, QUIET, SOON, Message, deadline_of, unpack_slots, until
+from highway.wire.shm.packets import (
+    DESCRIPTOR,
+    HOT,
+    KEPT,
+    LARGEST,
+    MOST_FRAMES,
+    QUIET,
+    SOON,
+    Message,
+    deadline_of,
+    pack,
+    unpack_slots,
+    until,
+)
 from highway.wire.shm.rendezvous import Hello, Meeting
 from highway.wire.shm.slots import Pool, Slot, check_platform, offsets
 from highway.wire.transport import Peers
@@ -39,6 +52,7 @@ class Sender:
         self._budget_mb = budget_mb
         self._pool = Pool(int(budget_mb * MEGABYTE), MOST_SLOTS)
         self._looked = 0.0
+        self._written = 0  # bytes since then
         self.meeting: Meeting[_Receiving] = Meeting(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
         self.bound = self.meeting.bound
 
@@ -82,14 +96,17 @@ class Sender:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
         for peer in self.meeting.attend(timeout):
             try:
-                for slot in peer.returned():
-                    self._pool.put(slot)
+                while True:  # all that has come back: what stays behind would be what is in the caches
+                    for slot in peer.returned():
+                        self._pool.put(slot)
+            except BlockingIOError:
+                pass
             except FrameError as error:
                 log.warning("%s: a receiver is disconnected: %s", self.link, error)
                 self._lose(peer)
             except (ConnectionError, EOFError):
                 self._lose(peer)
-        self._looked = time.monotonic()
+        self._looked, self._written = time.monotonic(), 0
 
     def close(self, linger: float = 0.0) -> None:
         """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
@@ -125,6 +142,9 @@ class Sender:
             raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {MOST_FRAMES}: put more into one array")
 
     def _take(self, nbytes: int, deadline: float | None) -> Slot:
+        self._written += nbytes
+        if self._written >= HOT:
+            self.look()
         slot = self._pool.reuse(nbytes)
         while slot is None:
             self.look()  # slots that have come back are better than new ones
@@ -192,7 +212,7 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: Slot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = Message(slot.number, receivers, lengths, tuple(self._forget)).pack()
+        packet = pack(Message(slot.number, receivers, lengths, tuple(self._forget)))
         if slot.number in self._known:
             self.sock.send(packet, QUIET)
         else:
