@@ -119,7 +119,7 @@ class Inlet:
             if self._link.topic and len(frames) % 2 != self._codec.single:
                 frames = frames[1:]
             self.counters["messages"] += 1
-            self.counters["bytes"] += sum(memoryview(frame).nbytes for frame in frames)
+            self.counters["bytes"] += sum([memoryview(frame).nbytes for frame in frames])
             return frames
 
     def refuse(self) -> None:
