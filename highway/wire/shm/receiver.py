@@ -126,6 +126,7 @@ class Receiver:
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
+        peer.take_leave()  # it is there still, and all is read, if it was told to turn to others
         self.meeting.part(peer)
 
 
