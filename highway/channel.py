@@ -35,10 +35,18 @@ class Channel:
 
     A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a place (:meth:`reserve`, which does
     not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs.
+
+    A writer that is alone and finds the queue full is woken when half of it is free: each time that a thread is woken, one that works on
+    the same core is interrupted. Of several, each is woken as soon as there is room, since the others' permits may never become free.
+
+    Args:
+        capacity: Items that may wait or be in the making.
+        writers: Threads that write.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, writers: int = 1) -> None:
         self.capacity: Final = capacity
+        self._enough = (capacity + 1) // 2 if writers == 1 else 1  # free permits for which a writer is woken
         self._places: deque[Place] = deque()
         self._free = capacity
         self._closed = False
@@ -104,8 +112,7 @@ class Channel:
                     raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
                 self._readable.wait(remaining)
             value = self._places.popleft().value
-            self._free += 1
-            self._writable.notify()
+            self._release()
             self._settle()
             return value
 
@@ -123,12 +130,16 @@ class Channel:
             self._readable.notify_all()
             self._writable.notify_all()
 
+    def _release(self) -> None:
+        self._free += 1
+        if self._free >= self._enough:
+            self._writable.notify()
+
     def _settle(self) -> None:
         """Remove dropped places from the front, and wake who waits for the item that is there now, or for the end."""
         while self._places and self._places[0].value is DROP:
             self._places.popleft()
-            self._free += 1
-            self._writable.notify()
+            self._release()
         if self._places and self._places[0].value is not _PENDING:
             self._readable.notify()
         elif self._closed and not self._places:

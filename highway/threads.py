@@ -31,7 +31,7 @@ class Run:
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # in front of the source: never used
         for stage, shape in stages:
-            inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape))
+            inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape), worker_count(stage, shape))
             self.workers.append(StageWorkers(stage, shape, inbox, self.output, seed, origin))
         first, last = self.workers[0], self.workers[-1]
         if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):

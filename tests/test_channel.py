@@ -1,6 +1,7 @@
 """Channel: bounded, ordered, closable from both ends."""
 
 import threading
+import time
 
 import pytest
 
@@ -78,6 +79,24 @@ def test_a_writer_waits_for_room():
     assert channel.get() == 0
     assert join() == (None, None)
     assert channel.get() == 1
+
+
+@pytest.mark.parametrize(("capacity", "writers", "takes"), [(1, 1, 1), (2, 1, 1), (3, 1, 2), (6, 1, 3), (6, 2, 1)])
+def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writers, takes):
+    channel = Channel(capacity, writers)
+    for number in range(capacity):
+        channel.put(number)
+    joins = [in_thread(lambda: channel.put("more")) for _ in range(writers)]
+    while len(channel._writable._waiters) < writers:
+        time.sleep(0.001)
+    woken = []
+    for _ in range(takes):
+        channel.get()
+        woken.append(writers - len(channel._writable._waiters))
+    assert woken == [0] * (takes - 1) + [1]
+    while len(channel):
+        channel.get()
+    assert [join() for join in joins] == [(None, None)] * writers
 
 
 def test_close_lets_the_rest_out_and_then_ends_for_every_reader():
