@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.cancel import check_cancelled, finish, tolerate, wait
+from highway.cores import available_cores
 from highway.data import resolve_data_dir
 from highway.errors import ConfigError
 from highway.modules.decode import MAX_PIXELS, backend, checked_header, decode_crop
@@ -24,7 +25,7 @@ from highway.stage import DROP, Drop, Passport, Stage, Stamped
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
 
-ROWS_PER_TICKET = 8
+LEAST_ROWS, MOST_ROWS = 8, 32  # of a ticket: to take one costs about a tenth of decoding an image
 
 
 @dataclass
@@ -136,7 +137,7 @@ class _Batch:
         self.keys = [job.files.keys[order[self.first + row]] for row in range(len(images))]
         self.passport = Passport(epoch, index, keys=tuple(self.keys))
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last ticket
-        self.tickets = -(-len(images) // ROWS_PER_TICKET)
+        self.tickets = -(-len(images) // job.rows)
 
 
 class _Ticket(NamedTuple):
@@ -151,6 +152,8 @@ class _Job:
 
     def __init__(self, reader: ImageReader, files: ImageFiles) -> None:
         self.reader, self.files = reader, files
+        workers = reader.num_workers or available_cores()
+        self.rows = max(LEAST_ROWS, min(MOST_ROWS, reader.batch_size // (2 * workers)))  # of a ticket: all workers share in each batch
         self.unfinished: set[_Batch] = set()
         self.failure: Exception | None = None
 
@@ -190,9 +193,9 @@ class _Plans:
                 length = min(size, total - index * size)
                 batch = _Batch(job, epoch, index, order, pool.take((length, *reader.output_shape, 3)))
                 job.unfinished.add(batch)
-                for start in range(0, length, ROWS_PER_TICKET):
+                for start in range(0, length, job.rows):
                     job.check()
-                    yield Stamped(_Ticket(batch, range(start, min(start + ROWS_PER_TICKET, length))), batch.passport)
+                    yield Stamped(_Ticket(batch, range(start, min(start + job.rows, length))), batch.passport)
                 del batch  # its memory shall be free as soon as the consumer is done with it
         job.wait()
 
