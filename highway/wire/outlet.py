@@ -180,9 +180,8 @@ class Outlet:
                 told, again = (peers.seen if heard else told), now + patience / 2
             if peers.live != live:
                 live, deadline = peers.live, now + patience
-            behind = self._sender.unread()
-            calm = 0 if behind or self._sender.unsent() else calm + 1
-            if (now > deadline and not behind) or (not may_come and told and calm > 2):
+            calm = 0 if self._sender.unsent() or self._sender.unread() else calm + 1  # in this order: it goes from the one to the other
+            if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 return
