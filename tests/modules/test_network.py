@@ -245,7 +245,7 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
 @pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull")])
 def test_the_tail_outlasts_a_receiver_that_pauses_at_the_end(send, receive, ipc):
     place = ipc()
-    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?hwm_mb=1&linger_ms=50")])):
+    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?hwm_mb=1&linger_ms=50&receivers=1")])):
         receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?hwm_mb=1", "receive"))
         count = len([receiver.recv(timeout=20)])
         time.sleep(1)  # the queue of this end is full, and the rest is with the system
@@ -285,7 +285,7 @@ def test_a_sender_that_went_away_without_an_end_is_named(ipc, caplog):
         source = Pipeline([ZMQSource(f"ipc://{place}", bind=True)])
         assert numbers([source.dequeue(timeout=20)]) == [7]
         other.close()
-    with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}?linger_ms=200", bind=False)])):
+    with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}?linger_ms=200&receivers=1", bind=False)])):
         assert numbers(source) == [0, 1]
     assert "1 of 2 senders went away without an end" in caplog.text
 
