@@ -44,7 +44,7 @@ def main() -> None:
         report.line(
             f"{describe(folder)}, decoded whole before; {given.epochs} epochs a turn; {given.workers} workers; {given.rounds} rounds."
         )
-        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds)
+        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
     against = ["FFCV, raw", "tf.data, cache()", "bound: crop and resize", "bound: memcpy of whole images"]
     report.rates("Decoded images to batches", rates, against, "images", absent)
     report.targets(rates, TARGETS)

@@ -66,7 +66,7 @@ def main() -> None:
         ("One hop, from source to consumer, of small items (target: 25,000 items/s)", hop, "items"),
         ("Three stages, batches of 9.6 MB by reference (target: 20,000 batches/s)", chain, "batches"),
     ):
-        rates = in_turns({name: cases[name] for name in chosen(cases, given)}, given.rounds)
+        rates = in_turns({name: cases[name] for name in chosen(cases, given)}, given.rounds, {})
         report.rates(title, rates, ["queue.Queue"], unit)
     report.record()
 

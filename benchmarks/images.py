@@ -24,8 +24,8 @@ from highway.modules import ImageFileReader
 from highway.modules.decode import backend
 from highway.transforms import RandomResizedCrop
 from loaders import BATCH, SHAPE, Case, options, photos, present
-from measure import Report, chosen, foreign, in_turns, machine
-from peers.process import Absent, Peer
+from measure import Absent, Report, chosen, foreign, in_turns, machine
+from peers.process import Peer
 from peers.worker import CHECKED, Job
 
 ALIKE = 6.0  # levels of 255: decoders and ways of scaling differ by 1 to 3 on average, another box by 30
@@ -162,7 +162,7 @@ def main() -> None:
         peers, absent = present(cases, place, closing)
         report.line(foreign({name: peer.versions for name, peer in peers.items()}))
         differences = compare(peers, job, place / "images.npy", absent)
-        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds)
+        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
     report.line(f"{describe(folder)}, {given.epochs} times a turn; {given.workers} workers; {given.rounds} rounds.")
     if not compiled:
         absent |= {name: f"without the C extension it is what {name.removesuffix(WHEELS)!r} is" for name in CASES if name.endswith(WHEELS)}

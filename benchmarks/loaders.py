@@ -13,7 +13,7 @@ from pathlib import Path
 import measure
 from dataset import imagenet_like
 from peers.environments import python, variables
-from peers.process import Absent, Peer
+from peers.process import Peer
 
 SHAPE = (224, 224)
 BATCH = 64
@@ -57,7 +57,7 @@ def present(cases: Mapping[str, Case], job: Path, closing: contextlib.ExitStack)
     for name, case in cases.items():
         try:
             peers[name] = case.start(job)
-        except Absent as error:
+        except measure.Absent as error:
             absent[name] = str(error)
         else:
             closing.callback(peers[name].close)

@@ -35,13 +35,28 @@ class Rate:
     spread: float
 
 
-def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, Rate]:
-    """Run each case once per round, in turns, after one round that warms up and is not counted."""
+class Absent(Exception):
+    """A case that cannot take part, or not any more; says why."""
+
+
+def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[str, str]) -> dict[str, Rate]:
+    """Run each case once per round, in turns, after one round that warms up and is not counted.
+
+    Args:
+        cases: By their names.
+        rounds: How many count.
+        absent: Where the name of a case that gives up is noted, with the reason; it is left out from there on, and of what is returned.
+    """
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for round_ in range(rounds + 1):
-        for name, case in cases.items():
+        for name in list(rates):
             began = time.perf_counter()
-            work = case()
+            try:
+                work = cases[name]()
+            except Absent as error:
+                absent[name] = str(error)
+                del rates[name]
+                continue
             seconds = work.seconds or time.perf_counter() - began
             if round_:
                 rates[name].append((work.items / seconds, work.bytes / seconds))

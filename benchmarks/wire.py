@@ -18,9 +18,9 @@ import msgpack_numpy
 import numpy as np
 
 from highway import tenbin
-from measure import Report, Work, chosen, foreign, in_turns, machine, parse, parser
+from measure import Absent, Report, Work, chosen, foreign, in_turns, machine, parse, parser
 from peers.environments import python
-from peers.process import Absent, Process
+from peers.process import Process
 
 # What a message is called, the shape of its images, and how many go in a turn.
 SMALL = "100 kB"  # a memcpy of so little stays in the caches, and ZeroMQ's share of a small message is large: other targets
@@ -80,7 +80,7 @@ class Link:
         rest = ["x".join(map(str, shape)), str(count)]
 
         def start(end: str, url: str) -> Process:
-            process = Process(interpreter, "link", [end, case.way, url, *rest], timeout=120)
+            process = Process(interpreter, "link", [end, case.way, url, *rest], timeout=30)
             closing.callback(process.close)
             return process
 
@@ -130,7 +130,7 @@ def main() -> None:
             if size == next(iter(SIZES)):
                 report.line(foreign({name: link.receiver.versions for name, link in links.items()}))
                 report.line(f"{given.rounds} rounds.")
-            rates = in_turns(links, given.rounds)
+            rates = in_turns(links, given.rounds, absent)
         target = " (target: 80,000 messages/s over shm)" if size == SMALL else ""
         report.rates(f"One message of {size}, from process to process, {count} a turn{target}", rates, AGAINST, "messages", absent)
         report.targets(rates, {pair: target for pair, target in TARGETS.items() if size != SMALL or pair[1] not in (MEMCPY, TCP)})

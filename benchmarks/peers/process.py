@@ -14,13 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from measure import Work
+from measure import Absent, Work
 
 HERE = Path(__file__).resolve().parent
-
-
-class Absent(Exception):
-    """A peer that cannot take part; says why."""
 
 
 class Process:
