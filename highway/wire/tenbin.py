@@ -47,6 +47,7 @@ _CODES = {np.dtype(long).newbyteorder("<"): short.encode().ljust(8, b"\0") for l
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 _HEADERS = [struct.Struct(f"<8s8sq{rank}q") for rank in range(MAX_RANK + 1)]
 _START = struct.Struct("<8s8sq")
+_LARGEST = _START.size + 8 * MAX_RANK
 _DIMENSIONS = [struct.Struct(f"<{rank}q") for rank in range(MAX_RANK + 1)]
 
 
@@ -148,7 +149,7 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...], info: str = "") -> byte
         code = b"u1\0\0\0\0\0\0" if dtype == np.bool_ else _CODES[dtype.newbyteorder("<")]
     if len(shape) > MAX_RANK:
         raise ValueError(f"an array of {len(shape)} dimensions; the format takes at most {MAX_RANK}")
-    return _HEADERS[len(shape)].pack(code, _info(info), len(shape), *shape)
+    return _HEADERS[len(shape)].pack(code, _info(info) if info else b"", len(shape), *shape)
 
 
 def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
@@ -224,17 +225,21 @@ class _Layout(NamedTuple):
 
 def _decode_header(buffer: Buffer) -> _Layout:
     view = memoryview(buffer)
-    length = view.nbytes
-    if length < _START.size or length % 8:
-        raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
-    if length > _START.size + 8 * MAX_RANK:  # what is behind the dimensions differs from message to message
+    if view.nbytes > _LARGEST:  # what is behind the dimensions differs from message to message
+        _check_length(view.nbytes)
         view = view.cast("B")
         view = view[: _START.size + 8 * min(view[16], MAX_RANK)]
     return _layout(bytes(view))
 
 
+def _check_length(length: int) -> None:
+    if length < _START.size or length % 8:
+        raise FrameError(f"a header of {length} bytes; expected a multiple of 8, at least {_START.size}")
+
+
 @lru_cache(4096)  # a stream repeats the same few headers, and parsing them is most of the work of decoding
 def _layout(header: bytes) -> _Layout:
+    _check_length(len(header))
     code, info, rank = _START.unpack_from(header)
     dtype = _DTYPES.get(code)
     if dtype is None:
