@@ -33,10 +33,10 @@ BOUND = "bound: "
 WHEELS = ", wheels only"
 
 CASES = {
-    "highway": Case("with_highway", "pipeline"),
-    "highway, wheels only": Case("with_highway", "pipeline-wheels"),
-    "bare decode loop": Case("with_highway", "loop"),
-    "bare decode loop, wheels only": Case("with_highway", "loop-wheels"),
+    "highway": Case("with_highway", "pipeline", process="highway"),
+    "highway, wheels only": Case("with_highway", "pipeline", arguments=("wheels",), process="wheels"),
+    "bare decode loop": Case("with_highway", "loop", process="highway"),
+    "bare decode loop, wheels only": Case("with_highway", "loop", arguments=("wheels",), process="wheels"),
     "tf.data, fused operator": Case("with_tensorflow", environment="tensorflow"),
     "Grain, our decoder": Case("with_grain", environment="grain"),
     "tensorpack, our decoder": Case("with_tensorpack", environment="tensorpack"),
@@ -160,7 +160,7 @@ def main() -> None:
         job = draw(folder, given.epochs, given.workers, place)
         job.save(place)
         peers, absent = present(cases, place, closing)
-        report.line(foreign({name: peer.versions for name, peer in peers.items()}))
+        report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
         differences = compare(peers, job, place / "images.npy", absent)
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
     report.line(f"{describe(folder)}, {given.epochs} times a turn; {given.workers} workers; {given.rounds} rounds.")

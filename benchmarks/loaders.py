@@ -13,7 +13,7 @@ from pathlib import Path
 import measure
 from dataset import imagenet_like
 from peers.environments import python, variables
-from peers.process import Peer
+from peers.process import Peer, Process
 
 SHAPE = (224, 224)
 BATCH = 64
@@ -21,17 +21,24 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Case:
-    """A script in peers/, its mode, and its environment; none for the one that runs this."""
+    """A script in peers/, its mode, and its environment; none for the one that runs this.
+
+    ``arguments`` are those of the script. Cases that have one and the same ``process`` run in it in turns: what a process gets of memory
+    and caches differs from one to the next by more than what is to be seen between them.
+    """
 
     script: str
     mode: str = ""
     environment: str = ""
+    arguments: tuple[str, ...] = ()
+    process: str = ""
 
-    def start(self, job: Path) -> Peer:
+    def start(self, job: Path) -> Process:
         """Start it, or raise ``Absent``."""
-        if not self.environment:
-            return Peer(Path(sys.executable), self.script, job, self.mode)
-        return Peer(python(self.environment), self.script, job, self.mode, variables=variables(self.environment))
+        interpreter = python(self.environment) if self.environment else Path(sys.executable)
+        return Process(
+            interpreter, self.script, [job, *self.arguments], variables=variables(self.environment) if self.environment else None
+        )
 
 
 def options(description: str | None, epochs: int) -> argparse.Namespace:
@@ -53,12 +60,17 @@ def photos(options: argparse.Namespace) -> Path:
 
 def present(cases: Mapping[str, Case], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:
     """Start the peers; return those that have started, and why the others have not."""
-    peers, absent = {}, {}
+    peers: dict[str, Peer] = {}
+    absent: dict[str, str] = {}
+    processes: dict[str, Process] = {}
     for name, case in cases.items():
-        try:
-            peers[name] = case.start(job)
-        except measure.Absent as error:
-            absent[name] = str(error)
-        else:
-            closing.callback(peers[name].close)
+        key = case.process or name
+        if key not in processes:
+            try:
+                processes[key] = case.start(job)
+            except measure.Absent as error:
+                absent[name] = str(error)
+                continue
+            closing.callback(processes[key].close)
+        peers[name] = Peer(processes[key], case.mode)
     return peers, absent

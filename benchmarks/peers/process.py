@@ -108,26 +108,17 @@ class Process:
         return f"ended with {how}: {lines[-1] if lines else 'it said nothing'}"
 
 
-class Peer(Process):
+class Peer:
     """A loader, which works only when it is told to.
 
     Args:
-        python: Interpreter of its environment.
-        script: File in this folder, without ``.py``.
-        job: Folder that holds the job.
-        mode: The script's second argument.
-        timeout: Seconds that a pass may take.
-        variables: Environment variables besides those of this process.
-
-    Raises:
-        Absent: it has no environment, or does not start.
+        process: Runs a script that :func:`worker.serve` serves; others may use it too, in turns.
+        mode: Which of the script's ways this one is; ``""`` if there is one.
     """
 
-    def __init__(
-        self, python: Path, script: str, job: Path, mode: str = "", timeout: float = 300, variables: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, process: Process, mode: str = "") -> None:
+        self.process, self.mode = process, mode
         self.deaths: list[str] = []
-        super().__init__(python, script, [job, *([mode] if mode else [])], timeout, variables)
 
     def work(self) -> Work:
         """Have it go over all images once; its own clock counts, from the start of the iteration to its end.
@@ -138,16 +129,16 @@ class Peer(Process):
             return Work(**self._ask("pass"))
         except Absent as error:
             self.deaths.append(str(error))
-        self.close()
-        self.start()
+        self.process.close()
+        self.process.start()
         self._ask("pass")
         return Work(**self._ask("pass"))
 
     def check(self, path: Path) -> np.ndarray:
         """Have it see that each image comes once, and return the last of them: uint8 ``(B, H, W, 3)``. ``path`` is overwritten."""
-        self._ask(f"check {path}")
+        self._ask("check", str(path))
         return np.load(path)
 
-    def _ask(self, command: str) -> dict[str, Any]:
-        self.tell(command)
-        return self.answer()
+    def _ask(self, *command: str) -> dict[str, Any]:
+        self.process.tell(json.dumps([*command, self.mode] if self.mode else command))
+        return self.process.answer()

@@ -1,6 +1,6 @@
 """highway: ImageFileReader in a pipeline; and, by hand, the same decoding with no engine around it.
 
-Modes: ``pipeline``; ``loop``; each may end in ``-wheels``, which leaves out the optional C extension even where it is built.
+Modes: ``pipeline``, ``loop``. The argument ``wheels`` leaves out the optional C extension even where it is built.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from worker import Batch, Batches, Job, serve
 
 
 def prepare(job: Job, mode: str) -> Batches:
-    name, _, wheels = mode.partition("-")
-    if wheels:
-        sys.modules["highway._jpeg"] = None  # type: ignore[assignment]  # importing it fails, as where it has not been built
-    return {"pipeline": _pipeline, "loop": _loop}[name](job)
+    return {"pipeline": _pipeline, "loop": _loop}[mode](job)
 
 
 def _pipeline(job: Job) -> Batches:
@@ -81,4 +78,6 @@ def _loop(job: Job) -> Batches:
 
 
 if __name__ == "__main__":
+    if "wheels" in sys.argv[2:]:
+        sys.modules["highway._jpeg"] = None  # type: ignore[assignment]  # importing it fails, as where it has not been built
     serve(prepare, "highway", "numpy", "simplejpeg", "opencv-python-headless")

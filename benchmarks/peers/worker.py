@@ -1,8 +1,9 @@
 """The side of a peer: a process that the harness has go over all images, once for each line that it writes.
 
-The harness starts ``PYTHON benchmarks/peers/with_NAME.py JOB [MODE]`` and writes commands to its standard input, one a line: ``pass``, or
-``check PATH``, a pass after which the last images are saved as an .npy file. Each is answered by a line of JSON on the standard output;
-so is the start. An answer with ``"error"`` is the last one. Whatever else is printed goes to the standard error.
+The harness starts ``PYTHON benchmarks/peers/with_NAME.py JOB [ARGUMENT...]`` and writes commands to its standard input, each a row of
+strings in JSON on one line: ``["pass", MODE]``, or ``["check", PATH, MODE]``, a pass after which the last images are saved as an .npy file;
+without the mode if there is one only. Each is answered by a line of JSON on the standard output; so is the start. An answer with
+``"error"`` is the last one. Whatever else is printed goes to the standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +73,21 @@ def serve(prepare: Callable[..., Batches], *packages: str) -> None:
     """Answer the harness until it closes the standard input.
 
     Args:
-        prepare: Called once, with the job and the mode if there is one; returns what starts a pass and yields its batches.
+        prepare: Called once for each mode, with the job and the mode if there is one; returns what starts a pass and yields its batches.
         packages: Names of the installed packages whose versions are reported.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
         job = Job.load(Path(sys.argv[1]))
-        batches = prepare(job, *sys.argv[2:])
+        prepared = cache(partial(prepare, job))
         versions = {name: importlib.metadata.version(name) for name in packages}
         print(json.dumps({"versions": versions}), file=answers)
         for line in sys.stdin:
-            command, *arguments = line.split(maxsplit=1)
-            answer = _check(job, batches, arguments[0].strip()) if command == "check" else _pass(batches)
+            command, *arguments = json.loads(line)
+            path = arguments.pop(0) if command == "check" else ""
+            batches = prepared(*arguments)
+            answer = _check(job, batches, path) if command == "check" else _pass(batches)
             print(json.dumps(answer), file=answers)
     except Exception as error:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers)
