@@ -217,8 +217,8 @@ def receive_grpc(url: str, announce: Announce, each: Each, like: Batch) -> None:
     server = grpc.server(ThreadPoolExecutor(1), options=LIMITS)
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("link", {"put": grpc.stream_unary_rpc_method_handler(put)})])
     port = server.add_insecure_port(url)
-    announce(f"127.0.0.1:{port}")
     server.start()
+    announce(f"127.0.0.1:{port}")
     server.wait_for_termination()
 
 
