@@ -211,18 +211,29 @@ class ZMQSender(_Base):
             self._fit(sum(view.nbytes for view in views))
         if self.link.kind == "pub":
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
-        last = len(views) - 1
-        for position, view in enumerate(views):
-            more, small = (_MORE if position < last else 0), view.nbytes < copy_below
-            if position:  # what has begun goes on, without waiting
-                self._send(view, _NOBLOCK | more, small)
-            else:
-                self._retry(partial(self._send, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
-            if not small:
-                self._leaving.append(weakref.ref(view))
+        while not self._send_once(views, timeout, copy_below):
+            pass
+        self._leaving.extend(weakref.ref(view) for view in views if view.nbytes >= copy_below)
         self._sent += 1
         while self._leaving and self._leaving[0]() is None:
             self._leaving.popleft()
+
+    def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
+        """Send a message, or say that its receiver went away in the middle of it: then ZeroMQ drops what came before and what follows.
+
+        It says so where a frame finds the connection gone; else the message is lost with the others that were with this receiver.
+        """
+        whole, last = True, len(views) - 1
+        for position, view in enumerate(views):
+            more, small = (_MORE if position < last else 0), view.nbytes < copy_below
+            if not position:
+                self._retry(partial(self._send, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
+                continue
+            try:
+                self._send(view, _NOBLOCK | more, small)  # what has begun goes on, without waiting
+            except zmq.Again:
+                whole = False
+        return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transport.Sender`."""

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import zmq
 
 from highway import ConfigError, LinkError
 from highway.wire.connection import Connection
@@ -311,3 +312,39 @@ def test_an_absent_peer_does_not_hold_up_the_exit(ipc):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "10 messages were not delivered: no receiver came within 0.1 s" in errors
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_a_receiver_that_leaves_in_the_middle_of_a_message_does_not_stop_the_sender(ipc, position):
+    place = ipc()
+    sender = ZMQSender(parse(f"zrpush+ipc://{place}", "send"))
+    link = parse(f"zrpull+ipc://{place}", "receive")
+    receivers = [ZMQReceiver(link)]
+    frames = [b"first", bytes(100_000), b"third", b"fourth"]
+    sent, send = [], sender._send
+
+    def wait_for(live):
+        deadline = time.monotonic() + 20
+        while sender.peers().live != live:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def leave(view, *options):
+        if len(sent) == position:
+            receivers[0].close(0)
+            wait_for(0)
+            receivers.append(ZMQReceiver(link))
+            wait_for(1)
+        sent.append(bytes(view))
+        return send(view, *options)
+
+    wait_for(1)
+    sender._send = leave
+    sender.send(frames, timeout=20)
+    again = [frames] if sent == frames * 2 else []  # ZeroMQ says that it has dropped a message, unless it has noticed before the next frame
+    sender.socket.getsockopt(zmq.EVENTS)  # takes notice of who is gone
+    sender.send([b"next"], timeout=20)
+    for expected in (*again, [b"next"]):
+        assert [bytes(frame) for frame in receivers[1].recv(timeout=20)] == expected
+    receivers[1].close(0)
+    sender.close(0)
