@@ -95,7 +95,10 @@ def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(ipc):
     sender, receivers = ends(ipc, "zpub", "zsub", 3)
     for _ in range(200):
         sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
-    assert sender.unsent() <= 3 * 6
+    deadline = time.monotonic() + 20
+    while sender.unsent() > 3 * 6:  # what was dropped is let go of by a thread of pyzmq's
+        assert time.monotonic() < deadline, sender.unsent()
+        time.sleep(0.001)
     for end in (sender, *receivers):
         end.close(0)
 
