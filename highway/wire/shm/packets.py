@@ -17,9 +17,7 @@ from highway.errors import FrameError
 
 TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
 SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
-HOT: Final = (
-    1 << 20
-)  # bytes, about what the caches of a core hold: a slot that comes back while no more was written is quick to write again
+HOT: Final = 1 << 20  # bytes, about what the caches of a core hold: a slot that comes back before so much was written is quick to write
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
 LARGEST: Final = 1 << 16  # bytes
