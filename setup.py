@@ -1,4 +1,4 @@
-"""Packaging. The version stands in highway/__init__.py alone."""
+"""Packaging. Name and version stand in highway/__init__.py alone."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 here = Path(__file__).parent
-version = re.search(r'^__version__ = "(.+)"$', (here / "highway" / "__init__.py").read_text(), re.M).group(1)
+about = dict(re.findall(r'^__(\w+)__ = "(.+?)"', (here / "highway" / "__init__.py").read_text(), re.M))
 
 fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8"]
 torch = ["torch>=2.2"]
@@ -44,8 +44,8 @@ class BuildWhatCanBeBuilt(build_ext):
 
 
 setup(
-    name="highway",
-    version=version,
+    name=about["distribution"],
+    version=about["version"],
     description="Feed deep-learning training: read, decode, augment and move batches, on one machine or many",
     long_description=(here / "README.md").read_text(),
     long_description_content_type="text/markdown",

@@ -5,6 +5,9 @@
 [0, 1, 4]
 """
 
+__version__ = "0.1.0"
+__distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
+
 from typing import TYPE_CHECKING, Any
 
 from highway.cancel import check_cancelled
@@ -24,8 +27,6 @@ from highway.stats import PipelineStats, StageStats
 
 if TYPE_CHECKING:
     from highway.wire.connection import Connection
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DROP",

@@ -1,4 +1,4 @@
-"""The few operations on pixels that are faster in OpenCV: done by it where it is installed (``highway[fast]``), else by Pillow and numpy.
+"""The few operations on pixels that are faster in OpenCV: done by it where it is installed (the extra ``fast``), else by Pillow and numpy.
 
 Nothing else in highway asks which of the two is there, but the decoder. Flips, tables and nearest-neighbour sampling are equal to the bit.
 Resizing differs when an image shrinks: Pillow filters over all the pixels that fall together (antialiasing), OpenCV only with ``"area"``.

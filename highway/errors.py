@@ -14,6 +14,10 @@
 An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
 """
 
+from highway import distribution
+
+distribution.check()  # here, since every module that can be imported alone imports this one
+
 
 class HighwayError(Exception):
     """Base of the errors that highway raises of its own."""

@@ -1,4 +1,4 @@
-"""Hand-over to PyTorch: ``pip install 'highway[torch]'``."""
+"""Hand-over to PyTorch: ``pip install 'highway-data[torch]'``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 try:
     from torch.utils.data import IterableDataset
 except ImportError as error:
+    from highway.distribution import pip_install
     from highway.errors import ConfigError
 
-    raise ConfigError("highway.adapters.torch needs torch: pip install 'highway[torch]'") from error
+    raise ConfigError(f"highway.adapters.torch needs torch: {pip_install('torch')}") from error
 
 from highway.wire.connection import Connection
 

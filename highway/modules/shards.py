@@ -15,6 +15,7 @@ from lzma import LZMAError
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from highway.cancel import check_cancelled
+from highway.distribution import pip_install
 from highway.errors import ConfigError, HighwayError
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
@@ -109,7 +110,7 @@ def _gopen(url: str) -> Any:
     try:
         from webdataset.gopen import gopen
     except ModuleNotFoundError:
-        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: pip install 'highway[shards]'") from None
+        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
     return gopen(url, "rb")
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import highway
 from highway.backend import cv2_or_none
 from highway.cores import available_cores
+from highway.distribution import pip_install
 from highway.modules.decode import backend
 from highway.modules.space import available_memory
 from highway.tools import command
@@ -25,13 +26,7 @@ _GB = 1e9
 _FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link per peer and a shard per pipe add up
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_PACKAGES = {  # package: what it is for, and how to install it
-    "simplejpeg": ("decodes JPEGs", "highway[fast]"),
-    "opencv-python-headless": ("scales, flips and warps images, and decodes PNG", "highway[fast]"),
-    "webdataset": ("opens shards behind URLs", "highway[shards]"),
-    "torch": ("takes batches over by highway.adapters.torch", "highway[torch]"),
-    "threadpoolctl": ("limits the threads of BLAS in `highway doctor`'s report", "threadpoolctl"),
-}
+_PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
 
 
 class Finding(NamedTuple):
@@ -72,7 +67,7 @@ def software() -> list[Finding]:
         Finding("python", f"{platform.python_version()} ({sys.executable})"),
         Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
     ]
-    versions = [f"{name} {_version(name)}" for name in ("numpy", "pillow", "pyzmq", *_PACKAGES)]
+    versions = [f"{name} {_version(name)}" for name in _PACKAGES]
     return [*found, Finding("packages", ", ".join(versions))]
 
 
@@ -85,14 +80,14 @@ def _extension() -> Finding:
     if find_spec("highway._jpeg"):
         return Finding("C extension", "built: JPEGs are decoded no further than the box that is cut out of them")
     way_out = "install a C compiler and the headers of libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev)"
-    return Finding("C extension", "not built", f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway again.")
+    return Finding("C extension", "not built", f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway-data again.")
 
 
 def _decoder() -> Finding:
     found = backend()
     advice = {
-        "pillow": "JPEGs would decode 1.7 times as fast with simplejpeg: pip install 'highway[fast]'.",
-        "cv2": "JPEGs would decode a little faster, and damage in them be seen, with simplejpeg: pip install 'highway[fast]'.",
+        "pillow": f"JPEGs would decode 1.7 times as fast with simplejpeg: {pip_install('fast')}.",
+        "cv2": f"JPEGs would decode a little faster, and damage in them be seen, with simplejpeg: {pip_install('fast')}.",
     }
     return Finding("JPEG decoder", found, advice.get(found, ""))
 
@@ -100,7 +95,7 @@ def _decoder() -> Finding:
 def _pixels() -> Finding:
     if cv2 := cv2_or_none():
         return Finding("scaling, flips", f"OpenCV {cv2.__version__}, its own threads off: highway's workers are the threads")
-    return Finding("scaling, flips", "Pillow and numpy", "Scaling would be 4 times as fast with OpenCV: pip install 'highway[fast]'.")
+    return Finding("scaling, flips", "Pillow and numpy", f"Scaling would be 4 times as fast with OpenCV: {pip_install('fast')}.")
 
 
 def machine() -> list[Finding]:

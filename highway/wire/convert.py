@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from highway.distribution import pip_install
 from highway.errors import ConfigError
 from highway.place import did_you_mean
 
@@ -102,5 +103,5 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("tensors need torch: pip install 'highway[torch]'") from error
+        raise ConfigError(f"tensors need torch: {pip_install('torch')}") from error
     return torch

@@ -33,8 +33,8 @@ def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "JPEG decoder    pillow" in done.stdout
     advice = done.stdout.split("To be faster:\n")[1].splitlines()
-    assert any("simplejpeg: pip install 'highway[fast]'" in line for line in advice)
-    assert any("OpenCV: pip install 'highway[fast]'" in line for line in advice)
+    assert any("simplejpeg: pip install 'highway-data[fast]'" in line for line in advice)
+    assert any("OpenCV: pip install 'highway-data[fast]'" in line for line in advice)
 
 
 def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):

@@ -73,5 +73,5 @@ def test_functions_go_round():
 
 def test_torch_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ConfigError, match=r"tensors need torch: pip install 'highway\[torch\]'"):
+    with pytest.raises(ConfigError, match=r"tensors need torch: pip install 'highway-data\[torch\]'"):
         totorch()

@@ -1,0 +1,42 @@
+"""What this package is called on the package index, and whether the other project called ``highway`` lies in the same folder.
+
+The distribution is ``highway-data``. A distribution ``highway`` exists too; it installs another package under the name that this one is
+imported by, so that whichever is installed later overwrites files of the first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+NAME = "highway-data"
+OTHER = "highway"
+_FOLDER = os.path.dirname(__file__)
+_WAY_OUT = f"Keep one of them: pip uninstall -y {OTHER} {NAME} && pip install {NAME}"
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that installs the packages of an extra.
+
+    >>> pip_install("fast")
+    "pip install 'highway-data[fast]'"
+    """
+    return f"pip install '{NAME}[{extra}]'"
+
+
+def check() -> None:
+    """Warn if the other project is installed beside this one.
+
+    Raises:
+        ImportError: it has taken the place of this one's ``highway/__init__.py``.
+    """
+    package = sys.modules[__name__.partition(".")[0]]
+    if getattr(package, "__distribution__", None) != NAME:
+        raise ImportError(f"{package.__file__} belongs to another project called highway, which was installed over {NAME}. {_WAY_OUT}")
+    beside = os.path.dirname(_FOLDER)
+    for entry in os.listdir(beside) if os.path.isdir(beside) else ():  # importlib.metadata would take a tenth of the whole import
+        if entry.startswith(f"{OTHER}-") and entry.endswith(".dist-info"):
+            version = entry.removeprefix(f"{OTHER}-").removesuffix(".dist-info")
+            message = f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they overwrite each other. "
+            warnings.warn(message + _WAY_OUT, stacklevel=2)

@@ -1,0 +1,63 @@
+"""Two projects are called highway: highway-data, which this is, and one that installs another package under the same name."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import highway
+from highway import distribution
+
+PACKAGE = Path(highway.__file__).parent
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Return a folder like site-packages, in which this package lies as links."""
+    (tmp_path / "highway").mkdir()
+    for entry in PACKAGE.iterdir():
+        if entry.name != "__pycache__":
+            (tmp_path / "highway" / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+def python(site, code):
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run([sys.executable, "-c", code], env=environment, cwd=site, capture_output=True, text=True)
+
+
+def test_the_other_project_beside_this_one_is_named_at_import(site):
+    (site / "highway-0.9.1.dist-info").mkdir()
+    (site / "highway_data-0.1.0.dist-info").mkdir()
+    done = python(site, "import highway; print(highway.__file__)")
+    assert (done.returncode, done.stdout.strip()) == (0, str(site / "highway" / "__init__.py"))
+    assert "UserWarning: the distribution highway 0.9.1 is installed in the same folder" in done.stderr
+    assert "pip uninstall -y highway highway-data && pip install highway-data" in done.stderr
+
+
+def test_nothing_is_said_without_it(site):
+    (site / "highway_data-0.1.0.dist-info").mkdir()
+    (site / "highway_env-1.12.1.dist-info").mkdir()
+    assert python(site, "import highway").stderr == ""
+
+
+@pytest.mark.parametrize("code", ["import highway.engine", "from highway.cli import main", "import highway.tenbin"])
+def test_the_other_project_in_the_place_of_this_one_is_an_error(site, code):
+    (site / "highway" / "__init__.py").unlink()
+    (site / "highway" / "__init__.py").write_text('__version__ = "0.9.1"\n')
+    done = python(site, code)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {site}/highway/__init__.py belongs to another project called highway")
+    assert "pip uninstall -y highway highway-data && pip install highway-data" in last
+
+
+def test_the_name_is_the_same_everywhere():
+    assert highway.__distribution__ == distribution.NAME
+    texts = [path.read_text() for folder in ("highway", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    wrong = [found for text in [*texts, (ROOT / "README.md").read_text()] for found in re.findall(r".*install\S* '?highway['\[ ].*", text)]
+    assert wrong == []
