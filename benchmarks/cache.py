@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
         table(folder, given.epochs, given.workers).save(Path(place))
         peers, absent = present({name: CASES[name] for name in chosen(CASES, given)}, Path(place), closing)
-        report.line(machine("highway", "numpy", "opencv-python-headless"))
+        report.line(machine("highway-data", "numpy", "opencv-python-headless"))
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))
         report.line(
             f"{describe(folder)}, decoded whole before; {given.epochs} epochs a turn; {given.workers} workers; {given.rounds} rounds."

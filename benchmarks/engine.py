@@ -55,7 +55,7 @@ def main() -> None:
     arguments.add_argument("--items", type=int, default=20_000, help="items, or batches, a turn (default: %(default)s)")
     given = parse(arguments, items=2_000)
     report = Report("engine", given.record)
-    report.line(machine("highway", "numpy"))
+    report.line(machine("highway-data", "numpy"))
     numbers: list[object] = list(range(given.items))
     batch = (np.zeros((64, 224, 224, 3), np.uint8), np.zeros(64, np.int32))
     batches: list[object] = [batch] * given.items

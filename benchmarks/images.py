@@ -153,7 +153,7 @@ def main() -> None:
     folder = photos(given)
     compiled = find_spec("highway._jpeg") is not None
     cases = {name: CASES[name] for name in chosen(CASES, given) if compiled or not name.endswith(WHEELS)}
-    report.line(machine("highway", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch", "webdataset"))
+    report.line(machine("highway-data", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch", "webdataset"))
     report.line(f"highway decodes with {backend()}.")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         place = Path(temporary)

@@ -206,7 +206,7 @@ def main() -> None:
     given = parser.parse_args()
     report = Report("soak", given.record)
     photos = imagenet_like(given.data / str(given.images), given.images)
-    report.line(machine("highway", "numpy"))
+    report.line(machine("highway-data", "numpy"))
     report.line(f"{describe(photos)}; {given.minutes:g} minutes, measured every {given.every:g} s.")
     samples, said = run(photos, given.minutes, given.every)
     report.line(f"{said} (batches of {BATCH}).")

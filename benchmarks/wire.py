@@ -115,7 +115,7 @@ def main() -> None:
     arguments.add_argument("--messages", type=float, default=1.0, help="times as many messages a turn (default: %(default)s)")
     given = parse(arguments, messages=0.2)
     report = Report("wire", given.record)
-    report.line(machine("highway", "numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))
+    report.line(machine("highway-data", "numpy", "pyzmq", "msgpack", "msgpack-numpy", "torch"))
     codecs_alone(report)
     for size, (shape, number) in SIZES.items():
         count = max(4, round(number * given.messages))

@@ -97,4 +97,4 @@ def _loop(job: Job, decoding: list[Any], mode: str, _: object) -> Iterator[Batch
 
 if __name__ == "__main__":
     cv2.setNumThreads(0)
-    serve(prepare, "highway", "numpy", "opencv-python-headless")
+    serve(prepare, "highway-data", "numpy", "opencv-python-headless")

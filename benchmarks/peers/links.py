@@ -231,7 +231,7 @@ def _arrays(memory: Any, like: Batch) -> Batch:
 
 WAYS = {
     "raw": Way((), send_raw, receive_raw),
-    "highway": Way(("highway", "pyzmq"), send_highway, receive_highway),
+    "highway": Way(("highway-data", "pyzmq"), send_highway, receive_highway),
     "tensorcom": Way(("tensorcom", "pyzmq"), send_tensorcom, receive_tensorcom),
     "highway-2017": Way(("msgpack", "msgpack-numpy", "pyzmq"), send_highway_2017, receive_highway_2017),
     "iceoryx2": Way(("iceoryx2",), send_iceoryx2, receive_iceoryx2),

@@ -80,4 +80,4 @@ def _loop(job: Job) -> Batches:
 if __name__ == "__main__":
     if "wheels" in sys.argv[2:]:
         sys.modules["highway._jpeg"] = None  # type: ignore[assignment]  # importing it fails, as where it has not been built
-    serve(prepare, "highway", "numpy", "simplejpeg", "opencv-python-headless")
+    serve(prepare, "highway-data", "numpy", "simplejpeg", "opencv-python-headless")

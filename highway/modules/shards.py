@@ -87,7 +87,13 @@ class _Archive(tarfile.TarFile):
 def _open(url: str) -> Iterator[BinaryIO]:
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1] == "file":
-        with open(url.removeprefix("file://").removeprefix("file:"), "rb") as file:
+        try:
+            file = open(url.removeprefix("file://").removeprefix("file:"), "rb")  # noqa: SIM115
+        except FileNotFoundError as error:
+            if "*" in url:
+                error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
+            raise
+        with file:
             yield file
         return
     pipe = _gopen(url)  # which ends the command when it is collected

@@ -22,6 +22,7 @@ from highway.modules.folders import ImageFiles, flat_files, labelled_files
 from highway.modules.ten import TenSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.stage import Passport, Stamped
+from highway.wire.url import expand_braces
 
 Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
 
@@ -43,13 +44,15 @@ class Source(NamedTuple):
 def open_source(path: str) -> Source:
     """Return the samples at ``path``: of label folders or a folder of images, shards, .ten files, or a cache.
 
+    Shards and .ten files may be given by a pattern, such as ``photos-*.tar``; shards also with braces.
+
     Raises:
         FileNotFoundError: there is nothing there.
         ConfigError: it is none of these.
     """
     root = resolve_data_dir(path)
     if path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:"):
-        shards = WebDatasetSource(path, epochs=1, shuffle=False)
+        shards = WebDatasetSource(_matching(path), epochs=1, shuffle=False)
         return Source(lambda skip: Rest(shards, skip), None, _states(shards.shards))
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
         files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
@@ -59,6 +62,18 @@ def open_source(path: str) -> Source:
         return _cache(root)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
     return Source(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
+
+
+def _matching(path: str) -> list[str]:
+    """Return the shards that a path stands for: its braces are written out, and then its ``*``, ``?`` and ``[...]`` are matched with what is there."""
+    shards: list[str] = []
+    for one in expand_braces(path):
+        is_pattern = glob.has_magic(one) and "://" not in one and not one.startswith("pipe:") and not os.path.exists(one)
+        found = sorted(glob.glob(one)) if is_pattern else [one]
+        if not found:
+            raise FileNotFoundError(f"{one!r}: no file has a name like this")
+        shards += found
+    return shards
 
 
 def _cache(root: str) -> Source:

@@ -5,11 +5,14 @@ import tempfile
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
-from highway.adapters.torch import TensorcomDataset
 from highway.wire.connection import Connection
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from highway.adapters.torch import TensorcomDataset  # noqa: E402
 
 IMAGES = np.zeros((2, 4, 4, 3), np.uint8)
 

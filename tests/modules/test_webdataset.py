@@ -449,3 +449,9 @@ def test_the_sink_refuses_a_path_without_a_number_and_limits_out_of_range(option
 def test_nothing_is_written_for_nothing(tmp_path):
     write_samples(tmp_path / "%d.tar", [])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pattern_in_the_place_of_braces_is_told_what_to_write():
+    with pytest.raises(FileNotFoundError) as caught:
+        list(WebDatasetSource("photos-*.tar", epochs=1))
+    assert any("name the shards with braces, such as 'photos-{000..015}.tar'" in note for note in caught.value.__notes__)

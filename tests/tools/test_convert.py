@@ -48,6 +48,14 @@ def test_a_folder_comes_back_from_shards_byte_by_byte(photos, tmp_path, capsys):
     assert files(tmp_path / "back") == files(photos)
 
 
+def test_shards_may_be_named_by_a_pattern(photos, tmp_path, capsys):
+    assert convert(photos, tmp_path / "s-%03d.tar", "--shard-size", 6) == 0
+    assert convert(tmp_path / "s-*.tar", tmp_path / "back", "--to", "folder") == 0
+    assert files(tmp_path / "back") == files(photos)
+    assert convert(tmp_path / "t-*.tar", tmp_path / "none", "--to", "folder") == 1
+    assert "t-*.tar': no file has a name like this" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("ways", [["cache"], ["ten"], ["cache", "ten"], ["ten", "cache"]])
 def test_decoded_images_keep_their_pixels_labels_and_keys(photos, tmp_path, ways):
     source = photos

@@ -4,7 +4,6 @@ import contextlib
 
 import numpy as np
 import pytest
-import torch
 
 from highway import ConfigError, EndOfStream, FrameError, LinkError, tenbin
 from highway.wire.connection import Connection
@@ -107,6 +106,7 @@ def test_transforms_go_round_the_arrays_and_converters_come_after_them():
 
 
 def test_the_torch_converter_puts_channels_first_and_widens_labels():
+    torch = pytest.importorskip("torch")
     with pair(converters="torch") as (outgoing, incoming):
         outgoing.send([IMAGES, LABELS, LABELS.astype(np.float16), LABELS.astype(np.uint16)])
         images, labels, halves, shorts = incoming.recv(timeout=20)
@@ -117,6 +117,7 @@ def test_the_torch_converter_puts_channels_first_and_widens_labels():
 
 
 def test_a_device_alone_asks_for_tensors_there():
+    pytest.importorskip("torch")
     with pair(device="cpu") as (outgoing, incoming):
         outgoing.send(BATCH)
         assert [tensor.device.type for tensor in incoming.recv(timeout=20)] == ["cpu", "cpu"]

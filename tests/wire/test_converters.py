@@ -4,10 +4,11 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from highway import ConfigError
 from highway.wire.convert import tonumpy, totorch, transform_with
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize(
