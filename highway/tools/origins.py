@@ -65,7 +65,7 @@ def open_source(path: str) -> Source:
 
 
 def _matching(path: str) -> list[str]:
-    """Return the shards that a path stands for: its braces are written out, and then its ``*``, ``?`` and ``[...]`` are matched with what is there."""
+    """Return the shards that a path stands for: braces are written out, then ``*``, ``?`` and ``[...]`` matched with what is there."""
     shards: list[str] = []
     for one in expand_braces(path):
         is_pattern = glob.has_magic(one) and "://" not in one and not one.startswith("pipe:") and not os.path.exists(one)
