@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from highway import docstrings
 from highway.place import Place, did_you_mean
 
 PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
@@ -66,13 +67,13 @@ class Components:
         raise place.error(f"unknown component {name!r}{did_you_mean(name, self.names()) or '; `highway list` shows all'}")
 
     def describe(self, name: str) -> str:
-        """Return the signature and the docstring of a component.
+        """Return the signature and the docstring of a component, with all its parameters explained.
 
         Raises:
             ConfigError: there is none of that name.
         """
         found = self.find(name, Place())
-        return f"{name}({signature(found)})\n\n{inspect.getdoc(found) or ''}".rstrip()
+        return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
 
     def _find_in_plugin(self, name: str, place: Place) -> Callable[..., Any]:
         module, _, attribute = name.partition(":")

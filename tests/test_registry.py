@@ -1,6 +1,8 @@
 """Names and plain values to components: conversion by type hints, and what is said when something is wrong."""
 
 import contextlib
+import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_type_hints
@@ -255,6 +257,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(plugin):
 
 def test_a_description_holds_signature_and_docstring(plugin):
     assert Components().describe("FlipX").startswith("FlipX(p: float = 0.5)\n\nMirror left and right")
+    assert "\nArgs:\n    data_dir: " in Components().describe("ImageFileReader")  # inherited
     assert Components([plugin]).describe(f"{plugin}:double") == f"{plugin}:double(n: int)\n\nReturn twice n."
     assert message_of(Components().describe, "FlipXX") == "unknown component 'FlipXX'; did you mean FlipX?"
 
@@ -267,6 +270,9 @@ def test_every_component_can_be_described_and_given_any_value_as_a_parameter(cls
     signature, _, docstring = Components().describe(cls.__name__).partition("\n\n")
     assert signature.startswith(f"{cls.__name__}(")
     assert docstring[:1].isupper()
+    assert not re.search(r":\w+:`|``", docstring)
+    unexplained = [name for name in inspect.signature(cls).parameters if not re.search(rf"^    {name}: \S", docstring, re.M)]
+    assert not unexplained, f"{cls.__name__} does not say what these parameters are"
     for hint in get_type_hints(cls.__init__).values():
         for value in ("no such thing", 0.5, [], {"no": "such thing"}, None):
             with contextlib.suppress(ConfigError):  # and nothing else: the hint is one that a value can be checked against

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from highway.components import PACKAGES, Components, built_in
+from highway.docstrings import plain
 from highway.errors import ConfigError
 from highway.topology import Topology, check, load
 from highway.topology.document import parse
@@ -96,7 +97,7 @@ def _list(options: argparse.Namespace) -> int:
     for package in PACKAGES:
         print(f"{package}:")
         for name, cls in built_in(package).items():
-            print(f"  {name:<20} {(inspect.getdoc(cls) or '').partition(chr(10))[0]}")
+            print(f"  {name:<20} {plain(inspect.getdoc(cls) or '').partition(chr(10))[0]}")
     print("`highway list NAME` shows the parameters of one.")
     return 0
 

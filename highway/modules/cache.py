@@ -212,7 +212,10 @@ class CacheReader:
     Args:
         path: The cache's folder.
         batch_size: Samples per batch; the last of an epoch may be smaller.
-        stack: As for :class:`Cache`; so the other arguments.
+        stack: Whether fields go out as arrays with a batch axis, or as lists of arrays; as for :class:`Cache`.
+        shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples were cached.
+        seed: What the orders derive from, at least 0.
+        epochs: Passes over the cache, or ``None`` to repeat for ever.
 
     Yields:
         Tuples or dicts, as they were cached. Passports as for :class:`Cache`.

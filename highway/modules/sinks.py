@@ -58,7 +58,13 @@ class DumpImages:
 
 @dataclass
 class ImageSink:
-    """Write every image to a file of its own; the arguments and the files are those of :class:`DumpImages`."""
+    """Write every image to a file of its own; the files are those of :class:`DumpImages`.
+
+    Args:
+        path: Folder for the files; made if it is not there.
+        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
+        format: ``"png"``, exact, or ``"jpg"``, quality 95.
+    """
 
     path: str
     field: str | int | None = None

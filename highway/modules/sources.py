@@ -59,7 +59,11 @@ class Repeat:
 
 @dataclass
 class Concat:
-    """Iterate over one source after the other. The items are numbered through; keys stay."""
+    """Iterate over one source after the other. The items are numbered through; keys stay.
+
+    Args:
+        sources: Any iterables.
+    """
 
     sources: list[Source]
 

@@ -165,6 +165,9 @@ class Duplicate:
     """Hand on each item several times in a row.
 
     The passports' indexes are spread (``index * times + n``): later stages draw anew each time.
+
+    Args:
+        times: How often, at least 1.
     """
 
     times: int
@@ -180,7 +183,11 @@ class Duplicate:
 
 @dataclass
 class Take:
-    """Hand on the first ``n`` items and end the pipeline; with them everything before it is cancelled."""
+    """Hand on the first ``n`` items and end the pipeline; with them everything before it is cancelled.
+
+    Args:
+        n: Items, at least 0.
+    """
 
     n: int
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from highway.components import PACKAGES, Components, built_in
+from highway.docstrings import plain
 from highway.registry import STAGE_SETTINGS, is_nested
 from highway.stage import Stage
 from highway.topology.plan import COMPONENTS
@@ -76,7 +77,7 @@ def _component(name: str, cls: type) -> Schema:
         forms.append({"not": {"type": "object"}, **properties[first]})
     if not required:
         forms.append({"type": "null"})
-    return {"description": (inspect.getdoc(cls) or "").partition("\n")[0], "anyOf": forms}
+    return {"description": plain(inspect.getdoc(cls) or "").partition("\n")[0], "anyOf": forms}
 
 
 def _of(hint: Any) -> Schema:

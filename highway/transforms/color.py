@@ -47,7 +47,12 @@ class HistEq(Transform):
 
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``image * scale + offset`` as float32; each is a number, or one for each channel."""
+    """Return ``image * scale + offset`` as float32; each is a number, or one for each channel.
+
+    Args:
+        scale: A number, or one for each channel.
+        offset: Likewise; added after the multiplication.
+    """
 
     scale: F.PerChannel = 1 / 255
     offset: F.PerChannel = 0.0
@@ -98,7 +103,11 @@ class _Factor(Transform, Protocol):
 
 @dataclass(frozen=True)
 class Brightness(_Factor):
-    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
+
+    Args:
+        amount: How far the factor may be from 1, at least 0.
+    """
 
     amount: float = 0.4
 
@@ -108,7 +117,11 @@ class Brightness(_Factor):
 
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
+
+    Args:
+        amount: How far the factor may be from 1, at least 0.
+    """
 
     amount: float = 0.4
 
@@ -118,7 +131,11 @@ class Contrast(_Factor):
 
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
+
+    Args:
+        amount: How far the factor may be from 1, at least 0.
+    """
 
     amount: float = 0.4
 

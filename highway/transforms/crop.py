@@ -35,7 +35,11 @@ class CenterCrop(Crop):
 
 @dataclass(frozen=True)
 class RandomCrop(Crop):
-    """Cut out ``shape`` (height, width) at a random place; the centre without chance."""
+    """Cut out ``shape`` (height, width) at a random place; the centre without chance.
+
+    Args:
+        shape: Height and width in pixels.
+    """
 
     shape: tuple[int, int]
 
@@ -51,7 +55,11 @@ class RandomCrop(Crop):
 
 @dataclass(frozen=True)
 class TopCenterCrop(Crop):
-    """Cut out ``crop_shape`` (height, width) at the top, in the middle from left to right."""
+    """Cut out ``crop_shape`` (height, width) at the top, in the middle from left to right.
+
+    Args:
+        crop_shape: Height and width in pixels.
+    """
 
     crop_shape: tuple[int, int]
 
@@ -69,7 +77,14 @@ class TopCenterCrop(Crop):
 
 @dataclass(frozen=True)
 class Slicer(Crop):
-    """Cut out ``height`` rows from row ``yoffset`` and ``width`` columns from column ``xoffset`` on."""
+    """Cut out ``height`` rows from row ``yoffset`` and ``width`` columns from column ``xoffset`` on.
+
+    Args:
+        height: Rows, at least 1.
+        width: Columns, at least 1.
+        yoffset: The first row, from 0.
+        xoffset: The first column, from 0.
+    """
 
     height: int
     width: int

@@ -15,7 +15,11 @@ from highway.transforms.base import Geometric, Size, happens, placed, require, r
 
 @dataclass(frozen=True)
 class FlipX(Geometric):
-    """Mirror left and right with probability ``p``."""
+    """Mirror left and right with probability ``p``.
+
+    Args:
+        p: Probability, from 0 to 1.
+    """
 
     p: float = 0.5
 
@@ -37,7 +41,11 @@ class FlipX(Geometric):
 
 @dataclass(frozen=True)
 class FlipY(Geometric):
-    """Mirror top and bottom with probability ``p``."""
+    """Mirror top and bottom with probability ``p``.
+
+    Args:
+        p: Probability, from 0 to 1.
+    """
 
     p: float = 0.5
 

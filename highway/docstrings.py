@@ -1,0 +1,53 @@
+"""Docstrings as text for a terminal: every parameter explained, the inherited ones too, and none of Sphinx's markup."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+_ROLE = re.compile(r":\w+:`~?([^`]*)`|``([^`]*)``")
+_ARGS = re.compile(r"^Args:\n((?:[ ]+.*\n?|\n)*)", re.M)
+_PARAMETER = re.compile(r"^    \**(\w+): ", re.M)
+_LATER = re.compile(r"^(Yields|Returns|Raises):$|^>>> ", re.M)  # what stands behind the parameters
+
+
+def describe(found: Callable[..., Any]) -> str:
+    """Return the docstring of a class or function, in which the section ``Args:`` holds all its parameters in their order.
+
+    A parameter that the class does not explain itself is explained as in the class that it comes from.
+    """
+    text = inspect.getdoc(found) or ""
+    explained = parameters(found)
+    names = [name for name in inspect.signature(found).parameters if name in explained]
+    text = _ARGS.sub("", text)
+    if names:
+        later = _LATER.search(text)
+        end = later.start() if later else len(text)
+        section = "".join(explained[name] for name in names)
+        text = f"{text[:end].rstrip()}\n\nArgs:\n{section}\n{text[end:]}"
+    return plain(re.sub(r"\n{3,}", "\n\n", text)).strip()
+
+
+def parameters(found: Callable[..., Any]) -> dict[str, str]:
+    """Return what docstrings say of the parameters of a class, its bases included, or of a function: whole indented entries, by name."""
+    entries: dict[str, str] = {}
+    for owner in inspect.getmro(found) if inspect.isclass(found) else (found,):
+        section = _ARGS.search(inspect.cleandoc(owner.__doc__ or ""))
+        if section is None:
+            continue
+        names = list(_PARAMETER.finditer(section[1]))
+        for name, following in zip(names, [*names[1:], None]):
+            text = section[1][name.start() : following.start() if following else None]
+            entries.setdefault(name[1], f"{text.rstrip()}\n")
+    return entries
+
+
+def plain(text: str) -> str:
+    """Return a text without the roles of Sphinx.
+
+    >>> plain("as for :class:`~highway.modules.Cache`, and ``p`` beside it")
+    'as for `highway.modules.Cache`, and `p` beside it'
+    """
+    return _ROLE.sub(lambda found: f"`{found[1] or found[2]}`", text)
