@@ -17,6 +17,7 @@ test = [  # without torch, whose tests are skipped where it is absent
     *fast,
     *shards,
     "hypothesis>=6.100",
+    "ipython>=8.12",
     "jsonschema>=4.21",
     "msgpack-numpy>=0.4.8",
     "pytest>=8",

@@ -168,6 +168,18 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"Pipeline({' -> '.join(workers.stage.name for workers in self._run.workers)})"
 
+    def _repr_html_(self) -> str:
+        from highway import notebook  # here, since only notebooks need it
+
+        return notebook.paragraph(repr(self)) + self.stats()._repr_html_()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Be shown by IPython, which keeps what it shows: the text in place of the pipeline, whose threads end with the last reference."""
+        from highway import notebook
+
+        printer.text(repr(self))
+        notebook.release(self)
+
     @property
     def _last(self) -> str:
         return self._run.workers[-1].stage.name

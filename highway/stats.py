@@ -95,7 +95,7 @@ class StageStats:
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """All stages of a pipeline, in order, and the ``seconds`` since it started. ``str()`` is a table."""
+    """All stages of a pipeline, in order, and the ``seconds`` since it started. ``str()`` is a table, and so is what a notebook shows."""
 
     stages: list[StageStats]
     seconds: float
@@ -137,11 +137,22 @@ class PipelineStats:
         return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
-        rows = [header, *(self._row(stage) for stage in self.stages)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows]
         return "\n".join([*lines, self.bottleneck])
+
+    def _repr_html_(self) -> str:
+        from highway import notebook  # here, since only notebooks need it
+
+        return notebook.table(self._rows(), self.bottleneck)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
+        return [header, *map(self._row, self.stages)]
 
     def _row(self, stage: StageStats) -> tuple[str, ...]:
         seconds = max(self.seconds, 1e-9)

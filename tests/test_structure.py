@@ -8,7 +8,20 @@ import pytest
 ROOT = Path(__file__).parents[1] / "highway"
 FILES = sorted(ROOT.rglob("*.py"))
 
-FOUNDATION = {"_jpeg", "backend", "distribution", "docstrings", "errors", "cancel", "batch", "stage", "place", "cores", "data", "randomness"}
+FOUNDATION = {
+    "_jpeg",
+    "backend",
+    "distribution",
+    "docstrings",
+    "errors",
+    "cancel",
+    "batch",
+    "stage",
+    "place",
+    "cores",
+    "data",
+    "randomness",
+}
 MAY_IMPORT = {
     "distribution": set(),
     "docstrings": set(),
@@ -22,11 +35,12 @@ MAY_IMPORT = {
     "batch": set(),
     "stage": {"errors"},
     "channel": {"errors", "stage"},
-    "stats": {"stage"},
+    "notebook": set(),
+    "stats": {"notebook", "stage"},
     "script": set(),
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
     "threads": {"channel", "errors", "script", "stage", "stats", "workers"},
-    "engine": {"cancel", "errors", "script", "stage", "stats", "threads", "topology"},
+    "engine": {"cancel", "errors", "notebook", "script", "stage", "stats", "threads", "topology"},
     "functional": {"transforms", *FOUNDATION},
     "transforms": {"functional", *FOUNDATION},
     "wire": FOUNDATION,
