@@ -232,8 +232,8 @@ class _Watch:
         self.selector.unregister(stream)
         stream.close()
 
-    def _read(self, stream: IO[bytes], handle: Callable[[str], None]) -> None:
-        """Call ``handle`` with every line of a stream."""
+    def _read(self, stream: IO[bytes], handle: Callable[[str], None], whole: bool = False) -> None:
+        """Call ``handle`` with every line of a stream; see :class:`highway.topology.replica.Read`."""
         os.set_blocking(stream.fileno(), False)
         rest = b""
 
@@ -243,7 +243,7 @@ class _Watch:
             *lines, rest = (rest + data).split(b"\n")
             if not data:
                 self._forget(stream)
-                lines += [rest] if rest else []
+                lines += [rest] if rest and not whole else []
             for line in lines:
                 handle(line.decode(errors="replace"))
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import highway
 from highway.cores import ONE_THREAD
@@ -24,7 +24,19 @@ from highway.topology.state import Phase, ReplicaState
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
 
-Read = Callable[[IO[bytes], Callable[[str], None]], None]  # calls a function with every line of a stream from now on
+
+
+class Read(Protocol):
+    """Calls a function with every line of a stream from now on."""
+
+    def __call__(self, stream: IO[bytes], handle: Callable[[str], None], whole: bool = False) -> None:
+        """Args as follow.
+
+        Args:
+            stream: What to read; it is closed at its end.
+            handle: Called with each line.
+            whole: Whether to leave out a last line without an end, such as one that its writer was killed over.
+        """
 
 
 @dataclass(eq=False)
@@ -59,7 +71,10 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        return self.popen.poll() is not None
+        """Whether it has ended. It is not reaped by this, so that its number, which is that of its group, is nobody else's yet."""
+        if self.popen.returncode is not None or not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+            return self.popen.poll() is not None
+        return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     @property
     def failed(self) -> bool:
@@ -71,13 +86,24 @@ class Process:
     def failure(self) -> str:
         """How it ended, in words."""
         code = self.code or 0
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
         return f"({how}): {self.error or 'it ended without a word'}"
 
+    def send(self, number: int) -> None:
+        """Send it a signal, unless it was reaped."""
+        if self.popen.returncode is None:
+            os.kill(self.popen.pid, number)  # Popen.send_signal() would reap it, if it has just ended
+
     def kill(self) -> None:
-        """End it and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
+        """End it and all that it has started, unless it was reaped: its number may be another's by then."""
+        if self.popen.returncode is None:
+            with contextlib.suppress(PermissionError):  # as macOS calls a group of which nothing but a dead process is left
+                os.killpg(self.popen.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """End what it has started and left behind, now that it has ended itself, and return how it did; negative for a signal."""
+        self.kill()
+        return self.popen.wait()
 
 
 class Replica:
@@ -154,7 +180,7 @@ class Replica:
         self.phase = "starting"
         process = self._process = Process(popen)
         assert popen.stdout is not None and popen.stderr is not None
-        read(os.fdopen(reading, "rb"), process.report)
+        read(os.fdopen(reading, "rb"), process.report, whole=True)
         read(popen.stdout, lambda line: show(self.name, line, False))
         read(popen.stderr, lambda line: show(self.name, line, True))
 
@@ -168,8 +194,7 @@ class Replica:
             What there is to say of it, without its name; empty if it just ended.
         """
         process = self.process
-        process.code = process.popen.returncode
-        process.kill()  # what it has started and left behind
+        process.code = process.reap()
         self._error = process.failure if process.failed else ""
         self.phase = "failed" if process.failed else "ended"
         how = f"failed {process.failure}" if process.failed else ""
@@ -190,13 +215,16 @@ class Replica:
         """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it."""
         if not self.is_over and not self.process.is_over:
             self.process.leaving = True
-            self.process.popen.send_signal(number)
+            self.process.send(number)
 
     def kill(self) -> None:
         """End what is left of its process, and of all that it has started."""
         if self._process:
-            self._process.kill()
-            self._process.popen.wait()
+            self._process.reap()
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"  # those for real time have no names
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import highway
 HOME = Path(highway.__file__).parents[1]
 
 STAGES = '''
-import os, signal, time
+import os, signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
@@ -68,6 +68,17 @@ class KillAt:
     def __call__(self, item):
         if item[0][0] >= self.number and not Path("killed").exists():
             Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+@dataclass
+class KillInReport:
+    """Kill this process at an item, in the middle of a line that it writes to its launcher, but only the first one that comes there."""
+    number: int
+    def __call__(self, item):
+        if item[0][0] >= self.number and not Path("killed").exists():
+            Path("killed").touch()
+            os.write(int(sys.argv[sys.argv.index("--report-to") + 1]), b'{"stats": {"stages": [')
             os.kill(os.getpid(), signal.SIGKILL)
         return item
 

@@ -92,6 +92,14 @@ def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, 
     assert re.search(r"^worker: \d+ items in .* since restart 1$", out, re.M)
 
 
+def test_a_worker_that_is_killed_in_the_middle_of_a_report_is_started_again(write, call, numbers):
+    path = write("roles: {a: {restart: {delay_s: 0.1}, stages: [$Numbers: {count: 9}, $KillInReport: 5, $Say]}}")
+    code, out, error = call("run", path, "--plugin", "mine")
+    assert code == 0, error
+    assert "highway | a failed (killed by SIGKILL): it ended without a word; started again in 0.1 s (restart 1 of 10)\n" in error
+    assert numbers(out)[-9:] == list(range(9))
+
+
 def test_one_that_fails_again_and_again_ends_the_run(write, call):
     path = write(
         """
