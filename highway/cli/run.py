@@ -106,12 +106,16 @@ def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Na
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     passed.append(f"--drain-timeout={options.drain_timeout}")
-    with _endpoint(topology, ends, options) as watchers, Screen() as screen:
-        result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
-    screen.summary(result.states)
-    if result.message:
-        print(f"highway: {result.message}", file=sys.stderr)
-    return result.code
+    screen = Screen()
+    try:
+        with _endpoint(topology, ends, options, screen) as watchers, screen:
+            result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
+        screen.summary(result.states)
+        if result.message:
+            screen.say(f"highway: {result.message}")
+        return result.code
+    finally:
+        screen.finish()
 
 
 def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
@@ -123,23 +127,24 @@ def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
     screen = Screen()
     here = _Here(state, [screen])
     try:
-        with _endpoint(topology, [end], options) as watchers, screen:
+        with _endpoint(topology, [end], options, screen) as watchers, screen:
             here.watchers += watchers
             logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
             return _run_role(topology, end, options.drain_timeout, here)
     finally:
         screen.summary([here.state])
+        screen.finish()
 
 
 @contextlib.contextmanager
-def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespace) -> Iterator[Sequence[Watcher]]:
+def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
     """Open the endpoint that the option or the file asks for, if one does."""
     spec = parse_metrics(options.metrics, topology.plan.metrics) if options.metrics else topology.plan.metrics
     if spec is None:
         yield []
         return
     with Endpoint(topology, ends, spec) as endpoint:
-        print(f"metrics at {endpoint.url}/metrics", file=sys.stderr, flush=True)
+        screen.say(f"metrics at {endpoint.url}/metrics")
         yield [endpoint]
 
 

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from highway.cli.output import Output
 from highway.stats import PipelineStats
 from highway.topology.recent import Recent
 from highway.topology.state import ReplicaState
@@ -30,9 +31,11 @@ class Screen:
     """
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self._out = Output(sys.stdout, "standard output", lambda text: self.say(f"highway: {text}"))
+        self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
+        self.console = Console(file=cast(TextIO, self._error), highlight=False)
         self._live = (
-            Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=sys.stdout.isatty())
+            Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
             if self.console.is_terminal
             else None
         )
@@ -51,10 +54,14 @@ class Screen:
 
     def line(self, name: str, text: str, is_error: bool) -> None:
         """Show a line that the process ``name`` printed."""
-        if self._live and (is_error or sys.stdout.isatty()):
+        if self._live and (is_error or self._out.isatty()):
             self.console.print(Text.assemble((f"{name} | ", self._color(name)), text), soft_wrap=True)
         else:
-            print(f"{name} | {text}", file=sys.stderr if is_error else sys.stdout, flush=True)
+            print(f"{name} | {text}", file=self._error if is_error else self._out, flush=True)
+
+    def say(self, text: str) -> None:
+        """Show a line of highway's own on standard error, below the table if there is one."""
+        print(text, file=self._error, flush=True)
 
     def update(self, states: Sequence[ReplicaState]) -> None:
         """Show how the replicas are; call it some times per second."""
@@ -69,15 +76,20 @@ class Screen:
                 else f"{state.name} ({state.phase})"
                 for state, recent in zip(states, lately, strict=True)
             ]
-            print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=sys.stderr, flush=True)
+            print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
     def summary(self, states: Sequence[ReplicaState]) -> None:
         """Print, for good, what each process has done and what limited it; of a replica that was started again, the last one."""
         for state in states:
             if figures := state.stats:
                 again = f" since restart {state.restarts}" if state.restarts else ""
-                print(f"\n{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}")
-                print(figures, flush=True)
+                done = f"{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}"
+                print(f"\n{done}\n{figures}", file=self._out, flush=True)
+
+    def finish(self) -> None:
+        """Have the interpreter exit without trying once more to write what could not be written."""
+        self._out.finish()
+        self._error.finish()
 
     def handler(self) -> logging.Handler:
         """Return a handler that shows log records above the table."""

@@ -25,7 +25,6 @@ from highway.topology.state import Phase, ReplicaState
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
 
 
-
 class Read(Protocol):
     """Calls a function with every line of a stream from now on."""
 
