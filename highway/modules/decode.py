@@ -1,9 +1,9 @@
 """From the bytes of an image file to uint8 RGB, whole or a box of it scaled into the row of a batch. The one place that knows decoders.
 
 JPEGs are decoded by highway's C extension where it was built, no further than the box; else by simplejpeg where it is installed, else by
-OpenCV, else by Pillow; PNG and BMP by OpenCV, else by Pillow; whatever else Pillow knows, and CMYK, by Pillow. Every kind comes out as
-``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied): grey three times, palettes looked up, the high byte of 16 bits, and
-without alpha, which is dropped, not blended.
+OpenCV, else by Pillow; PNG and BMP by OpenCV, else by Pillow; GIF (its first picture), PPM, TIFF, WEBP and CMYK by Pillow. All else is
+refused. Every kind comes out as ``(H, W, 3)`` uint8 in RGB, upright (Exif's orientation is applied): grey three times, palettes looked up,
+the high byte of 16 bits, and without alpha, which is dropped, not blended.
 
 JPEGs are decoded with the fast inverse DCT and the fast upsampling of colour: 7% faster, and on average 1 to 2 levels of 255 away from the
 exact result, less than what compression took. A box that is at least twice its output in both directions is decoded at 1/2, 1/4 or 1/8 of
@@ -15,15 +15,13 @@ before the box ends; the others decode on.
 
 from __future__ import annotations
 
-import io
 from functools import cache
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from highway.backend import cv2_or_none, flip, scale, warp
-from highway.modules.header import Header, ImageError, read_header
+from highway.modules.header import Header, ImageError, opened, read_header
 from highway.transforms.base import Box, Size
 
 MAX_PIXELS = 1 << 26  # an image that announces more is refused before memory is spent on it; 201 MB decoded
@@ -227,7 +225,7 @@ def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray
 
 
 def _by_pillow(data: bytes, header: Header, reduction: int) -> np.ndarray:
-    with Image.open(io.BytesIO(data)) as image:
+    with opened(data) as image:
         if reduction > 1 and header.channels != 4:
             image.draft("RGB", (header.width // reduction, header.height // reduction))
         if image.mode.startswith("I"):  # 16 bits of grey: Pillow's own conversion would clip them

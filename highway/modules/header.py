@@ -1,19 +1,23 @@
 """Size and orientation of an image, read from the first bytes of its file, without decoding it.
 
 Formats: JPEG (ITU T.81, annex B), PNG (ISO/IEC 15948), BMP (Microsoft's BITMAPINFOHEADER and the older BITMAPCOREHEADER), Exif 2.3 for the
-orientation. Whatever else Pillow can open is asked of Pillow.
+orientation. GIF, PPM, TIFF and WEBP are asked of Pillow, which opens nothing else here: some of its formats start other programs (EPS
+starts Ghostscript).
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
 from highway.errors import HighwayError
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # that are decoded, by Pillow's names
 
 _EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
@@ -29,7 +33,7 @@ class Header(NamedTuple):
     """What the start of an image file announces.
 
     Args:
-        format: ``"JPEG"``, ``"PNG"``, ``"BMP"`` or another of Pillow's names.
+        format: One of :data:`FORMATS`.
         height: Rows as stored, before the orientation is applied.
         width: Columns as stored.
         orientation: Exif's, 1 to 8; 1 means upright, 5 and above exchange height and width.
@@ -106,13 +110,33 @@ def _bmp(data: bytes) -> Header:
     return _checked(Header("BMP", abs(height), width))  # a negative height means that the top row comes first
 
 
+@contextmanager
+def opened(data: bytes) -> Iterator[Image.Image]:
+    """Open an image of one of the :data:`FORMATS` with Pillow.
+
+    Raises:
+        ImageError: it is of another format, cannot be read, or has more pixels than Pillow allows.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is not None and image.height * image.width > limit:  # where Pillow only warns
+                raise Image.DecompressionBombError(f"announces {image.height} x {image.width} pixels")
+            yield image
+    except UnidentifiedImageError:
+        raise ImageError(f"not an image: it begins with {data[:12]!r}; expected one of {', '.join(FORMATS)}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(
+            f"a decompression bomb, by Pillow's measure: {error}; if the file is to be trusted, raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"which is {Image.MAX_IMAGE_PIXELS}, and max_pixels"
+        ) from error
+
+
 def _ask_pillow(data: bytes) -> Header:
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with opened(data) as image:
             return _checked(Header(image.format or "", image.height, image.width, _valid(image.getexif().get(_ORIENTATION))))
-    except UnidentifiedImageError:
-        raise ImageError(f"not an image: it begins with {data[:12]!r}") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError) as error:
         raise ImageError(f"not an image that can be read: {error}") from error
 
 

@@ -25,7 +25,7 @@ from highway.stage import DROP, Drop, Passport, Stage, Stamped
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
 
-LEAST_ROWS, MOST_ROWS = 8, 32  # of a ticket: to take one costs about a tenth of decoding an image
+LEAST_ROWS, MOST_ROWS = 8, 32  # of a row range: to take one costs about a tenth of decoding an image
 
 
 @dataclass
@@ -33,7 +33,8 @@ class ImageReader:
     """Read the images of one folder and yield batches without labels.
 
     Batches are the same, bit for bit, for any number of workers. An image that cannot be read ends the run with an error that names the
-    file; with ``on_error="skip"`` its row holds the next image in the epoch's order instead, and the passport's keys say so.
+    file; with ``on_error="skip"`` its row holds the next image in the epoch's order instead, and the passport's keys say so. Such a file
+    counts once in each epoch (``skipped``, ``max_errors``), and is not read again in it.
 
     Args:
         data_dir: The folder. ``highway:photos/...`` stands for photographs that come with the package.
@@ -96,7 +97,7 @@ class ImageReader:
         return flat_files(resolve_data_dir(self.data_dir))
 
     def stages(self) -> list[Any]:
-        return [Stage(_Plans(self), name="plan"), Stage(_Fill(self), num_workers=self.num_workers, name="decode")]
+        return [Stage(_Plans(self), name="row_ranges"), Stage(_Fill(self), num_workers=self.num_workers, name="decode")]
 
 
 @dataclass
@@ -126,22 +127,36 @@ class ImageFileReader(ImageReader):
         return label_names(resolve_data_dir(self.data_dir))
 
 
+class _Epoch(NamedTuple):
+    """One pass over the files.
+
+    Args:
+        number: Which, from 0.
+        order: The numbers of the files, in the order in which it takes them.
+        bad: The files that could not be read, by number, and why.
+    """
+
+    number: int
+    order: np.ndarray
+    bad: dict[int, str]
+
+
 class _Batch:
     """A batch while its rows are being filled."""
 
-    def __init__(self, job: _Job, epoch: int, index: int, order: np.ndarray, images: np.ndarray) -> None:
-        self.job, self.order = job, order
+    def __init__(self, job: _Job, epoch: _Epoch, index: int, images: np.ndarray) -> None:
+        self.job, self.order, self.bad = job, epoch.order, epoch.bad
         self.images: np.ndarray | None = images
         self.first = index * job.reader.batch_size  # position of row 0 in the epoch's order
         self.labels = np.empty(len(images), np.int32)
-        self.keys = [job.files.keys[order[self.first + row]] for row in range(len(images))]
-        self.passport = Passport(epoch, index, keys=tuple(self.keys))
-        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last ticket
-        self.tickets = -(-len(images) // job.rows)
+        self.keys = [job.files.keys[self.order[self.first + row]] for row in range(len(images))]
+        self.passport = Passport(epoch.number, index, keys=tuple(self.keys))
+        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last row range
+        self.ranges = -(-len(images) // job.rows)
 
 
-class _Ticket(NamedTuple):
-    """A run of rows, for one worker to fill."""
+class _RowRange(NamedTuple):
+    """A part of a batch, for one worker to fill."""
 
     batch: _Batch
     rows: range
@@ -153,7 +168,7 @@ class _Job:
     def __init__(self, reader: ImageReader, files: ImageFiles) -> None:
         self.reader, self.files = reader, files
         workers = reader.num_workers or available_cores()
-        self.rows = max(LEAST_ROWS, min(MOST_ROWS, reader.batch_size // (2 * workers)))  # of a ticket: all workers share in each batch
+        self.rows = max(LEAST_ROWS, min(MOST_ROWS, reader.batch_size // (2 * workers)))  # of a row range: all workers share in each batch
         self.unfinished: set[_Batch] = set()
         self.failure: Exception | None = None
 
@@ -170,7 +185,7 @@ class _Job:
 
 @dataclass
 class _Plans:
-    """Yield the tickets of all batches of all epochs."""
+    """Yield the row ranges of all batches of all epochs."""
 
     finishes: ClassVar[bool] = True  # batches that it has begun
 
@@ -184,25 +199,25 @@ class _Plans:
         if batches == 0:
             raise ValueError(f"data_dir {job.files.root!r}: {total} images make no batch of {size}; lower batch_size, or drop_last=False")
         pool = BufferPool(size * reader.output_shape[0] * reader.output_shape[1] * 3)
-        for epoch in count() if reader.epochs is None else range(reader.epochs):
-            order = epoch_order(total, epoch, reader.seed, reader.shuffle)
+        for number in count() if reader.epochs is None else range(reader.epochs):
+            epoch = _Epoch(number, epoch_order(total, number, reader.seed, reader.shuffle), {})
             for index in range(batches):
                 if finish():
                     job.wait()
                     return
                 length = min(size, total - index * size)
-                batch = _Batch(job, epoch, index, order, pool.take((length, *reader.output_shape, 3)))
+                batch = _Batch(job, epoch, index, pool.take((length, *reader.output_shape, 3)))
                 job.unfinished.add(batch)
                 for start in range(0, length, job.rows):
                     job.check()
-                    yield Stamped(_Ticket(batch, range(start, min(start + job.rows, length))), batch.passport)
+                    yield Stamped(_RowRange(batch, range(start, min(start + job.rows, length))), batch.passport)
                 del batch  # its memory shall be free as soon as the consumer is done with it
         job.wait()
 
 
 @dataclass
 class _Fill:
-    """Fill the rows of a ticket; the worker that completes a batch returns it."""
+    """Fill a range of rows; the worker that completes a batch returns it."""
 
     parallel: ClassVar[bool] = True
 
@@ -213,13 +228,13 @@ class _Fill:
     def counters(self) -> dict[str, Any]:
         return {"decoder": backend(), "skipped": len(self._skipped)}
 
-    def __call__(self, ticket: _Ticket) -> Stamped | Drop | tuple[np.ndarray, ...]:
-        batch, reader = ticket.batch, self.reader
+    def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[np.ndarray, ...]:
+        batch, reader = rows.batch, self.reader
         dice = Stretches(_key(reader.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip > 0 else None
-        for row in ticket.rows:
+        for row in rows.rows:
             if not self._fill(batch, row, dice):
                 return DROP
-        if next(batch.done) < batch.tickets:
+        if next(batch.done) < batch.ranges:
             return DROP
         images, batch.images = batch.images, None  # others may still hold the batch
         assert images is not None
@@ -233,20 +248,24 @@ class _Fill:
         job, total = batch.job, len(batch.order)
         for step in range(total):
             number = int(batch.order[(batch.first + row + step) % total])
+            if number in batch.bad:
+                continue
             check_cancelled()
             if job.failure is not None:
                 return False
             try:
                 self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]), dice)
             except Exception as error:
-                tolerate(error)
-                self._skipped.append(None)
-                last = error
+                reason = f"{type(error).__name__}: {error}"
+                if batch.bad.setdefault(number, reason) is reason:  # atomic: of workers that fail at it together, one reports it
+                    tolerate(error)
+                    self._skipped.append(None)
                 continue
             batch.keys[row] = job.files.keys[number]
             if job.files.labels:
                 batch.labels[row] = job.files.labels[number]
             return True
+        last = next(reversed(batch.bad.values()))
         job.failure = ImageError(f"data_dir {job.files.root!r}: none of its {total} images can be read; the last error: {last}")
         return False
 

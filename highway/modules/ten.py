@@ -12,6 +12,7 @@ import numpy as np
 
 from highway.cancel import tolerate
 from highway.errors import ConfigError, FrameError
+from highway.modules.images import writing
 from highway.stage import Items, Passport, Stamped
 from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named
@@ -115,10 +116,9 @@ class TenSink:
             except TypeError as error:
                 tolerate(error)
                 continue
-            with open(path + ".part", "wb") as stream:
+            with writing(path) as name, open(name, "wb") as stream:
                 for frame in frames:
                     write_chunk(stream, frame)
                 self.counters["bytes"] += stream.tell()
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(path + ".part", path)

@@ -518,4 +518,4 @@ def test_the_index_too_must_fit_on_the_disk(tmp_path, monkeypatch):
 
 def test_stage_settings_before_it_are_kept(photos):
     stages = after(Cache(), Stage(reader(photos), name="photos", num_workers=3))
-    assert [(stage.label, stage.num_workers) for stage in stages] == [("photos.plan", None), ("photos.decode", 3), ("Cache", None)]
+    assert [(stage.label, stage.num_workers) for stage in stages] == [("photos.row_ranges", None), ("photos.decode", 3), ("Cache", None)]

@@ -2,6 +2,7 @@ import io
 import struct
 import subprocess
 import sys
+import warnings
 import zlib
 
 import numpy as np
@@ -271,3 +272,39 @@ def test_hostile_bytes_give_an_image_or_an_image_error(sample, edits, cut):
 def test_decoders_are_imported_when_they_are_needed():
     code = "import sys, highway.modules; print(sorted({'cv2', 'simplejpeg', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n0 0 8 8 rectfill\nshowpage\n%%EOF\n"
+
+
+def of_format(name, size=(8, 6)):
+    file = io.BytesIO()
+    Image.new("RGB", size, (10, 20, 30)).save(file, name)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_the_formats_that_are_promised_are_decoded(name):
+    assert decode(of_format(name)).shape == (6, 8, 3)
+
+
+@pytest.mark.parametrize("data", [EPS, of_format("PDF"), of_format("TGA"), of_format("ICNS", (16, 16)), of_format("JPEG2000")])
+def test_other_formats_that_pillow_knows_are_refused_before_any_program_of_theirs_starts(data, monkeypatch):
+    def started(*arguments, **_):
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(ImageError, match=r"not an image: it begins with b'.*'; expected one of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"):
+        decode(data)
+
+
+@pytest.mark.parametrize("warnings_are", ["error", "ignore"])
+@pytest.mark.parametrize("limit", [40, 20])  # 48 pixels are more, or more than twice as many
+def test_what_pillow_calls_a_decompression_bomb_is_an_error(monkeypatch, limit, warnings_are):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter(warnings_are)
+        with pytest.raises(
+            ImageError, match=rf"a decompression bomb, .* raise PIL.Image.MAX_IMAGE_PIXELS, which is {limit}, and max_pixels"
+        ):
+            decode(of_format("GIF"))

@@ -1,5 +1,8 @@
 """``.ten`` files as source and sink."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
@@ -105,3 +108,14 @@ def test_a_name_that_cannot_be_used_is_found_before_anything_is_written(name, sa
 def test_an_item_that_cannot_be_saved_is_left_out_when_told_to(tmp_path):
     Pipeline([[("text",), (np.zeros(1),)], Stage(TenSink(str(tmp_path)), on_error="skip")]).run()
     assert [path.name for path in tmp_path.iterdir()] == ["000-00000001.ten"]
+
+
+def test_a_file_that_cannot_be_finished_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
+    assert list(tmp_path.iterdir()) == []
+    assert any("001-00000000.ten: free space, or choose another path" in note for note in caught.value.__notes__)

@@ -113,9 +113,9 @@ roles:
 def test_a_table_names_every_stage_the_bottleneck_and_the_workers(topology, capsys):
     assert main([topology, "--role", "train"]) == 0
     output = capsys.readouterr().out
-    for name, shape in (("ImageFileReader.plan", "source"), ("ImageFileReader.decode", "map"), ("Augmentations", "map")):
+    for name, shape in (("ImageFileReader.row_ranges", "source"), ("ImageFileReader.decode", "map"), ("Augmentations", "map")):
         assert re.search(rf"^{re.escape(name)} +{shape} +[\d,.]+ +\d+ +[\d,.]+ +\d+$", output, re.M)
-    assert re.search(r"^(ImageFileReader.plan|ImageFileReader.decode|Augmentations) is the bottleneck\.$", output, re.M)
+    assert re.search(r"^(ImageFileReader.row_ranges|ImageFileReader.decode|Augmentations) is the bottleneck\.$", output, re.M)
     assert re.search(r"Balanced, [\d,.]+ items/s are possible at the end; the limit is ", output)
     assert re.search(r"^(Set num_workers=\d+ for [\w.]+.*|The workers are balanced as they are)\.$", output, re.M)
 

@@ -142,7 +142,7 @@ CASES = {
     "a reader in the middle": Case(
         f"roles: {{a: [{NOISE}, {{ImageFileReader: {{data_dir: d, batch_size: 1, shape: [8, 8]}}}}]}}",
         "",
-        ["t.yaml:1: roles.a: ImageFileReader.plan is an iterable, a source; only the first stage can be one"],
+        ["t.yaml:1: roles.a: ImageFileReader.row_ranges is an iterable, a source; only the first stage can be one"],
     ),
 }
 
