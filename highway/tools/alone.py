@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from highway.batch import nbytes
 from highway.cancel import check_cancelled
@@ -54,17 +54,30 @@ class _Collect:
                 return
 
 
-def measure(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float) -> list[float]:
-    """Return, for each stage, the busy seconds of one worker for what becomes one item at the end; 0 where nothing passed in time.
+class Measured(NamedTuple):
+    """What was found out about the stages of a pipeline.
+
+    Args:
+        seconds: For each stage the busy seconds of one worker for what becomes one item at the end; 0 where nothing passed in time.
+        items: What the last stage has made; nothing if that is a sink.
+    """
+
+    seconds: list[float]
+    items: list[Stamped]
+
+
+def measure(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None) -> Measured:
+    """Run stages one after the other.
 
     Args:
         stages: The stages of a pipeline, as :func:`highway.stage.expand` returns them. They can be run only once.
         seed: The pipeline's.
         most: Items that the source is asked for.
         limit: Seconds that a stage may run.
+        given: What stands in for the items of the source, which is then not run.
     """
     (source, _), *others = stages
-    passing, seconds = _source(source, seed, most, limit)
+    passing, seconds = _source(source, seed, most, limit) if given is None else (list(given), 0.0)
     costs, made = [seconds], 1.0  # seconds, and items here, for each item of the source
     for stage, shape in others:
         seconds, per_input = 0.0, 1.0
@@ -72,7 +85,7 @@ def measure(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: floa
             passing, seconds, per_input = _stage(stage, shape, passing, seed, limit)
         costs.append(seconds * made)
         made *= per_input
-    return [cost / made for cost in costs]
+    return Measured([cost / made for cost in costs], passing)
 
 
 def _source(stage: Stage, seed: int, most: int, limit: float) -> tuple[list[Stamped], float]:

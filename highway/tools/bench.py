@@ -1,4 +1,7 @@
-"""``highway bench``: what each stage of a role could do alone, which one is the bottleneck, and how many workers would balance them."""
+"""``highway bench``: what each stage could do alone, which one is the bottleneck of its role, and how many workers would balance them.
+
+A role that others in the file feed is measured with what they make, so none of them has to run; the links themselves are not measured.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from highway.cores import available_cores
-from highway.errors import ConfigError, PipelineError
-from highway.stage import Shape, Stage, expand
+from highway.errors import PipelineError
+from highway.modules import ZMQSink, ZMQSource
+from highway.stage import Shape, Stage
 from highway.tools import command
-from highway.tools.alone import measure
+from highway.tools.recorded import Roles
 from highway.topology import Topology
 from highway.workers import worker_count
 
@@ -37,6 +41,15 @@ class Cost(NamedTuple):
     def workers(self) -> int:
         """The workers it has now."""
         return worker_count(self.stage, self.shape)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it sends or receives: how fast that goes is for both ends to say."""
+        return isinstance(self.stage.op, (ZMQSink, ZMQSource))
+
+    def rate(self, cores: int) -> float:
+        """Return the items per second of all its workers; it must have been measured."""
+        return min(self.workers, cores) / self.seconds
 
 
 @dataclass(frozen=True)
@@ -71,37 +84,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from highway.cli.catalogue import file_options  # here, since highway.cli imports the tools
 
     parser._add_container_actions(file_options())  # as ArgumentParser(parents=...) does
-    parser.add_argument("--role", metavar="ROLE", help="the role to measure; needed if the file has several")
+    parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
     parser.add_argument("--seconds", type=command.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
     parser.add_argument("--items", type=command.positive, default=256, metavar="N", help="most that the source is asked for; default: 256")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the stages of a role one after the other, each with one worker on what the one before it has made, and print a table."""
+    """Run the stages of each role one after the other, each with one worker on what the one before it has made, and print tables."""
     from highway.cli.catalogue import load_checked
 
     topology = load_checked(options)
-    role = _role(topology, options.role)
-    try:
-        stages = expand(topology.stages(role))
-    except PipelineError as error:
-        raise topology.roles[role].place.error(str(error)) from None
+    roles = Roles(topology, options.items, options.seconds)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
-    costs = [
-        Cost(stage, shape, seconds)
-        for (stage, shape), seconds in zip(stages, measure(stages, topology.seed, options.items, options.seconds), strict=True)
-    ]
-    show(console, costs, available_cores())
+    chosen = [topology.role(options.role).name] if options.role else roles.in_order()
+    rates = {}
+    for role in chosen:
+        if (urls := roles.outside(role)) and not options.role:
+            sentence = (
+                f"{role}: not measured, since {' and '.join(urls)} is fed by nobody in the file; start its sender, and say --role {role}"
+            )
+            console.print(sentence, soft_wrap=True)
+            continue
+        console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
+        costs = _costs(roles, role)
+        show(console, costs, available_cores())
+        console.print()
+        rates[role] = min((cost.rate(available_cores()) for cost in costs if cost.seconds), default=0.0) * topology.roles[role].replicas
+    _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
     return command.DONE
 
 
-def _role(topology: Topology, name: str | None) -> str:
-    if name is not None:
-        return topology.role(name).name
-    if len(topology.roles) > 1:
-        raise ConfigError(f"{topology.path}: it has several roles; name one: --role {' or '.join(topology.roles)}")
-    return next(iter(topology.roles))
+def _costs(roles: Roles, role: str) -> list[Cost]:
+    try:
+        stages, measured = roles.measure(role)
+    except PipelineError as error:
+        raise roles.topology.roles[role].place.error(str(error)) from None
+    return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
+
+
+def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> None:
+    if len(rates) > 1:
+        slowest = min(rates, key=rates.__getitem__)
+        replicas = topology.roles[slowest].replicas
+        subject = f"its {replicas} replicas hand on" if replicas > 1 else "it hands on"
+        console.print(f"{slowest} is the slowest role: {subject} {rates[slowest]:,.1f} items/s at most.", soft_wrap=True)
 
 
 def show(console: Console, costs: list[Cost], cores: int) -> None:
@@ -112,19 +138,18 @@ def show(console: Console, costs: list[Cost], cores: int) -> None:
     for heading in ("shape", "items/s alone", "workers", "items/s with them", "balanced"):
         table.add_column(heading, justify="right", no_wrap=True)
     for cost, workers in zip(costs, plan.workers, strict=True):
-        alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "-"
-        together = f"{min(cost.workers, cores) / cost.seconds:,.1f}" if cost.seconds else "-"
+        alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "link" if cost.is_link else "-"
+        together = f"{cost.rate(cores):,.1f}" if cost.seconds else "-"
         table.add_row(cost.stage.label, cost.shape, alone, str(cost.workers), together, str(workers))
     console.print(table)
     for cost in costs:
-        if not cost.seconds:
-            console.print(
-                f"{cost.stage.label} was not measured: nothing passed it in time; is it a link whose peer does not run?", soft_wrap=True
-            )
+        if not cost.seconds and not cost.is_link:
+            console.print(f"{cost.stage.label} was not measured: nothing passed it in time.", soft_wrap=True)
     measured = [cost for cost in costs if cost.seconds]
     if not measured:
+        console.print("Nothing was measured, since no item came in time; does the sender run?", soft_wrap=True)
         return
-    slowest = min(measured, key=lambda cost: min(cost.workers, cores) / cost.seconds)
+    slowest = min(measured, key=lambda cost: cost.rate(cores))
     console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
     console.print(f"Balanced, {plan.rate:,.1f} items/s are possible at the end; the limit is {plan.limit}.", soft_wrap=True)
     changes = [
@@ -136,6 +161,6 @@ def show(console: Console, costs: list[Cost], cores: int) -> None:
 
 
 TOOL = command.Tool(
-    "highway-bench", "bench", "measure each stage of a role alone, and say how many workers would balance them", add_arguments, run
+    "highway-bench", "bench", "measure each stage of each role alone, and say how many workers would balance them", add_arguments, run
 )
 main = TOOL.main

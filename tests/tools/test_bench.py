@@ -73,7 +73,7 @@ class Waits:
 
 def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
     few, many = Spin(2_000), Spin(200_000)
-    _, *others = measure(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0)
+    _, *others = measure(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0).seconds
     assert few.calls == 50 and many.calls == 25
     assert others[0] * 10 < others[2]
 
@@ -86,7 +86,7 @@ def test_each_stage_sees_what_the_one_before_it_has_made():
 
 
 def test_a_stage_that_waits_for_its_peer_is_not_measured():
-    found = measure(expand([range(5), identity, Waits()]), 0, 5, 0.3)
+    found = measure(expand([range(5), identity, Waits()]), 0, 5, 0.3).seconds
     assert found[0] > 0 and found[1] > 0 and found[2] == 0.0
 
 
@@ -120,8 +120,71 @@ def test_a_table_names_every_stage_the_bottleneck_and_the_workers(topology, caps
     assert re.search(r"^(Set num_workers=\d+ for [\w.]+.*|The workers are balanced as they are)\.$", output, re.M)
 
 
-def test_a_role_must_be_named_if_there_are_several(topology, capsys):
-    assert main([topology]) == 2
-    assert "it has several roles; name one: --role train or other" in capsys.readouterr().err
+def tables(output):
+    """Return the lines of each role's table, by the role."""
+    found = re.split(r"^(\w+): each stage alone.*\n", output, flags=re.M)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def test_without_a_role_every_one_is_measured_and_the_slowest_named(topology, capsys):
+    assert main([topology, "--items", "20"]) == 0
+    output = capsys.readouterr().out
+    assert set(tables(output)) == {"train", "other"}
+    assert re.search(r"^(train|other) is the slowest role: it hands on [\d,.]+ items/s at most\.$", output, re.M)
     assert main([topology, "--role", "trian"]) == 2
     assert "no role 'trian'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """Three roles with links between them, the last one first in the file; and one that listens to somebody else."""
+    path = tmp_path / "chain.yaml"
+    path.write_text(
+        f"""
+links:
+  raw: {{from: reader, to: worker, transport: shm}}
+  augmented: {{from: worker, to: trainer, transport: shm, codec: msgpack}}
+roles:
+  trainer:
+    - ZMQSource: {{link: augmented}}
+    - DumpTen: {tmp_path}/out
+  worker:
+    replicas: 2
+    stages:
+      - ZMQSource: {{link: raw}}
+      - Augmentations: [FlipX]
+      - ZMQSink: {{link: augmented}}
+  reader:
+    - ImageFileReader: {{data_dir: "highway:photos/val", batch_size: 8, shape: [32, 32], epochs: 2}}
+    - ZMQSink: {{link: raw}}
+  outside:
+    - ZMQSource: zpull://127.0.0.1:1
+    - Identity
+""".replace("DumpTen", "TenSink")
+    )
+    return str(path)
+
+
+def test_a_role_that_is_fed_by_a_link_is_measured_with_what_its_feeder_makes(chain, tmp_path, capsys):
+    assert main([chain, "--items", "3"]) == 0
+    captured = capsys.readouterr()
+    found = tables(captured.out)
+    assert list(found) == ["reader", "worker", "trainer"]  # as the items go
+    assert re.search(r"^Augmentations +map +[\d,.]+ ", found["worker"], re.M)
+    assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
+    assert re.search(r"^ZMQSource +source +link ", found["trainer"], re.M)
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert "outside: not measured, since zpull://127.0.0.1:1 is fed by nobody in the file" in captured.out
+    assert "--role outside" in captured.out
+
+
+def test_a_sender_that_is_not_there_is_asked_for(chain, capsys):
+    assert main([chain, "--role", "outside", "--seconds", "0.2"]) == 0
+    assert "Nothing was measured, since no item came in time; does the sender run?" in capsys.readouterr().out
+
+
+def test_one_role_alone_gets_the_items_of_its_feeders_too(chain, tmp_path, capsys):
+    assert main([chain, "--role", "trainer", "--items", "3"]) == 0
+    found = tables(capsys.readouterr().out)
+    assert list(found) == ["trainer"]
+    assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
