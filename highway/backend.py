@@ -10,18 +10,26 @@ An ``out`` argument is a wish: where its shape and dtype are those of the result
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Literal
+from functools import cache, wraps
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
 from PIL import Image
 
-Interp = Literal["nearest", "bilinear", "bicubic", "lanczos", "area"]
+Interp = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
+P = ParamSpec("P")
 
-_CV2 = {"bilinear": "INTER_LINEAR", "bicubic": "INTER_CUBIC", "lanczos": "INTER_LANCZOS4", "area": "INTER_AREA"}
+_CV2 = {
+    "bilinear": "INTER_LINEAR",
+    "bicubic": "INTER_CUBIC",
+    "cubic": "INTER_CUBIC",
+    "lanczos": "INTER_LANCZOS4",
+    "area": "INTER_AREA",
+}
 _PILLOW = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
+    "cubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
     "area": Image.Resampling.BOX,
 }
@@ -36,6 +44,21 @@ def cv2_or_none() -> Any:
         return None
     cv2.setNumThreads(0)
     return cv2
+
+
+def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarray]) -> Callable[Concatenate[np.ndarray, P], np.ndarray]:
+    """Let an operation on uint8 and float32 images take float16 and float64 too, and return them as such; other types raise TypeError."""
+
+    @wraps(operation)
+    def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
+        if _native(image):
+            return operation(image, *args, **kwargs)
+        if image.dtype.kind != "f":
+            name = operation.__name__.strip("_")
+            raise TypeError(f"{name}: the image is {image.dtype}; expected uint8 or a float type: convert it with astype()")
+        return operation(image.astype(np.float32), *args, **kwargs).astype(image.dtype)
+
+    return run
 
 
 def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
@@ -55,12 +78,16 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
 
 
 def scale(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
-    """Resize an image to ``shape`` (height, width); any dtype with ``"nearest"``, else uint8 or float32."""
+    """Resize an image to ``shape`` (height, width); any dtype with ``"nearest"``, else uint8 or floats."""
     if interp == "nearest":
         rows, columns = (((np.arange(new) + 0.5) * old / new).astype(np.intp) for new, old in zip(shape, image.shape, strict=False))
         sampled: np.ndarray = image.take(rows, axis=0).take(columns, axis=1)
         return sampled
-    _expect_native(image, "scale")
+    return _resize(image, shape, interp, out)
+
+
+@computed_in_float32
+def _resize(image: np.ndarray, shape: tuple[int, int], interp: Interp, out: np.ndarray | None) -> np.ndarray:
     size = (shape[1], shape[0])
     if cv2 := cv2_or_none():
         flag = getattr(cv2, _CV2[interp])
@@ -69,28 +96,30 @@ def scale(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear"
     return _filled(image, shape, out, _pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
 
 
-def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear") -> np.ndarray:
+def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], interp: Literal["nearest", "bilinear"] = "bilinear") -> np.ndarray:
     """Sample an image at the places that an affine map names; what lies outside is 0. No antialiasing.
 
     Args:
-        image: Any dtype with ``"nearest"``, else uint8 or float32.
+        image: Any dtype with ``"nearest"``, else uint8 or floats.
         inverse: float64 ``(2, 3)``, the map from output to input, in pixels with (0, 0) at the upper left corner of the upper left pixel.
         shape: Height and width of the result.
-        interp: ``"nearest"``, ``"bilinear"`` or ``"bicubic"``.
+        interp: ``"nearest"`` or ``"bilinear"``.
     """
-    if interp == "nearest":
-        return _sample(image, inverse, shape)
-    _expect_native(image, "warp")
+    return _sample(image, inverse, shape) if interp == "nearest" else _warp(image, inverse, shape)
+
+
+@computed_in_float32
+def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     size = (shape[1], shape[0])
     if cv2 := cv2_or_none():
         centred = inverse.copy()  # OpenCV has (0, 0) at the centre of the upper left pixel
         centred[:, 2] += inverse[:, :2].sum(axis=1) / 2 - 0.5
-        flags = getattr(cv2, _CV2[interp]) | cv2.WARP_INVERSE_MAP
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         return _filled(image, shape, None, 4, lambda part, _: cv2.warpAffine(part, centred, size, flags=flags))
     data = tuple(inverse.ravel().tolist())
 
     def one(part: np.ndarray, _: np.ndarray | None) -> np.ndarray:
-        return np.asarray(Image.fromarray(part).transform(size, Image.Transform.AFFINE, data, Image.Resampling[interp.upper()]))
+        return np.asarray(Image.fromarray(part).transform(size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR))
 
     return _filled(image, shape, None, _pillow_channels(image), one)
 
@@ -126,11 +155,6 @@ def _sample(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int]) -> n
 
 def _native(image: np.ndarray) -> bool:
     return image.dtype in (np.uint8, np.float32)
-
-
-def _expect_native(image: np.ndarray, what: str) -> None:
-    if not _native(image):
-        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8 or float32 (convert it, or use nearest neighbours)")
 
 
 def _pillow_channels(image: np.ndarray) -> int:

@@ -1,8 +1,9 @@
-"""Plain functions on one image: ``(H, W, C)`` or ``(H, W)``, uint8 or float32, in RGB.
+"""Plain functions on one image: ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB.
 
-Dtype and channels are kept unless the text says otherwise. Results of uint8 are rounded and saturate; float32 is never clipped, since its
-range is not known. What only moves pixels (flips, pad, crop, shift, and sampling of order 0) takes any dtype. No function writes into its
-argument; a result may be the argument itself or a view of it. ``out`` may be filled and returned where its shape and dtype fit.
+Dtype and channels are kept unless the text says otherwise. Results of uint8 are rounded and saturate; floats are computed in float32 and
+never clipped, since their range is not known. What only moves pixels (flips, pad, crop, shift, and sampling of order 0) takes any dtype.
+No function writes into its argument; a result may be the argument itself or a view of it. ``out`` may be filled and returned where its
+shape and dtype fit.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from highway import backend
-from highway.backend import Interp
+from highway import backend, spline
+from highway.backend import Interp, computed_in_float32
 
-Order = Literal[0, 1, 3]
-Padding = Literal["constant", "edge", "nearest", "reflect", "symmetric", "wrap"]
+Order = Literal[0, 1, 2, 3, 4, 5]
+Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap"]
+Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 PerChannel = float | tuple[float, ...]
 
-INTERP_OF_ORDER: dict[int, Interp] = {0: "nearest", 1: "bilinear", 3: "bicubic"}
+PADDING_OF_BORDER: dict[Border, Padding] = {  # numpy's word for each of scipy.ndimage's; "reflect" is not the same in the two
+    "constant": "constant",
+    "nearest": "edge",
+    "reflect": "symmetric",
+    "mirror": "reflect",
+    "wrap": "wrap",
+}
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -37,25 +45,32 @@ def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     return backend.flip(image, 0, out)
 
 
-def pad(image: np.ndarray, padsize: int | tuple[tuple[int, int], tuple[int, int]], mode: Padding = "constant") -> np.ndarray:
+def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]], mode: Padding = "constant") -> np.ndarray:
     """Add pixels on each side.
 
     Args:
         image: Any dtype.
-        padsize: Pixels on every side, or ((above, below), (left, right)).
-        mode: What the new pixels hold, in numpy's words: ``"constant"`` (0), ``"edge"`` (``"nearest"`` is another name for it),
-            ``"reflect"``, ``"symmetric"`` or ``"wrap"``.
+        size: Pixels on every side, or (above and below, left and right), or ((above, below), (left, right)).
+        mode: What the new pixels hold, in the words of ``numpy.pad``: ``"constant"`` (0), ``"edge"``, ``"reflect"``, ``"symmetric"``,
+            ``"wrap"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"`` or ``"minimum"``.
     """
-    sides = ((padsize, padsize), (padsize, padsize)) if isinstance(padsize, int) else padsize
-    return np.pad(image, (*sides, *[(0, 0)] * (image.ndim - 2)), mode="edge" if mode == "nearest" else mode)
+    y, x = size if isinstance(size, (tuple, list)) else (size, size)
+    sides = [side if isinstance(side, (tuple, list)) else (side, side) for side in (y, x)]
+    return np.pad(image, [*sides, *[(0, 0)] * (image.ndim - 2)], mode=mode)
 
 
-def crop(image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
+def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """Cut out a box, as a view.
+
+    Args:
+        image: Any dtype.
+        corner: The box's upper left corner, (row, column).
+        size: The box's height and width.
 
     Raises:
         ValueError: the box is not within the image.
     """
+    (top, left), (height, width) = corner, size
     if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
         raise ValueError(
             f"crop: rows {top} to {top + height} and columns {left} to {left + width} are not within the image of "
@@ -64,48 +79,65 @@ def crop(image: np.ndarray, top: int, left: int, height: int, width: int) -> np.
     return image[top : top + height, left : left + width]
 
 
-def shift(image: np.ndarray, offset: tuple[int, int], mode: Padding = "constant") -> np.ndarray:
-    """Move the image by ``offset`` (down, right) whole pixels; the pixels that come in follow ``mode`` (see :func:`pad`)."""
-    (down, right), (height, width) = offset, image.shape[:2]
-    padded = pad(image, ((max(down, 0), max(-down, 0)), (max(right, 0), max(-right, 0))), mode)
-    return crop(padded, max(-down, 0), max(-right, 0), height, width)
+def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "constant") -> np.ndarray:
+    """Move the image by ``translation`` (down, right) whole pixels.
+
+    Args:
+        image: Any dtype.
+        translation: Pixels down and right; negative ones move up and left.
+        mode: What the pixels that come in hold, in the words of ``scipy.ndimage``, here for a row a b c d: ``"constant"`` (0),
+            ``"nearest"`` (a a | a b c d | d d), ``"reflect"`` (b a | a b c d | d c), ``"mirror"`` (c b | a b c d | c b) or
+            ``"wrap"`` (c d | a b c d | a b).
+    """
+    (down, right), (height, width) = translation, image.shape[:2]
+    padded = pad(image, ((max(down, 0), max(-down, 0)), (max(right, 0), max(-right, 0))), PADDING_OF_BORDER[mode])
+    return crop(padded, (max(-down, 0), max(-right, 0)), (height, width))
 
 
-def resize(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+def resize(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
     """Scale the image to ``shape`` (height, width).
 
-    ``interp`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"lanczos"`` or ``"area"``. With OpenCV only ``"area"`` antialiases when
-    the image shrinks; with Pillow all but ``"nearest"`` do.
+    ``interp`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. With OpenCV only ``"area"``
+    antialiases when the image shrinks; with Pillow all but ``"nearest"`` do.
     """
     return image if image.shape[:2] == tuple(shape) else backend.scale(image, shape, interp, out)
 
 
-def rotate(image: np.ndarray, angle: float, order: Order = 1, reshape: bool = False) -> np.ndarray:
+def rotate(image: np.ndarray, angle: float, order: Order = 0, reshape: bool = False) -> np.ndarray:
     """Turn the image about its centre.
 
     Args:
         image: See above.
         angle: Degrees, counterclockwise as seen.
-        order: 0 nearest neighbour, 1 bilinear, 3 bicubic.
+        order: Order of the spline that the image is sampled by: 0 nearest neighbour, 1 bilinear, 2 to 5 smoother and many times slower.
         reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image. New pixels are 0.
     """
     if angle % 360 == 0:
         return image
     size = image.shape[:2]
-    return backend.warp(image, _inverted(rotation(size, angle, reshape)), rotated_size(size, angle, reshape), INTERP_OF_ORDER[order])
+    return _sampled(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), order)
 
 
-def clipped_zoom(image: np.ndarray, factor: float, order: Order = 1) -> np.ndarray:
-    """Scale the image about its centre and keep its size: above 1 the border is cut off, below 1 there is a border of 0."""
-    if factor == 1:
+def clipped_zoom(image: np.ndarray, zoom_factor: float, order: Order = 0, place: tuple[float, float] = (0.5, 0.5)) -> np.ndarray:
+    """Scale the image and keep its size.
+
+    Args:
+        image: See above.
+        zoom_factor: Below 1 there is a border of 0 about the smaller image; above 1 a window is cut out of the larger one.
+        order: As for :func:`rotate`.
+        place: Where the smaller image, or the window, lies from top to bottom and from left to right, each 0 to 1; the centre by default.
+    """
+    if zoom_factor == 1:
         return image
-    return backend.warp(image, _inverted(zooming(image.shape[:2], factor)), image.shape[:2], INTERP_OF_ORDER[order])
+    return _sampled(image, zooming(image.shape[:2], zoom_factor, place), image.shape[:2], order)
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
     """Return where :func:`rotate` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
     sine, cosine = (round(f(math.radians(angle)), 12) for f in (math.sin, math.cos))
-    return _about_centre(np.array([[cosine, sine], [-sine, cosine]]), size, rotated_size(size, angle, reshape))
+    turn = np.array([[cosine, sine], [-sine, cosine]])
+    centre, new_centre = (np.array([width, height]) / 2 for height, width in (size, rotated_size(size, angle, reshape)))
+    return np.column_stack([turn, new_centre - turn @ centre])
 
 
 def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[int, int]:
@@ -117,9 +149,10 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
     return math.ceil(round(height * cosine + width * sine, 6)), math.ceil(round(height * sine + width * cosine, 6))
 
 
-def zooming(size: tuple[int, int], factor: float) -> np.ndarray:
+def zooming(size: tuple[int, int], factor: float, place: tuple[float, float] = (0.5, 0.5)) -> np.ndarray:
     """Return where :func:`clipped_zoom` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
-    return _about_centre(np.eye(2) * factor, size, size)
+    (height, width), (down, right) = size, place
+    return np.array([[factor, 0, (1 - factor) * width * right], [0, factor, (1 - factor) * height * down]])
 
 
 def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -128,9 +161,13 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return moved.astype(np.float32)
 
 
-def add_noise(image: np.ndarray, strength: float, mu: float = 0.0, sigma: float = 1.0, rng: Generator | None = None) -> np.ndarray:
-    """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value, in the image's own units (grey levels)."""
-    _expect_float_or_byte(image, "add_noise")
+@computed_in_float32
+def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
+    """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value.
+
+    The defaults are in grey levels, 0 to 255; for a float image that spans 0 to 1 give ``sigma`` in its units. Without ``rng`` the noise
+    is another each time.
+    """
     noise = (rng or np.random.default_rng()).standard_normal(image.shape, np.float32)
     noise *= strength * sigma
     noise += strength * mu
@@ -138,57 +175,58 @@ def add_noise(image: np.ndarray, strength: float, mu: float = 0.0, sigma: float 
     return backend.saturated(noise, image.dtype)
 
 
-def image_histogram_equalization(image: np.ndarray, bins: int = 256) -> np.ndarray:
-    """Spread the values so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
+@computed_in_float32
+def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
+    """Spread the values over 0 to 255 so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
 
-    uint8 goes to 0 ... 255 by the cumulated histogram (for one channel as OpenCV's ``equalizeHist``); float32 keeps its range, by a
-    histogram of ``bins``. An image of one value is returned as it is.
+    The mapping is the cumulated histogram of all channels together: of uint8 exactly, for one channel as OpenCV's ``equalizeHist``; of
+    floats over ``number_bins`` between least and greatest, interpolated linearly. An image of one value is returned as it is.
     """
-    _expect_float_or_byte(image, "image_histogram_equalization")
     if image.size == 0 or (low := image.min()) == (high := image.max()):
         return image
     if image.dtype == np.uint8:
         counted = np.bincount(image.ravel(), minlength=256).cumsum()
         first = counted[low]
         return backend.lookup(image, backend.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
-    counts, edges = np.histogram(image, bins, (low, high))
-    share = np.concatenate([[0.0], counts.cumsum() / image.size])
-    spread: np.ndarray = np.interp(image, edges, low + (high - low) * share)
+    counts, edges = np.histogram(image, number_bins, (low, high))
+    spread: np.ndarray = np.interp(image, edges, np.concatenate([[0.0], counts.cumsum() * (255 / image.size)]))
     return spread.astype(np.float32)
 
 
+@computed_in_float32
 def brightness(image: np.ndarray, factor: float) -> np.ndarray:
     """Multiply all values by ``factor``."""
-    return _linear(image, factor, 0.0, "brightness")
+    return _linear(image, factor, 0.0)
 
 
+@computed_in_float32
 def contrast(image: np.ndarray, factor: float) -> np.ndarray:
     """Multiply the distance of all values from the image's mean grey by ``factor``."""
     sums = image.sum(axis=0, dtype=np.float64 if image.dtype.kind == "f" else np.int64)
     means = sums.reshape(image.shape[1], -1).sum(axis=0) / max(1, image.shape[0] * image.shape[1])
     grey = float(means @ LUMA if len(means) == 3 else means.mean())
-    return _linear(image, factor, (1 - factor) * grey, "contrast")
+    return _linear(image, factor, (1 - factor) * grey)
 
 
+@computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
     """Multiply the distance of each pixel from its own grey by ``factor``: 0 is grey, 1 the image. One channel stays as it is."""
-    _expect_float_or_byte(image, "saturation")
     if factor == 1 or _is_grey(image, "saturation"):
         return image
     matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
     return backend.mix(image, matrix.astype(np.float32))
 
 
+@computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
     """Return the luma (ITU-R BT.601), in as many equal channels as the image has, or as ``(H, W, 1)`` without ``keep_channels``."""
-    _expect_float_or_byte(image, "grayscale")
     if _is_grey(image, "grayscale"):
         return image
     return backend.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
 
 
-def rescale(image: np.ndarray, scale: PerChannel, offset: PerChannel = 0.0, out: np.ndarray | None = None) -> np.ndarray:
-    """Return ``image * scale + offset`` as float32; ``scale`` and ``offset`` are numbers, or one for each channel.
+def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel = 128.0, out: np.ndarray | None = None) -> np.ndarray:
+    """Return ``(image - offset) * scale`` as float32; ``scale`` and ``offset`` are numbers, or one for each channel.
 
     Raises:
         ValueError: there are not as many numbers as channels.
@@ -203,8 +241,8 @@ def rescale(image: np.ndarray, scale: PerChannel, offset: PerChannel = 0.0, out:
     target = np.empty(image.shape, np.float32) if target is None else target
     rows, wide = image.reshape(len(image), -1), target.reshape(len(image), -1)
     # Whole rows against a row of numbers: broadcasting over three channels takes ten times as long.
-    np.multiply(rows, _row(scale, channels, image.shape[1]), out=wide)
-    np.add(wide, _row(offset, channels, image.shape[1]), out=wide)
+    np.subtract(rows, _row(offset, channels, image.shape[1]), out=wide)
+    np.multiply(wide, _row(scale, channels, image.shape[1]), out=wide)
     return target
 
 
@@ -218,7 +256,7 @@ def normalize(
 @lru_cache(maxsize=64)
 def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, stds = np.broadcast_arrays(np.atleast_1d(mean), np.atleast_1d(std))
-    return tuple((1 / (stds * full)).tolist()), tuple((-means / stds).tolist())
+    return tuple((1 / (stds * full)).tolist()), tuple((means * full).tolist())
 
 
 @lru_cache(maxsize=64)
@@ -228,8 +266,7 @@ def _row(value: PerChannel, channels: int, width: int) -> np.ndarray:
     return row
 
 
-def _linear(image: np.ndarray, scale: float, offset: float, what: str) -> np.ndarray:
-    _expect_float_or_byte(image, what)
+def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
     if scale == 1 and offset == 0:
         return image
     if image.dtype == np.uint8:
@@ -238,10 +275,16 @@ def _linear(image: np.ndarray, scale: float, offset: float, what: str) -> np.nda
     return result
 
 
-def _about_centre(linear: np.ndarray, size: tuple[int, int], result: tuple[int, int]) -> np.ndarray:
-    (height, width), (new_height, new_width) = size, result
-    shift_by = np.array([new_width, new_height]) / 2 - linear @ (np.array([width, height]) / 2)
-    return np.column_stack([linear, shift_by])
+def _sampled(image: np.ndarray, matrix: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
+    inverse = _inverted(matrix)
+    if order < 2:
+        return backend.warp(image, inverse, shape, "bilinear" if order else "nearest")
+    return _warp(image, inverse, shape, order)
+
+
+@computed_in_float32
+def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
+    return backend.saturated(spline.warp(image, inverse, shape, order), image.dtype)
 
 
 def _inverted(matrix: np.ndarray) -> np.ndarray:
@@ -254,8 +297,3 @@ def _is_grey(image: np.ndarray, what: str) -> bool:
     if channels not in (1, 3):
         raise ValueError(f"{what}: the image has {channels} channels; expected 1 or 3 (RGB)")
     return channels == 1
-
-
-def _expect_float_or_byte(image: np.ndarray, what: str) -> None:
-    if image.dtype not in (np.uint8, np.float32):
-        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8 or float32")

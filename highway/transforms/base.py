@@ -10,7 +10,7 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -26,7 +26,7 @@ Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 class Transform(Protocol):
     """Change one image, and the boxes, points and mask that belong to it, by parameters that are drawn once.
 
-    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or float32. Subclasses get all methods but ``image``: without chance, and leaving boxes,
+    An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. Subclasses get all methods but ``image``: without chance, and leaving boxes,
     points and mask as they are. Subclassing is not needed; an object that has the methods is a transform.
 
     No method writes into what it receives; a result may be the argument itself, or a view of it.
@@ -121,7 +121,7 @@ class Crop(Geometric, Protocol):
         return params[2:]
 
     def image(self, image: np.ndarray, params: Box) -> np.ndarray:
-        return F.crop(image, *params)
+        return F.crop(image, params[:2], params[2:])
 
     def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
         top, left, _, _ = params
@@ -139,6 +139,11 @@ def happens(p: float, rng: Generator | None) -> bool:
     return p >= 1 if rng is None else bool(rng.random() < p)
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Say whether a value is an int, Python's or numpy's."""
+    return isinstance(value, (int, np.integer))
+
+
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
     """Raise a ConfigError that names a transform's parameter, its value and what was expected, unless ``ok``."""
     if not ok:
@@ -149,7 +154,9 @@ def require_p(owner: Any) -> None:
     require(0 <= owner.p <= 1, owner, "p", "a probability from 0 to 1")
 
 
-def require_size(owner: object, parameter: str) -> None:
+def require_size(owner: object, parameter: str, expected: str = "(height, width), whole numbers, at least 1") -> None:
+    """Check a (height, width), and make a list of two a tuple of two."""
     value = getattr(owner, parameter)
-    ok = isinstance(value, tuple) and len(value) == 2 and all(isinstance(n, (int, np.integer)) and n >= 1 for n in value)
-    require(ok, owner, parameter, "a tuple (height, width) of whole numbers, at least 1")
+    ok = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_whole(n) and n >= 1 for n in value)
+    require(ok, owner, parameter, expected)
+    object.__setattr__(owner, parameter, tuple(value))  # the owner is frozen, and hashed by its values

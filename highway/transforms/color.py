@@ -18,14 +18,14 @@ class AdditiveNoise(Transform):
     """Add normal noise to each value; none without chance.
 
     Args:
-        strength: Factor of the noise, in the image's own units: grey levels for uint8.
-        mu: Mean of the noise, before ``strength``.
-        sigma: Standard deviation of the noise, before ``strength``; at least 0.
+        strength: Factor of the noise.
+        mu: Mean of the noise, before ``strength``, in the image's own units: grey levels for uint8.
+        sigma: Standard deviation of the noise, before ``strength``, likewise; at least 0. The default is for images of 0 to 255.
     """
 
-    strength: float
+    strength: float = 0.2
     mu: float = 0.0
-    sigma: float = 1.0
+    sigma: float = 50.0
 
     def __post_init__(self) -> None:
         require(self.sigma >= 0, self, "sigma", "at least 0")
@@ -39,7 +39,7 @@ class AdditiveNoise(Transform):
 
 @dataclass(frozen=True)
 class HistEq(Transform):
-    """Equalize the histogram, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
+    """Spread the values over 0 to 255, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.image_histogram_equalization(image)
@@ -47,15 +47,15 @@ class HistEq(Transform):
 
 @dataclass(frozen=True)
 class RescaleImages(Transform):
-    """Return ``image * scale + offset`` as float32; each is a number, or one for each channel.
+    """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
 
     Args:
         scale: A number, or one for each channel.
-        offset: Likewise; added after the multiplication.
+        offset: Likewise; taken away before the multiplication.
     """
 
-    scale: F.PerChannel = 1 / 255
-    offset: F.PerChannel = 0.0
+    scale: F.PerChannel = 1 / 128
+    offset: F.PerChannel = 128.0
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.rescale(image, self.scale, self.offset)

@@ -77,31 +77,40 @@ class TopCenterCrop(Crop):
 
 @dataclass(frozen=True)
 class Slicer(Crop):
-    """Cut out ``height`` rows from row ``yoffset`` and ``width`` columns from column ``xoffset`` on.
+    """Cut out a share of the image at a random place; in the middle without chance.
+
+    Its size in pixels depends on the image's, so readers cannot take it as ``crop=``.
 
     Args:
-        height: Rows, at least 1.
-        width: Columns, at least 1.
-        yoffset: The first row, from 0.
-        xoffset: The first column, from 0.
+        height: Height of what is cut out as a share of the image's, above 0, at most 1.
+        width: Width, likewise.
+        yoffset: Share of the height at the top, and as much at the bottom, that is left out.
+        xoffset: Share of the width at the left, and as much at the right, that is left out.
+
+    Raises:
+        ConfigError: a share is out of its range, or a size and twice its offset are more than 1 together (on construction).
     """
 
-    height: int
-    width: int
-    yoffset: int = 0
-    xoffset: int = 0
+    height: float = 0.33
+    width: float = 1.0
+    yoffset: float = 0.0
+    xoffset: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in (("height", 1), ("width", 1), ("yoffset", 0), ("xoffset", 0)):
-            require(getattr(self, name) >= least, self, name, f"pixels, at least {least}")
-
-    @property
-    def shape(self) -> Size:
-        return self.height, self.width
+        for size, offset in (("height", "yoffset"), ("width", "xoffset")):
+            require(0 < getattr(self, size) <= 1, self, size, "a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")
+            most = (1 - getattr(self, size)) / 2
+            require(
+                0 <= getattr(self, offset) <= most + 1e-9,
+                self,
+                offset,
+                f"a share from 0 to {most:g}: {size} and both margins are the image",
+            )
 
     def box(self, size: Size, rng: Generator | None) -> Box:
-        _spare(self, size, (self.yoffset + self.height, self.xoffset + self.width))
-        return self.yoffset, self.xoffset, self.height, self.width
+        top, height = _window(size[0], self.height, self.yoffset, rng)
+        left, width = _window(size[1], self.width, self.xoffset, rng)
+        return top, left, height, width
 
 
 @dataclass(frozen=True)
@@ -145,10 +154,10 @@ class RandomResizedCrop(Crop):
         return self.shape
 
     def image(self, image: np.ndarray, params: Box) -> np.ndarray:
-        return F.resize(F.crop(image, *params), self.shape)
+        return F.resize(F.crop(image, params[:2], params[2:]), self.shape, "bilinear")
 
     def into(self, image: np.ndarray, params: Box, out: np.ndarray) -> np.ndarray:
-        return F.resize(F.crop(image, *params), self.shape, out=out)
+        return F.resize(F.crop(image, params[:2], params[2:]), self.shape, "bilinear", out)
 
     def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
         top, left, height, width = params
@@ -156,7 +165,7 @@ class RandomResizedCrop(Crop):
         return placed(points, (x, y), (-left * x, -top * y))
 
     def mask(self, mask: np.ndarray, params: Box) -> np.ndarray:
-        return F.resize(F.crop(mask, *params), self.shape, "nearest")
+        return F.resize(F.crop(mask, params[:2], params[2:]), self.shape, "nearest")
 
 
 def covering_box(size: Size, ratio: float) -> Box:
@@ -164,6 +173,13 @@ def covering_box(size: Size, ratio: float) -> Box:
     height, width = size
     h, w = min(height, max(1, round(width / ratio))), min(width, max(1, round(height * ratio)))
     return (height - h) // 2, (width - w) // 2, h, w
+
+
+def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
+    """Return the first pixel and the length of a window: a ``share`` of ``length``, and at least an ``offset`` of it from both ends."""
+    window, first = max(1, int(share * length)), int(offset * length)
+    spare = length - 2 * first - window
+    return first + (spare // 2 if rng is None else int(rng.integers(spare + 1))), window
 
 
 def _spare(crop: object, size: Size, shape: Size) -> Size:

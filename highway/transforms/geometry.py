@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -10,7 +11,7 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.backend import Interp
-from highway.transforms.base import Geometric, Size, happens, placed, require, require_p, require_size
+from highway.transforms.base import Geometric, Size, happens, is_whole, placed, require, require_p, require_size
 
 
 @dataclass(frozen=True)
@@ -67,23 +68,29 @@ class FlipY(Geometric):
 
 @dataclass(frozen=True)
 class Shift(Geometric):
-    """Move the image by up to ``shift`` whole pixels in each direction; stays without chance.
+    """Move the image by whole pixels, evenly drawn, up to ``shift`` in each direction; stays without chance.
 
     Args:
-        shift: Pixels, at least 0.
-        mode: What the pixels that come in hold: ``"constant"`` (0), ``"edge"`` or ``"nearest"``, ``"reflect"``, ``"symmetric"``, ``"wrap"``
-            (numpy's words). Boxes and points know only the image itself, not what comes in by reflection or wrapping.
+        shift: A float below 1 is a share of the image's height and width; a whole number is pixels. At least 0.
+        mode: What the pixels that come in hold: ``"constant"`` (0), ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
+            :func:`highway.functional.shift`. Boxes and points know only the image itself, not what comes in by reflection or wrapping.
     """
 
-    shift: int
-    mode: F.Padding = "constant"
+    shift: int | float
+    mode: F.Border = "constant"
 
     def __post_init__(self) -> None:
-        require(self.shift >= 0, self, "shift", "pixels, at least 0")
-        require(self.mode in get_args(F.Padding), self, "mode", f"one of {', '.join(get_args(F.Padding))}")
+        require(
+            self.shift >= 0 and (is_whole(self.shift) or self.shift < 1),
+            self,
+            "shift",
+            "a share of the image as a float from 0 to below 1 (0.1), or pixels as a whole number, at least 0 (10)",
+        )
+        require(self.mode in get_args(F.Border), self, "mode", f"one of {', '.join(get_args(F.Border))} (scipy.ndimage's words)")
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, int]:
-        return _offsets(self.shift, rng)
+        down, right = (int(self.shift) if is_whole(self.shift) else int(self.shift * length) for length in size)
+        return _offsets(down, right, rng)
 
     def image(self, image: np.ndarray, params: tuple[int, int]) -> np.ndarray:
         return image if params == (0, 0) else F.shift(image, params, self.mode)
@@ -98,24 +105,24 @@ class PadCrop(Geometric):
 
     Args:
         padsize: Pixels, at least 0.
-        mode: What the padding holds, as for :class:`Shift`.
+        mode: What the padding holds, in the words of ``numpy.pad``: see :func:`highway.functional.pad`.
     """
 
-    padsize: int
+    padsize: int = 4
     mode: F.Padding = "constant"
 
     def __post_init__(self) -> None:
         require(self.padsize >= 0, self, "padsize", "pixels, at least 0")
-        require(self.mode in get_args(F.Padding), self, "mode", f"one of {', '.join(get_args(F.Padding))}")
+        require(self.mode in get_args(F.Padding), self, "mode", f"one of {', '.join(get_args(F.Padding))} (numpy.pad's words)")
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, int]:
-        return _offsets(self.padsize, rng)
+        return _offsets(self.padsize, self.padsize, rng)
 
     def image(self, image: np.ndarray, params: tuple[int, int]) -> np.ndarray:
         if params == (0, 0):
             return image
-        top, left = self.padsize - params[0], self.padsize - params[1]
-        return F.crop(F.pad(image, self.padsize, self.mode), top, left, *image.shape[:2])
+        corner = self.padsize - params[0], self.padsize - params[1]
+        return F.crop(F.pad(image, self.padsize, self.mode), corner, image.shape[:2])
 
     def points(self, points: np.ndarray, params: tuple[int, int], size: Size) -> np.ndarray:
         return placed(points, offset=params[::-1])
@@ -126,21 +133,23 @@ class Rotate(Geometric):
     """Turn the image about its centre by up to ``angle`` degrees either way; stays without chance.
 
     Args:
-        angle: Degrees.
-        order: 0 nearest neighbour, 1 bilinear, 3 bicubic; masks always use 0.
+        angle: Degrees, at least 0. A whole number draws whole degrees, a float any angle.
+        order: Order of the spline, 0 to 5: 0 nearest neighbour, 1 bilinear, 2 to 5 smoother and many times slower. Masks always use 0.
         reshape: Whether the result grows to hold the whole turned image (the images of a batch then differ in size). New pixels are 0.
     """
 
-    angle: float
-    order: F.Order = 1
+    angle: int | float
+    order: F.Order = 0
     reshape: bool = False
 
     def __post_init__(self) -> None:
         require(self.angle >= 0, self, "angle", "degrees, at least 0")
-        require(self.order in get_args(F.Order), self, "order", "0 (nearest), 1 (bilinear) or 3 (bicubic)")
+        require(self.order in get_args(F.Order), self, "order", "the order of the spline, 0 to 5: 0 is nearest neighbour, 1 bilinear")
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 0.0 if rng is None else float(rng.uniform(-self.angle, self.angle))
+        if rng is None:
+            return 0.0
+        return float(rng.integers(-self.angle, self.angle + 1) if is_whole(self.angle) else rng.uniform(-self.angle, self.angle))
 
     def output(self, params: float, size: Size) -> Size:
         return F.rotated_size(size, params, self.reshape)
@@ -157,31 +166,38 @@ class Rotate(Geometric):
 
 @dataclass(frozen=True)
 class Zoom(Geometric):
-    """Scale the image about its centre by a factor from ``1 - fac`` to ``1 + fac`` and keep its size; stays without chance.
+    """Scale the image by a factor from ``1 - fac`` to ``1 + fac`` and keep its size; stays without chance.
+
+    A smaller image lies at a random place on 0; of a larger one a random window is cut out.
 
     Args:
-        fac: At least 0, below 1. A smaller image gets a border of 0.
-        order: 0 nearest neighbour, 1 bilinear, 3 bicubic; masks always use 0.
+        fac: At least 0, below 1.
+        order: Order of the spline, 0 to 5, as for :class:`Rotate`; masks always use 0.
     """
 
     fac: float
-    order: F.Order = 1
+    order: F.Order = 0
 
     def __post_init__(self) -> None:
         require(0 <= self.fac < 1, self, "fac", "at least 0 and below 1")
-        require(self.order in get_args(F.Order), self, "order", "0 (nearest), 1 (bilinear) or 3 (bicubic)")
+        require(self.order in get_args(F.Order), self, "order", "the order of the spline, 0 to 5: 0 is nearest neighbour, 1 bilinear")
 
-    def draw(self, size: Size, rng: Generator | None) -> float:
-        return 1.0 if rng is None else float(rng.uniform(1 - self.fac, 1 + self.fac))
+    def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
+        """Return the factor, and the place of the image or window: from top to bottom and from left to right, each 0 to 1."""
+        if rng is None:
+            return 1.0, (0.5, 0.5)
+        return float(rng.uniform(1 - self.fac, 1 + self.fac)), (rng.random(), rng.random())
 
-    def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.clipped_zoom(image, params, self.order)
+    def image(self, image: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
+        factor, place = params
+        return F.clipped_zoom(image, factor, self.order, place)
 
-    def points(self, points: np.ndarray, params: float, size: Size) -> np.ndarray:
-        return F.move_points(points, F.zooming(size, params))
+    def points(self, points: np.ndarray, params: tuple[float, tuple[float, float]], size: Size) -> np.ndarray:
+        return F.move_points(points, F.zooming(size, *params))
 
-    def mask(self, mask: np.ndarray, params: float) -> np.ndarray:
-        return F.clipped_zoom(mask, params, 0)
+    def mask(self, mask: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
+        factor, place = params
+        return F.clipped_zoom(mask, factor, 0, place)
 
 
 @dataclass(frozen=True)
@@ -189,24 +205,38 @@ class Resize(Geometric):
     """Scale the image.
 
     Args:
-        shape: Height and width in pixels.
-        mode: ``"resize"`` to exactly ``shape``; ``"width"`` to the width of ``shape``, and the height that keeps the proportions.
-        interp: ``"nearest"``, ``"bilinear"``, ``"bicubic"``, ``"lanczos"`` or ``"area"``; masks always use ``"nearest"``.
+        shape: With mode ``"resize"``: (height, width) in pixels, or a float, a share of the image's own size: 0.5 halves both. With mode
+            ``"width"``: the new width in pixels; the height keeps the proportions.
+        mode: ``"resize"`` or ``"width"``.
+        interp: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``; masks always use ``"nearest"``.
     """
 
-    shape: tuple[int, int]
+    shape: tuple[int, int] | int | float
     mode: Literal["resize", "width"] = "resize"
-    interp: Interp = "bilinear"
+    interp: Interp = "bicubic"
 
     def __post_init__(self) -> None:
-        require_size(self, "shape")
         require(self.mode in ("resize", "width"), self, "mode", "'resize' or 'width'")
         require(self.interp in get_args(Interp), self, "interp", f"one of {', '.join(get_args(Interp))}")
+        if self.mode == "width":
+            require(
+                is_whole(self.shape) and self.shape >= 1,
+                self,
+                "shape",
+                "the new width in pixels with mode='width', a whole number, at least 1",
+            )
+        elif isinstance(self.shape, float):
+            require(0 < self.shape < math.inf, self, "shape", "a share of the image's size, above 0")
+        else:  # a whole number was a percentage in Highway of 2017, and is the shorter edge elsewhere: refused, not guessed
+            require_size(self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
     def output(self, params: None, size: Size) -> Size:
-        if self.mode == "resize":
-            return self.shape
-        return max(1, round(size[0] * self.shape[1] / size[1])), self.shape[1]
+        shape, (height, width) = self.shape, size
+        if isinstance(shape, tuple):
+            return shape
+        if self.mode == "width":
+            return max(1, round(height * shape / width)), int(shape)
+        return max(1, round(height * shape)), max(1, round(width * shape))
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.resize(image, self.output(params, image.shape[:2]), self.interp)
@@ -222,8 +252,7 @@ class Resize(Geometric):
         return F.resize(mask, self.output(params, mask.shape[:2]), "nearest")
 
 
-def _offsets(most: int, rng: Generator | None) -> tuple[int, int]:
+def _offsets(down: int, right: int, rng: Generator | None) -> tuple[int, int]:
     if rng is None:
         return 0, 0
-    down, right = rng.integers(-most, most + 1, 2).tolist()
-    return down, right
+    return int(rng.integers(-down, down + 1)), int(rng.integers(-right, right + 1))

@@ -29,7 +29,7 @@ KEEPING = [  # size, dtype and channels stay
 ]
 SIZING = [  # the size becomes (12, 10)
     T.Resize((12, 10)),
-    T.Slicer(12, 10, 2, 3),
+    T.Slicer(0.6, 1 / 3),
     T.CenterCrop((12, 10)),
     T.TopCenterCrop((12, 10)),
     T.RandomCrop((12, 10)),
@@ -83,7 +83,9 @@ def test_same_generator_gives_same_image_and_other_draws_differ_where_there_is_c
     assert_array_equal(first, again, strict=True)
     others = [transform(given, np.random.default_rng(seed)) for seed in range(12)]
     differ = any(not np.array_equal(other, first) for other in others)
-    by_chance = type(transform) in {type(t) for t in CHANCELESS} | {T.RandomCrop, T.RandomResizedCrop} and getattr(transform, "p", 0) != 1
+    by_chance = (
+        type(transform) in {type(t) for t in CHANCELESS} | {T.RandomCrop, T.RandomResizedCrop, T.Slicer} and getattr(transform, "p", 0) != 1
+    )
     assert differ == by_chance
 
 
@@ -136,7 +138,18 @@ def bounding_box(picture):
     return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) if len(rows) else None
 
 
-UPRIGHT = [T.FlipX(1.0), T.FlipY(1.0), T.Shift(9), T.PadCrop(9), T.Zoom(0.5), T.Resize((31, 90)), T.Resize((1, 40), mode="width"), *SIZING]
+UPRIGHT = [
+    T.FlipX(1.0),
+    T.FlipY(1.0),
+    T.Shift(9),
+    T.Shift(0.3),
+    T.PadCrop(9),
+    T.Zoom(0.5),
+    T.Resize((31, 90)),
+    T.Resize(1.5),
+    T.Resize(40, mode="width"),
+    *SIZING,
+]
 
 
 @pytest.mark.parametrize("transform", [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True)], ids=str)
@@ -173,9 +186,9 @@ def test_an_image_and_its_mask_move_alike(backend, transform):
 
 def test_boxes_keep_their_number_lost_ones_become_zero_and_padding_stays():
     boxes = np.float32([[2, 2, 6, 6], [12, 12, 18, 18], [0, 0, 0, 0], [-1, -1, -1, -1], [8, 0, 14, 4]])
-    cut = T.Slicer(10, 10)
+    cut = T.CenterCrop((10, 10))
     expected = np.float32([[2, 2, 6, 6], [0, 0, 0, 0], [0, 0, 0, 0], [-1, -1, -1, -1], [8, 0, 10, 4]])
-    assert_array_equal(cut.boxes(boxes, cut.draw((20, 20), None), (20, 20)), expected, strict=True)
+    assert_array_equal(cut.boxes(boxes, (0, 0, 10, 10), (20, 20)), expected, strict=True)
     assert_array_equal(T.FlipX(1.0).boxes(boxes[:0], True, (20, 20)), np.zeros((0, 4), np.float32), strict=True)
 
 
@@ -226,22 +239,34 @@ def test_a_new_transform_needs_only_what_is_its_own():
     [
         (lambda: T.FlipX(p=1.5), "FlipX: p=1.5; expected a probability from 0 to 1"),
         (lambda: T.FlipY(p=-0.1), "FlipY: p=-0.1; expected a probability from 0 to 1"),
-        (lambda: T.Shift(-1), "Shift: shift=-1; expected pixels, at least 0"),
-        (lambda: T.Shift(1, "mirror"), "Shift: mode='mirror'; expected one of constant, edge, nearest, reflect, symmetric, wrap"),
+        (lambda: T.Shift(-1), "Shift: shift=-1; expected a share .* or pixels as a whole number, at least 0"),
+        (
+            lambda: T.Shift(1.0),
+            r"Shift: shift=1.0; expected a share of the image as a float from 0 to below 1 \(0.1\), or pixels as a whole",
+        ),
+        (lambda: T.Shift(-0.1), "Shift: shift=-0.1; expected a share"),
+        (lambda: T.Shift(1, "symmetric"), "Shift: mode='symmetric'; expected one of constant, nearest, reflect, mirror, wrap"),
         (lambda: T.PadCrop(-4), "PadCrop: padsize=-4; expected pixels, at least 0"),
         (lambda: T.PadCrop(4, "zero"), "PadCrop: mode='zero'; expected one of constant,"),
         (lambda: T.Rotate(-3), "Rotate: angle=-3; expected degrees, at least 0"),
-        (lambda: T.Rotate(3, order=2), r"Rotate: order=2; expected 0 \(nearest\), 1 \(bilinear\) or 3 \(bicubic\)"),
+        (lambda: T.Rotate(3, order=6), "Rotate: order=6; expected the order of the spline, 0 to 5"),
         (lambda: T.Zoom(1.0), "Zoom: fac=1.0; expected at least 0 and below 1"),
-        (lambda: T.Zoom(0.1, order=5), "Zoom: order=5; expected 0"),
-        (lambda: T.Resize(224), r"Resize: shape=224; expected a tuple \(height, width\) of whole numbers, at least 1"),
+        (lambda: T.Zoom(0.1, order=-1), "Zoom: order=-1; expected the order of the spline, 0 to 5"),
+        (
+            lambda: T.Resize(224),
+            r"Resize: shape=224; expected \(height, width\), a share of the image's size such as 0.5, or the new width",
+        ),
+        (lambda: T.Resize(0.0), "Resize: shape=0.0; expected a share of the image's size, above 0"),
+        (lambda: T.Resize((2, 4), "width"), r"Resize: shape=\(2, 4\); expected the new width in pixels with mode='width'"),
         (lambda: T.Resize((2, 2), mode="height"), "Resize: mode='height'; expected 'resize' or 'width'"),
         (lambda: T.Resize((2, 2), interp="spline"), "Resize: interp='spline'; expected one of nearest, bilinear,"),
-        (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected a tuple"),
-        (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape=\(2.0, 3\); expected a tuple"),
-        (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected a tuple"),
-        (lambda: T.Slicer(0, 3), "Slicer: height=0; expected pixels, at least 1"),
-        (lambda: T.Slicer(3, 3, xoffset=-1), "Slicer: xoffset=-1; expected pixels, at least 0"),
+        (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected \(height, width\), whole numbers, at least 1"),
+        (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape=\(2.0, 3\); expected \(height, width\)"),
+        (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected \(height, width\)"),
+        (lambda: T.Slicer(0.0), "Slicer: height=0.0; expected a share of the image, above 0 and at most 1"),
+        (lambda: T.Slicer(width=64), "Slicer: width=64; expected a share of the image, above 0 and at most 1"),
+        (lambda: T.Slicer(xoffset=-1), "Slicer: xoffset=-1; expected a share from 0 to 0"),
+        (lambda: T.Slicer(0.5, yoffset=0.3), "Slicer: yoffset=0.3; expected a share from 0 to 0.25: height and both margins are the image"),
         (lambda: T.RandomResizedCrop((2, 2), scale=(0.5, 0.1)), r"RandomResizedCrop: scale=\(0.5, 0.1\); expected \(least, greatest\)"),
         (lambda: T.RandomResizedCrop((2, 2), ratio=(0, 1)), r"RandomResizedCrop: ratio=\(0, 1\); expected \(least, greatest\), above 0"),
         (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1; expected at least 0"),

@@ -39,8 +39,8 @@ def test_grayscale_happens_with_its_probability_and_can_leave_one_channel():
 def test_the_chanceless_ones_are_their_functions():
     assert_array_equal(HistEq()(IMAGE), F.image_histogram_equalization(IMAGE), strict=True)
     assert_array_equal(Normalize()(IMAGE), F.normalize(IMAGE), strict=True)
-    assert_allclose(RescaleImages()(IMAGE), IMAGE / 255, atol=1e-6)
-    assert_allclose(RescaleImages(2.0, (1.0, 2.0, 3.0))(IMAGE), IMAGE * 2.0 + np.array([1, 2, 3]), atol=1e-4)
+    assert_allclose(RescaleImages()(IMAGE), IMAGE / 128 - 1, atol=1e-6)
+    assert_allclose(RescaleImages(2.0, (1.0, 2.0, 3.0))(IMAGE), (IMAGE - np.array([1, 2, 3])) * 2.0, atol=1e-4)
 
 
 def test_normalize_takes_numbers_for_all_channels_or_one_for_each():

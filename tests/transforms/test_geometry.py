@@ -42,7 +42,7 @@ def test_shift_and_pad_crop_move_the_image_and_fill_by_mode():
 
 def test_rotate_draws_either_way_and_turns_counterclockwise():
     rng = np.random.default_rng(0)
-    angles = [Rotate(30).draw(SIZE, rng) for _ in range(500)]
+    angles = [Rotate(30.0).draw(SIZE, rng) for _ in range(500)]
     assert -30 <= min(angles) < -28
     assert 28 < max(angles) <= 30
     square = np.arange(9, dtype=np.uint8).reshape(3, 3)
@@ -58,16 +58,22 @@ def test_rotate_with_reshape_says_the_size_that_comes_out():
 
 def test_zoom_draws_around_one_and_moves_points_from_the_centre():
     rng = np.random.default_rng(0)
-    factors = [Zoom(0.25).draw(SIZE, rng) for _ in range(500)]
+    drawn = [Zoom(0.25).draw(SIZE, rng) for _ in range(500)]
+    factors = [factor for factor, _ in drawn]
     assert 0.75 <= min(factors) < 0.77
     assert 1.23 < max(factors) <= 1.25
     points = np.float32([[5, 5], [7, 5]])
-    assert_allclose(Zoom(0.25).points(points, 1.25, (10, 10)), [[5, 5], [7.5, 5]])
+    assert_allclose(Zoom(0.25).points(points, (1.25, (0.5, 0.5)), (10, 10)), [[5, 5], [7.5, 5]])
+    assert_allclose(Zoom(0.5).points(points, (0.5, (0, 1)), (10, 10)), [[7.5, 2.5], [8.5, 2.5]])
 
 
 def test_masks_of_labels_are_never_mixed():
     labels = np.random.default_rng(0).choice([3, 200, 77777], (40, 50))
-    for transform, params in ((Rotate(30, order=3), 20.0), (Zoom(0.3, order=1), 1.2), (Resize((31, 33), interp="bicubic"), None)):
+    for transform, params in (
+        (Rotate(30, order=3), 20.0),
+        (Zoom(0.3, order=1), (1.2, (0.1, 0.9))),
+        (Resize((31, 33), interp="bicubic"), None),
+    ):
         moved = transform.mask(labels, params)
         assert moved.dtype == labels.dtype
         assert set(np.unique(moved)) <= {0, 3, 200, 77777}
@@ -76,8 +82,9 @@ def test_masks_of_labels_are_never_mixed():
 def test_resize_gives_the_shape_or_keeps_the_proportions():
     given = np.zeros((30, 60, 3), np.uint8)
     assert Resize((20, 20))(given).shape == (20, 20, 3)
-    assert Resize((20, 20), mode="width")(given).shape == (10, 20, 3)
-    assert Resize((1, 5), mode="width")(np.zeros((1, 600), np.uint8)).shape == (1, 5)
+    assert Resize(20, mode="width")(given).shape == (10, 20, 3)
+    assert Resize(0.5)(given).shape == (15, 30, 3)
+    assert Resize(5, mode="width")(np.zeros((1, 600), np.uint8)).shape == (1, 5)
     boxes = np.float32([[30, 15, 60, 30]])
     assert_array_equal(Resize((20, 20)).boxes(boxes, None, (30, 60)), np.float32([[10, 10, 20, 20]]), strict=True)
 
