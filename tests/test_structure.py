@@ -21,6 +21,7 @@ FOUNDATION = {
     "cores",
     "data",
     "randomness",
+    "spline",
 }
 MAY_IMPORT = {
     "distribution": set(),
@@ -31,6 +32,7 @@ MAY_IMPORT = {
     "place": {"errors"},
     "cores": set(),
     "randomness": set(),
+    "spline": set(),
     "data": {"errors"},
     "batch": set(),
     "stage": {"errors"},
