@@ -190,6 +190,7 @@ class _Plans:
     finishes: ClassVar[bool] = True  # batches that it has begun
 
     reader: ImageReader
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # progress: the share of all epochs, 0 to 1
 
     def __iter__(self) -> Iterator[Stamped]:
         reader = self.reader
@@ -211,6 +212,8 @@ class _Plans:
                 for start in range(0, length, job.rows):
                     job.check()
                     yield Stamped(_RowRange(batch, range(start, min(start + job.rows, length))), batch.passport)
+                if reader.epochs is not None:
+                    self.counters["progress"] = (number * batches + index + 1) / (reader.epochs * batches)
                 del batch  # its memory shall be free as soon as the consumer is done with it
         job.wait()
 

@@ -85,10 +85,12 @@ class WebDatasetSource:
             if self.shuffle:
                 order = Generator(Philox(key=self.seed << 64 | epoch)).permutation(len(shards)).tolist()
             index = 0
-            for number in order:
+            for done, number in enumerate(order, start=1):
                 for key, sample in self._samples(shards[number]):
                     yield Stamped(sample, Passport(epoch, index, keys=(key,)))
                     index += 1
+                if self.epochs is not None:
+                    self.counters["progress"] = (epoch + done / len(shards)) / self.epochs
             if index == 0:
                 raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
 

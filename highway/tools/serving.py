@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from highway.engine import Pipeline
@@ -53,7 +54,7 @@ def serve(stages: Sequence[Any], options: argparse.Namespace, normalize: bool = 
 
 
 class Report:
-    """Prints where a server is bound, then its rate now and then.
+    """Prints where a server is bound, then its rate now and then, and with ``--epochs`` how far it is.
 
     Args:
         interval: Seconds between two lines.
@@ -86,4 +87,10 @@ class Report:
         batches, nbytes, seconds = last.items - self._before[0], last.bytes - self._before[1], max(stats.seconds - self._before[2], 1e-9)
         self._before = (last.items, last.bytes, stats.seconds)
         rates = f"{batches / seconds:9.1f} batches/s  {nbytes / self._sample / seconds:10.1f} samples/s  {nbytes / seconds / 1e6:9.1f} MB/s"
-        return f"{last.items:10d} batches  {rates}"
+        return f"{last.items:10d} batches  {rates}{_progress(stats)}"
+
+
+def _progress(stats: PipelineStats) -> str:
+    """Return how much of the epochs is done, and how long the rest takes at this rate; nothing if they go on for ever."""
+    share = stats.stages[0].counters.get("progress", 0.0)
+    return f"  {100 * share:3.0f}%, {timedelta(seconds=round(stats.seconds * (1 / share - 1)))} left" if share else ""

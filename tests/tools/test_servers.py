@@ -1,5 +1,6 @@
 """serve-imagenet-dir and serve-imagenet-shards, and what a training job gets from them."""
 
+import re
 import threading
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 
 from highway import Passport, Pipeline, Stamped
 from highway.data import photos
-from highway.modules import ShardSink, ZMQSource
+from highway.modules import ImageFileReader, ShardSink, ZMQSource
 from highway.modules.folders import labelled_files
+from highway.modules.webdataset import WebDatasetSource
 from highway.tools import serve_dir, serve_shards
 from highway.transforms import Normalize
 from highway.wire.outlet import Outlet
@@ -92,7 +94,8 @@ def test_the_benchmark_measures_and_binds_nothing(option, capsys):
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert (first, last) == ("measuring, without sending", "the epochs have ended")
     words = lines[0].split()
-    assert words[1::2] == ["batches", "batches/s", "samples/s", "MB/s"]
+    assert words[1:8:2] == ["batches", "batches/s", "samples/s", "MB/s"]
+    assert re.fullmatch(r" +\d+%, 0:00:\d\d left", lines[0].partition("MB/s")[2])
     assert float(words[4]) * (224 * 224 * 3 + 4) / 1e6 == pytest.approx(float(words[6]), abs=0.1)
 
 
@@ -131,6 +134,16 @@ def test_the_shard_server_sends_every_sample_with_its_label(serve, shards):
         assert images.shape[1:] == (224, 224, 3) and images.dtype == np.uint8 and labels.dtype == np.int32
         assert labels.tolist() == [label_of(key) for key in passport.keys]
     assert [len(labels) for (_, labels), _ in received[:-1]] == [12] * (len(received) - 1)
+
+
+def test_sources_say_how_much_of_all_their_epochs_is_done(shards):
+    source = WebDatasetSource(shards[0], epochs=2)
+    seen = [source.counters.get("progress", 0.0) for _ in source]
+    assert seen == sorted(seen) and len(set(seen)) == 2 * len(source.shards)
+    assert source.counters["progress"] == 1.0
+    with Pipeline([ImageFileReader(TRAIN, 32, (8, 8), epochs=2)]) as pipeline:
+        assert sum(1 for _ in pipeline) == 8
+    assert pipeline.stats().stages[0].counters["progress"] == 1.0
 
 
 def test_the_shard_server_mixes_shards_and_samples_when_asked_to(serve, shards):
