@@ -11,6 +11,7 @@ import pytest
 
 from highway import ConfigError, Passport, Pipeline, Stamped
 from highway.modules import ZMQSink, ZMQSource
+from highway.wire.connection import Connection
 from highway.wire.inlet import Inlet
 from highway.wire.outlet import Outlet
 from highway.wire.url import parse
@@ -164,3 +165,19 @@ def test_nothing_in_dev_shm_and_no_socket_file(name, tmp_path):
     with Outlet(parse(f"zrpush+shm://{name}", "send")) as outlet:
         assert outlet.bound == [f"shm://{name}"]
         assert set(os.listdir("/dev/shm")) == before
+
+
+@pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
+def test_one_thread_can_have_both_ends(name, push, pull):
+    first, second = (f"{push}+shm://{name}", f"{pull}+shm://{name}")
+    with Connection(second if push == "zpush" else first) as one, Connection(first if push == "zpush" else second) as other:
+        sender, receiver = (other, one) if push == "zpush" else (one, other)
+        for number in range(3):
+            sender.send([np.full(1000, number, np.uint8)], timeout=20)
+            assert receiver.recv(timeout=20)[0][0] == number
+
+
+def test_a_sender_waits_for_receivers_of_its_own_thread(name):
+    with Connection(f"zpull+shm://{name}") as receiver, Connection(f"zpush+shm://{name}?receivers=1") as sender:
+        sender.send([np.zeros(3, np.uint8)], timeout=20)
+        assert receiver.recv(timeout=20)[0].shape == (3,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from highway.wire.shm import same_thread
 from highway.wire.shm.receiver import Receiver
 from highway.wire.shm.rendezvous import Meeting
 from highway.wire.shm.sender import Sender
@@ -33,6 +34,7 @@ def open_receiver(link: Link) -> Receiver:
     """Return the receiving end of a link. Raises as :func:`open_sender`."""
     receiver = Receiver(str(link))
     _open(receiver.meeting, link)
+    same_thread.add(receiver)
     return receiver
 
 

@@ -20,13 +20,14 @@ SOON: Final = 0.005  # seconds after which who is busy looks around for new peer
 HOT: Final = 1 << 20  # bytes, about what the caches of a core hold: a slot that comes back before so much was written is quick to write
 KEPT: Final = 1 << 31
 MOST_FRAMES: Final = 4096
+MOST_SLOTS: Final = 64
 LARGEST: Final = 1 << 16  # bytes
 DESCRIPTOR: Final = struct.Struct("=i")
 # Plain ints: comparing those of the socket module's enum takes as long as the system call.
 QUIET: Final = int(socket.MSG_NOSIGNAL)
 CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
-ANCILLARY: Final = socket.CMSG_SPACE(DESCRIPTOR.size)
+ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # as many as the system passes on at once
 
 _HEAD = struct.Struct("<IHH")
 _SLOT = struct.Struct("<I")
@@ -57,6 +58,8 @@ def unpack(packet: bytes) -> Message:
     """
     try:
         slot, receivers, frames = _HEAD.unpack_from(packet)
+        if frames > MOST_FRAMES:
+            raise FrameError(f"a message of {frames} frames; expected at most {MOST_FRAMES}")
         rest = len(packet) - _HEAD.size - 8 * frames
         values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
     except struct.error as error:

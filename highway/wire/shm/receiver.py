@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -12,6 +13,8 @@ from functools import partial
 
 from highway.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
+from highway.wire.shm import same_thread
+from highway.wire.shm.hello import Hello
 from highway.wire.shm.packets import (
     ANCILLARY,
     CLOSE_ON_EXEC,
@@ -20,15 +23,17 @@ from highway.wire.shm.packets import (
     HOT,
     KEPT,
     LARGEST,
+    MOST_SLOTS,
     QUIET,
     SOON,
+    Message,
     deadline_of,
     pack_slots,
     unpack,
     until,
 )
-from highway.wire.shm.rendezvous import Hello, Meeting
-from highway.wire.shm.slots import check_platform
+from highway.wire.shm.rendezvous import Meeting
+from highway.wire.shm.slots import check_platform, offsets
 from highway.wire.shm.views import Mapping, copy, lend
 from highway.wire.transport import Peers
 
@@ -52,6 +57,7 @@ class Receiver:
         self.link = link
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
+        self.thread = threading.get_ident()
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
         self.bound = self.meeting.bound
 
@@ -84,7 +90,7 @@ class Receiver:
                 except (ConnectionError, EOFError):
                     self._lose(peer)
                 except FrameError as error:
-                    log.warning("%s: a sender is disconnected: %s", self.link, error)
+                    log.warning("%s: a sender is disconnected: %s", self.link, str(error))
                     self._lose(peer)
                 else:
                     self._ready.rotate(-1)
@@ -96,7 +102,7 @@ class Receiver:
         for peer in self.meeting.attend(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
-        self._looked = time.monotonic()
+        self._looked, self.thread = time.monotonic(), threading.get_ident()
 
     def refuse(self) -> None:
         """Have the senders turn to other receivers; what was sent before can still be received."""
@@ -111,6 +117,7 @@ class Receiver:
             peer.take_leave()
         self.meeting.close()
         self._ready.clear()
+        same_thread.discard(self)
 
     def _wait(self, deadline: float | None) -> None:
         check_cancelled()
@@ -138,6 +145,7 @@ class _Sending:
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2
+        self._most = min(hello.most, MOST_SLOTS)
         self._slots: dict[int, Mapping] = {}
         self._held: dict[int, int] = {}  # slots that views hold, and their sizes
         self._returned: deque[int] = deque()
@@ -151,25 +159,45 @@ class _Sending:
             packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
             packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
-        fd = DESCRIPTOR.unpack(ancillary[0][2])[0] if ancillary else None
         if not packet:
             raise EOFError
-        if flags & DESCRIPTOR_LOST:
-            raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
-        message = unpack(packet)
-        for number in message.forget:
-            self._slots.pop(number, None)
-        if fd is not None:
-            self._slots[message.slot] = Mapping(fd)
+        if not ancillary and not flags & DESCRIPTOR_LOST:
+            message = self._understood(packet)
+        else:
+            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & DESCRIPTOR_LOST))
         mapping = self._slots.get(message.slot)
         if mapping is None:
             raise FrameError(f"slot {message.slot} was announced without its descriptor")
+        if message.slot in self._held:
+            raise FrameError(f"slot {message.slot} was announced again before it was given back")
         if self._is_too_much(mapping.size, message.receivers):
             frames = copy(mapping, message.lengths)
             self._give_back(message.slot)
             return frames
         self._held[message.slot] = mapping.size
         return lend(mapping, message.lengths, partial(self._give_back, message.slot))
+
+    def _understood(self, packet: bytes) -> Message:
+        message = unpack(packet)
+        for number in message.forget:
+            self._slots.pop(number, None)
+        return message
+
+    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> Message:
+        """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
+        try:
+            message = self._understood(packet)
+            if len(fds) > 1:
+                raise FrameError(f"{len(fds)} descriptors came with one message; expected at most one")
+            if is_lost:
+                raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
+            if message.slot in self._slots or len(self._slots) >= self._most:
+                raise FrameError(f"slot {message.slot} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
+            self._slots[message.slot] = Mapping(fds[0], offsets(message.lengths)[1])
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return message
 
     def expect(self) -> None:
         """Send what is to be given back now, and from here on at once."""
@@ -211,3 +239,7 @@ class _Sending:
                 self._returned.extend(numbers)  # for the next flush
             except OSError:
                 return  # the sender is gone; packets of it may still be there, and need what is mapped
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    return [fd for _, _, data in ancillary for (fd,) in DESCRIPTOR.iter_unpack(data)]

@@ -1,8 +1,7 @@
 """How the two ends of a same-host link find each other: SEQPACKET sockets with names in Linux's abstract namespace.
 
 Such a name is no file: it is gone with the process that listens, however that went. The name holds the user's number, and each end asks
-the kernel who is at the other end: a process of another user is turned away. Then each sends a hello: magic, version of the protocol,
-whether it sends or receives, and (a sender) the limits of its pool.
+the kernel who is at the other end: a process of another user is turned away at once. Then each sends a hello.
 """
 
 from __future__ import annotations
@@ -17,63 +16,20 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from highway.errors import ConfigError, LinkError
+from highway.wire.shm.hello import Hello
 from highway.wire.transport import Peers
 
 log = logging.getLogger("highway")
 
-VERSION: Final = 1
 RETRY: Final = 0.05  # seconds between attempts to reach somebody who does not listen yet
+MOST_PENDING: Final = 64  # connections whose hello has not come; whoever calls sends his at once
+MOST_TOLD: Final = 16  # reasons for turning somebody away that are warned of
 LONGEST_NAME: Final = 80  # bytes
 
-Role = Literal["sender", "receiver"]
-_ROLES: dict[int, Role] = {0: "sender", 1: "receiver"}
-_MAGIC = b"~HwyShm~"
-_START = struct.Struct("<8sI")  # magic and version: the same in every version
-_REST = struct.Struct("<IQI")
 _CREDENTIALS = struct.Struct("3i")
-
-
-class Hello(NamedTuple):
-    """What one end says first.
-
-    Args:
-        role: Whether it sends or receives.
-        budget: Bytes that all slots of a sender may take.
-        most: How many slots it may have.
-    """
-
-    role: Role
-    budget: int = 0
-    most: int = 0
-
-    def pack(self) -> bytes:
-        """Return it as a packet."""
-        (role,) = (number for number, role in _ROLES.items() if role == self.role)
-        return _START.pack(_MAGIC, VERSION) + _REST.pack(role, self.budget, self.most)
-
-    def fitting(self, packet: bytes) -> Hello:
-        """Return what the other end said.
-
-        Raises:
-            LinkError: it is none that this end can work with.
-        """
-        if len(packet) < _START.size or not packet.startswith(_MAGIC):
-            raise LinkError(f"it is not highway: it began with {packet[:16]!r}")
-        _, version = _START.unpack_from(packet)
-        if version != VERSION:
-            raise LinkError(
-                f"it speaks version {version} of the same-host protocol and this process {VERSION}; run the same highway on both ends"
-            )
-        if len(packet) != _START.size + _REST.size:
-            raise LinkError(f"its hello has {len(packet)} bytes; expected {_START.size + _REST.size}")
-        role, budget, most = _REST.unpack_from(packet, _START.size)
-        theirs = Hello(_ROLES.get(role, self.role), budget, most)
-        if theirs.role == self.role:
-            raise LinkError(f"both ends are {self.role}s; one must push and the other pull")
-        return theirs
 
 
 class Peer(Protocol):
@@ -96,11 +52,12 @@ class _Target:
 
 
 @dataclass
-class _Stranger:
+class _Pending:
     """A connection whose hello has not come yet; ``calls`` if this end has made it."""
 
     sock: socket.socket
     calls: bool
+    pid: int
 
 
 class Meeting(Generic[P]):
@@ -119,7 +76,10 @@ class Meeting(Generic[P]):
         self.bound: list[str] = []  # where this end listens
         self._pid = os.getpid()
         self._targets: list[_Target] = []
-        self._watched: dict[int, socket.socket | _Stranger | P] = {}
+        self._watched: dict[int, socket.socket | _Pending | P] = {}
+        self._deaf: list[socket.socket] = []  # listeners that accept nobody for a moment, since there is no descriptor left
+        self._hears_again = 0.0
+        self._told: set[str] = set()
         self._epoll = select.epoll()
 
     def listen(self, name: str) -> None:
@@ -157,8 +117,7 @@ class Meeting(Generic[P]):
 
     def count(self) -> Peers:
         """Return how many peers there are and have been, and how many connections."""
-        strangers = sum(isinstance(watched, _Stranger) for watched in self._watched.values())
-        return Peers(len(self.peers), self.seen, self.seen + strangers)
+        return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
     def attend(self, timeout: float) -> list[P]:
         """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
@@ -170,14 +129,16 @@ class Meeting(Generic[P]):
             raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
         if self._epoll.closed:
             raise LinkError(f"{self.link} is closed")
-        if self._targets and self._call_again():
+        if (self._targets and self._call_again()) or (self._deaf and not self._hear_again()):
             timeout = min(timeout, RETRY)
         ready: list[P] = []
         for fd, _ in self._epoll.poll(timeout):
-            watched = self._watched[fd]
+            watched = self._watched.get(fd)
+            if watched is None:  # dropped in this round, to make room
+                continue
             if isinstance(watched, socket.socket):
                 self._accept(watched)
-            elif isinstance(watched, _Stranger):
+            elif isinstance(watched, _Pending):
                 self._greet(watched)
             else:
                 ready.append(watched)
@@ -200,6 +161,7 @@ class Meeting(Generic[P]):
             (watched if isinstance(watched, socket.socket) else watched.sock).close()
         self._watched.clear()
         self._targets.clear()
+        self._deaf.clear()
         self._epoll.close()
         return parted
 
@@ -223,45 +185,91 @@ class Meeting(Generic[P]):
         return missing
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):  # who called may have given up
-            sock, _ = listener.accept()
+        """Take the connections that wait, of which those of other users are closed at once."""
+        for _ in range(MOST_PENDING):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:  # who called has given up
+                continue
+            except OSError as error:
+                self._make_room(listener, error)
+                return
             sock.setblocking(False)
+            if len(pending := self._pending()) >= MOST_PENDING:
+                self._drop(next(each for each in pending if not each.calls))
             self._meet(sock, calls=False)
 
+    def _make_room(self, listener: socket.socket, error: OSError) -> None:
+        """Go on without descriptors: drop who has said nothing yet, and let those who call wait for a moment."""
+        for pending in self._pending():
+            if not pending.calls:
+                self._drop(pending)
+        self._epoll.modify(listener.fileno(), 0)
+        self._deaf.append(listener)
+        self._hears_again = time.monotonic() + RETRY
+        self._warn(f"nobody can connect for the moment: {error.strerror}; raise the limit (ulimit -n)")
+
+    def _hear_again(self) -> bool:
+        if time.monotonic() < self._hears_again:
+            return False
+        while self._deaf:
+            self._epoll.modify(self._deaf.pop().fileno(), select.EPOLLIN)
+        return True
+
     def _meet(self, sock: socket.socket, calls: bool) -> None:
-        self._watch(sock, _Stranger(sock, calls))
+        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        pending = _Pending(sock, calls, pid)
+        self._watch(sock, pending)
+        if uid != os.getuid():
+            self._refuse(pending, f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
+            return
         with contextlib.suppress(OSError):  # it is gone already; the poll will say so
             sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
 
-    def _greet(self, stranger: _Stranger) -> None:
-        sock = stranger.sock
+    def _greet(self, pending: _Pending) -> None:
         try:
-            packet = sock.recv(4096)
+            packet = pending.sock.recv(4096)
+        except BlockingIOError:
+            return
         except OSError:
             packet = b""
         if not packet:
-            self._forget(sock)
-            sock.close()
+            self._drop(pending)
             return
         try:
-            pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-            if uid != os.getuid():
-                raise LinkError(f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
             theirs = self._hello.fitting(packet)
         except LinkError as error:
-            self._forget(sock)
-            sock.close()
-            refusal = f"{self.link}: process {pid} at the other end is refused: {error}"
-            if stranger.calls:
-                raise LinkError(refusal) from None
-            log.warning("%s", refusal)
+            self._refuse(pending, str(error))
             return
-        peer = self._welcome(sock, theirs)
-        self._watched[sock.fileno()] = peer
+        peer = self._welcome(pending.sock, theirs)
+        self._watched[pending.sock.fileno()] = peer
         self.peers.append(peer)
         self.seen += 1
 
-    def _watch(self, sock: socket.socket, what: socket.socket | _Stranger) -> None:
+    def _pending(self) -> list[_Pending]:
+        """Return the connections whose hello has not come, the oldest first."""
+        return [watched for watched in self._watched.values() if isinstance(watched, _Pending)]
+
+    def _drop(self, pending: _Pending) -> None:
+        self._forget(pending.sock)
+        pending.sock.close()
+
+    def _refuse(self, pending: _Pending, why: str) -> None:
+        """Close a connection; an error if this end has made it, since nobody else can be reached under that name."""
+        self._drop(pending)
+        refusal = f"process {pending.pid} at the other end is refused: {why}"
+        if pending.calls:
+            raise LinkError(f"{self.link}: {refusal}")
+        self._warn(refusal)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(what)
+            log.warning("%s: %s", self.link, what)
+
+    def _watch(self, sock: socket.socket, what: socket.socket | _Pending) -> None:
         self._watched[sock.fileno()] = what
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 

@@ -10,12 +10,15 @@ from typing import Any
 
 from highway.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
+from highway.wire.shm import same_thread
+from highway.wire.shm.hello import Hello
 from highway.wire.shm.packets import (
     DESCRIPTOR,
     HOT,
     KEPT,
     LARGEST,
     MOST_FRAMES,
+    MOST_SLOTS,
     QUIET,
     SOON,
     Message,
@@ -24,13 +27,12 @@ from highway.wire.shm.packets import (
     unpack_slots,
     until,
 )
-from highway.wire.shm.rendezvous import Hello, Meeting
+from highway.wire.shm.rendezvous import RETRY, Meeting
 from highway.wire.shm.slots import Pool, Slot, check_platform, offsets
 from highway.wire.transport import Peers
 
 log = logging.getLogger("highway")
 
-MOST_SLOTS = 64
 MEGABYTE = 1e6
 
 
@@ -94,6 +96,8 @@ class Sender:
 
     def look(self, timeout: float = 0.0) -> None:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
+        if same_thread.look():
+            timeout = min(timeout, RETRY)
         for peer in self.meeting.attend(timeout):
             try:
                 while True:  # all that has come back: what stays behind would be what is in the caches
@@ -102,7 +106,7 @@ class Sender:
             except BlockingIOError:
                 pass
             except FrameError as error:
-                log.warning("%s: a receiver is disconnected: %s", self.link, error)
+                log.warning("%s: a receiver is disconnected: %s", self.link, str(error))
                 self._lose(peer)
             except (ConnectionError, EOFError):
                 self._lose(peer)
@@ -238,7 +242,6 @@ class _Receiving:
         if numbers[0] & KEPT:
             self.kept = [self.out.pop(number & ~KEPT) for number in numbers if number & ~KEPT in self.out]
             raise EOFError
-        slots = [self.out.pop(number, None) for number in numbers]
-        if None in slots:
-            raise FrameError("it gave back a slot that it had not got")
-        return [slot for slot in slots if slot is not None]
+        if not self.out.keys() >= set(numbers) or len(set(numbers)) < len(numbers):
+            raise FrameError("it gave back a slot that it had not got, or twice")
+        return [self.out.pop(number) for number in numbers]

@@ -1,11 +1,12 @@
 """The memory of a same-host link's sender: slots that it writes, and the pool that they come from.
 
 A slot is a memfd: memory that has a descriptor and no name, so that nothing is left when the processes that hold it are gone, however they
-went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages.
+went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages, and against writing by anybody else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -23,6 +24,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 ALIGNMENT = 64  # bytes; every frame in a slot begins at a multiple of it
 _PAGE = 4096
 _LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
+_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, linux/fcntl.h: nobody else maps it writable or writes to it; since Linux 5.1
 _SMALL = 2048  # bytes below which copying by memoryview is quicker than by numpy
 
 
@@ -60,7 +62,7 @@ class Slot:
             try:
                 os.posix_fallocate(self.fd, 0, size)  # else a lack of memory would show as SIGBUS while writing
                 self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-                fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+                _seal(self.fd)
             except BaseException:
                 os.close(self.fd)
                 raise
@@ -108,7 +110,7 @@ class Pool:
     def reuse(self, nbytes: int) -> Slot | None:
         """Return a free slot that is large enough and not far too large, if there is one."""
         for position in range(len(self._free) - 1, -1, -1):
-            if nbytes <= self._free[position].size <= max(2 * nbytes, _LEAST):
+            if nbytes <= self._free[position].size <= most_for(nbytes):
                 return self._free.pop(position)
         return None
 
@@ -141,6 +143,17 @@ class Pool:
         """Give up the free slots."""
         while self._free:
             self.drop(self._free.pop())
+
+
+def _seal(fd: int) -> None:
+    with contextlib.suppress(OSError):  # an older Linux does not know it
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+
+
+def most_for(nbytes: int) -> int:
+    """Return the bytes of the largest slot that a message of so many is written to."""
+    return max(2 * nbytes, _LEAST)
 
 
 def _rounded(nbytes: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -10,43 +11,51 @@ from collections.abc import Callable
 import numpy as np
 
 from highway.errors import FrameError, LinkError
-from highway.wire.shm.slots import ALIGNMENT, Bytes, offsets
+from highway.wire.shm.slots import ALIGNMENT, Bytes, most_for, offsets
+
+_BLOCK = 512  # bytes, stat(2)
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
 
 
 class Mapping:
     """A sender's slot in the memory of a receiver, read-only.
 
     Args:
-        fd: The slot's descriptor; it is closed here.
+        fd: The slot's descriptor.
+        nbytes: Bytes that the message takes for which the sender announces it.
 
     Raises:
-        FrameError: it is no memory that a receiver can rely on.
-        LinkError: it cannot be mapped.
+        FrameError: it is no memory that a receiver can rely on, or not what a sender would announce.
+        LinkError: this process has no memory or descriptor left to map it.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self.size = _checked_size(fd, nbytes)
         try:
-            if not _is_sealed(fd):
-                raise FrameError("the sender's memory is not sealed against shrinking")
-            self.size = os.fstat(fd).st_size
             self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
-        except (OSError, ValueError) as error:
-            if isinstance(error, FrameError):
-                raise
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise FrameError(f"the sender's memory cannot be mapped: {error}") from None
             raise LinkError(
                 f"the sender's memory cannot be mapped: {error}; is there memory left, and are there descriptors (ulimit -n)?"
             ) from error
-        finally:
-            os.close(fd)
         self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
         self.address: int = self.bytes.__array_interface__["data"][0]
 
 
-def _is_sealed(fd: int) -> bool:
+def _checked_size(fd: int, nbytes: int) -> int:
     try:
-        return bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+        is_sealed = bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
     except OSError:  # a file of another kind
-        return False
+        is_sealed = False
+    if not is_sealed:
+        raise FrameError("the sender's memory is not sealed against shrinking")
+    status = os.fstat(fd)
+    if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
+        raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
+    if status.st_blocks * _BLOCK < status.st_size:  # what the sender has not filled would be taken from this process
+        raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
+    return status.st_size
 
 
 class Lease:
