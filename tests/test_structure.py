@@ -54,7 +54,7 @@ MAY_IMPORT = {
 }
 ONLY_IN = {
     "zmq": {"wire/socket.py", "wire/context.py"},
-    "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py"},
+    "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py", "wire/shm/same_thread.py"},
     "yaml": {"registry.py", "topology"},
     "msgspec": {"registry.py", "topology"},
 }

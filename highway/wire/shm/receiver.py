@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -57,7 +56,7 @@ class Receiver:
         self.link = link
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
-        self.thread = threading.get_ident()
+        self.thread = same_thread.ident()
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
         self.bound = self.meeting.bound
 
@@ -102,7 +101,7 @@ class Receiver:
         for peer in self.meeting.attend(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
-        self._looked, self.thread = time.monotonic(), threading.get_ident()
+        self._looked, self.thread = time.monotonic(), same_thread.ident()
 
     def refuse(self) -> None:
         """Have the senders turn to other receivers; what was sent before can still be received."""

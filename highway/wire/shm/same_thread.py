@@ -19,6 +19,7 @@ class End(Protocol):
         """Notice who has come or gone."""
 
 
+ident = threading.get_ident
 _local = threading.local()
 
 
@@ -37,7 +38,7 @@ def discard(end: End) -> None:
 
 def look() -> bool:
     """Have the ends of this thread notice who has come or gone; say whether there are any."""
-    ends = [end for end in getattr(_local, "ends", ()) if end.thread == threading.get_ident()]
+    ends = [end for end in getattr(_local, "ends", ()) if end.thread == ident()]
     for end in ends:
         with contextlib.suppress(LinkError):  # it is told to whoever uses that end
             end.look()
