@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from highway.batch import Field, Item, get, names, replace
 from highway.errors import ConfigError
+from highway.modules.images import checked_image, is_batch
 from highway.transforms import Transform, Writing
 
 
@@ -25,7 +26,8 @@ class Augmentations:
         deterministic: Whether to leave out all chance: the identity, the centre.
         field: The field that holds the images: its name or position. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
             if there is one, else the first. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array
-            ``(H, W, C)`` or ``(H, W)`` is one image (so grey images in a batch need their channel: ``(B, H, W, 1)``).
+            ``(H, W)``, or ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch
+            of grey images (which need their channel: ``(B, H, W, 1)``), and so are channels that come first.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form and number: a
             box that has left the image is (0, 0, 0, 0), and padding stays as it is.
@@ -38,7 +40,8 @@ class Augmentations:
     Raises:
         ConfigError: something in ``transforms`` is no transform (on construction).
         KeyError: a field is not there.
-        ValueError: the images of a batch come out with different shapes, or boxes, points or masks do not fit the images.
+        ValueError: an array is no image, or could be another thing as well; the images of a batch come out with different shapes; boxes,
+            points or masks do not fit the images.
     """
 
     parallel: ClassVar[bool] = True
@@ -59,7 +62,7 @@ class Augmentations:
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         where = self._fields(item)
         given = {role: get(item, field) for role, field in where.items()}
-        if _is_batch(given["image"]):
+        if is_batch(given["image"], "Augmentations"):
             done = self._batch(given, None if self.deterministic else rng)
         else:
             done = self._one(given, None if self.deterministic else rng)
@@ -136,19 +139,8 @@ class Augmentations:
             )
 
 
-def _is_batch(images: Any) -> bool:
-    if isinstance(images, (list, tuple)) or (isinstance(images, np.ndarray) and (images.ndim == 4 or images.dtype == object)):
-        return True
-    if isinstance(images, np.ndarray) and images.ndim in (2, 3):
-        return False
-    what = f"an array of shape {images.shape}" if isinstance(images, np.ndarray) else f"a {type(images).__name__}"
-    raise ValueError(f"Augmentations: the image field holds {what}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)")
-
-
 def _check_image(value: Any, _: Any) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
-        raise ValueError(f"Augmentations: expected an image, an array (H, W, C) or (H, W); got {getattr(value, 'shape', value)!r}")
-    return value
+    return checked_image(value, "Augmentations")
 
 
 def _check_coordinates(columns: int) -> Callable[[Any, Any], np.ndarray]:

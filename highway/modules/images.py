@@ -6,12 +6,15 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from highway.batch import Field, Item, get, names
 from highway.stage import Passport
+
+MOST_CHANNELS = 4  # an array of three axes whose last is longer may be a batch of grey images
 
 
 def image_field(item: Item) -> Field:
@@ -24,6 +27,47 @@ def image_field(item: Item) -> Field:
     if not known:
         raise ValueError("an item without fields has no images")
     return next((name for name in ("image", "images") if name in known), known[0])
+
+
+def is_batch(value: Any, owner: str) -> bool:
+    """Say whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
+
+    Args:
+        value: What the field holds.
+        owner: Whose error it is if that is neither.
+
+    Raises:
+        ValueError: it is neither, or may be one or the other.
+    """
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
+        return True
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
+        what = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise ValueError(f"{owner}: the image field holds {what}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)")
+    if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
+        raise ValueError(
+            f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first or "
+            f"with more than {MOST_CHANNELS} of them? Expected (B, H, W, C), or one image (H, W) or (H, W, C) with 1 to {MOST_CHANNELS} "
+            f"channels: give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more "
+            f"channels goes as a batch of one, image[None]"
+        )
+    return False
+
+
+def checked_image(value: Any, owner: str) -> np.ndarray:
+    """Return an image, ``(H, W)`` or ``(H, W, C)``.
+
+    Raises:
+        ValueError: it is none, or its channels come first.
+    """
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
+        raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {getattr(value, 'shape', value)!r}")
+    if value.ndim == 3 and value.shape[2] > MOST_CHANNELS >= value.shape[0]:
+        raise ValueError(
+            f"{owner}: an image of shape {value.shape} seems to have its channels first; expected (H, W, C): put them last, "
+            f"image.transpose(1, 2, 0), or images.transpose(0, 2, 3, 1) for a batch"
+        )
+    return value
 
 
 def rows(item: Item, field: Field | None) -> list[np.ndarray]:
@@ -41,7 +85,7 @@ def rows(item: Item, field: Field | None) -> list[np.ndarray]:
             what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
             raise ValueError(
                 f"field {field!r} holds {what}, which is no image: expected (H, W), or (H, W, C) with 1, 3 or 4 channels; "
-                "name another field="
+                "name another field=; give grey images in a batch their channel, images[..., None]; put channels last"
             )
     return images
 

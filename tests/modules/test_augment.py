@@ -95,6 +95,35 @@ def test_a_sample_is_known_by_its_two_or_three_axes(image):
     assert_array_equal(Augmentations([FlipX(1.0)])(image, rng()), image[:, ::-1], strict=True)
 
 
+GREY = IMAGES[..., 0]
+FIRST = IMAGES.transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("images", [GREY, FIRST[0], GREY[:3], np.zeros((20, 30, 5), np.float32)], ids=["grey", "CHW", "three grey", "5"])
+def test_an_array_of_three_axes_that_may_be_several_things_is_refused_with_the_ways_out(images):
+    with pytest.raises(ValueError, match=r"grey images \(B, H, W\), or one image with its channels first or with more") as caught:
+        Augmentations([FlipX(1.0)])((images,), rng())
+    assert f"holds an array of shape {images.shape}" in str(caught.value)
+    assert "images[..., None]" in str(caught.value) and "image.transpose(1, 2, 0)" in str(caught.value)
+
+
+@pytest.mark.parametrize("images", [FIRST, list(FIRST), FIRST[:, :1]], ids=["array", "list", "grey"])
+def test_a_batch_with_its_channels_first_is_refused_with_the_way_out(images):
+    with pytest.raises(ValueError, match=r"seems to have its channels first; .* or images.transpose\(0, 2, 3, 1\) for a batch"):
+        Augmentations([FlipX(1.0)])((images,), rng())
+    with pytest.raises(ValueError, match=r"channels first"):
+        Augmentations([])((images,), rng())
+
+
+def test_the_ways_out_work():
+    flipped = [
+        Augmentations([FlipX(1.0)])((images,), rng())[0]
+        for images in (GREY[..., None], FIRST[0].transpose(1, 2, 0), FIRST.transpose(0, 2, 3, 1), np.zeros((20, 30, 5))[None])
+    ]
+    assert [images.shape for images in flipped] == [(6, 20, 30, 1), (20, 30, 3), (6, 20, 30, 3), (1, 20, 30, 5)]
+    assert_array_equal(flipped[0], GREY[:, :, ::-1, None], strict=True)
+
+
 def test_grey_images_keep_their_channel_axis():
     (images,) = Augmentations([FlipX(1.0), Resize((10, 10))])((IMAGES[..., :1],), rng())
     assert images.shape == (6, 10, 10, 1)
