@@ -8,6 +8,7 @@
 __version__ = "0.1.0"
 __distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from highway.cancel import check_cancelled
@@ -22,11 +23,14 @@ from highway.errors import (
     PipelineError,
     RemoteError,
 )
+from highway.renamed import Finder, missing
 from highway.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.stats import PipelineStats, StageStats
 
 if TYPE_CHECKING:
     from highway.wire.connection import Connection
+
+sys.meta_path.append(Finder)
 
 __all__ = [
     "DROP",
@@ -57,4 +61,4 @@ def __getattr__(name: str) -> Any:
         from highway.wire.connection import Connection
 
         return Connection
-    raise AttributeError(f"module 'highway' has no attribute {name!r}")
+    raise missing(__name__, name)

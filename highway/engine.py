@@ -8,15 +8,22 @@ import sys
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from highway import cancel, script
 from highway.errors import Cancelled, EndOfStream, PipelineError
+from highway.renamed import missing
 from highway.stage import DROP, Origin, Stage, expand
 from highway.stats import PipelineStats
 from highway.threads import Run
 
 __all__ = ["DROP", "EndOfStream", "Pipeline", "Stage"]
+
+if not TYPE_CHECKING:  # which would take every name for a name of this module
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what a class of Highway's is called now."""
+        raise missing(__name__, name)
 
 
 class Pipeline:

@@ -21,6 +21,7 @@ FOUNDATION = {
     "cores",
     "data",
     "randomness",
+    "renamed",
     "spline",
 }
 MAY_IMPORT = {
@@ -32,6 +33,7 @@ MAY_IMPORT = {
     "place": {"errors"},
     "cores": set(),
     "randomness": set(),
+    "renamed": set(),
     "spline": set(),
     "data": {"errors"},
     "batch": set(),
@@ -42,7 +44,7 @@ MAY_IMPORT = {
     "script": set(),
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
     "threads": {"channel", "errors", "script", "stage", "stats", "workers"},
-    "engine": {"cancel", "errors", "notebook", "script", "stage", "stats", "threads", "topology"},
+    "engine": {"cancel", "errors", "renamed", "notebook", "script", "stage", "stats", "threads", "topology"},
     "functional": {"transforms", *FOUNDATION},
     "transforms": {"functional", *FOUNDATION},
     "wire": FOUNDATION,

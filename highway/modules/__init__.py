@@ -1,5 +1,7 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode_image import DecodeImage
@@ -15,6 +17,7 @@ from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Tak
 from highway.modules.ten import TenSink, TenSource
 from highway.modules.watch import Benchmark, Peek
 from highway.modules.webdataset import ShardSink, WebDatasetSource
+from highway.renamed import missing
 
 __all__ = [
     "Augmentations",
@@ -55,3 +58,9 @@ __all__ = [
     "ZMQSource",
     "Zip",
 ]
+
+if not TYPE_CHECKING:  # which would take every name for a name of this module
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what a class of Highway's is called now."""
+        raise missing(__name__, name)

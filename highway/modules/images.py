@@ -46,10 +46,10 @@ def is_batch(value: Any, owner: str) -> bool:
         raise ValueError(f"{owner}: the image field holds {what}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)")
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
         raise ValueError(
-            f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first or "
-            f"with more than {MOST_CHANNELS} of them? Expected (B, H, W, C), or one image (H, W) or (H, W, C) with 1 to {MOST_CHANNELS} "
-            f"channels: give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more "
-            f"channels goes as a batch of one, image[None]"
+            f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first "
+            f"or with more than {MOST_CHANNELS}? Expected (B, H, W, C), or one image (H, W) or (H, W, C) with 1 to {MOST_CHANNELS} channels: "
+            f"give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more channels "
+            f"goes as a batch of one, image[None]"
         )
     return False
 

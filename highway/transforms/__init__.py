@@ -1,5 +1,8 @@
 """Transforms of one image and what belongs to it: the protocol in :mod:`highway.transforms.base`, and highway's own."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from highway.renamed import missing
 from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, Writing
 from highway.transforms.color import (
     AdditiveNoise,
@@ -42,3 +45,9 @@ __all__ = [
     "Zoom",
     "covering_box",
 ]
+
+if not TYPE_CHECKING:  # which would take every name for a name of this module
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what a class of Highway's is called now."""
+        raise missing(__name__, name)

@@ -1,0 +1,103 @@
+"""What was called otherwise in Highway (2017), tensorcom and tensorpack: the one table of their names and of highway's own.
+
+An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`missing` of classes, and
+the check of a component's parameters asks :func:`new_name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_WORKERS = "it is num_workers= of Stage({component}(...), num_workers=...), in YAML num_workers: beside the component"
+_OWN_WORKERS = "it is called num_workers now"
+_CODEC = 'codec="msgpack" speaks Highway\'s encoding (msgpack with msgpack-numpy)'
+_CACHE = "put the component Cache behind the reader"
+
+KEYWORDS: Final[Mapping[str, str]] = {
+    "n_worker": _WORKERS,
+    "ImageReader.n_worker": _OWN_WORKERS,
+    "ImageFileReader.n_worker": _OWN_WORKERS,
+    "Noise.n_worker": "leave it out; Processes([Noise(...)], num_processes=...) runs several",
+    "queue_size": "it is buffer_size= of Stage({component}(...), buffer_size=...), in YAML buffer_size: beside the component",
+    "Noise.data_shape": "it is called shape now",
+    "Noise.force_constant": "it is called constant now",
+    "ZMQSink.target": "it is called url now",
+    "ZMQSink.encoding": _CODEC,
+    "ZMQSink.flags": "leave it out: sending waits, and ends when the pipeline is stopped",
+    "ZMQSource.source": "it is called url now",
+    "ZMQSource.decoding": _CODEC,
+    "ZMQSource.flags": "leave it out: receiving waits, and ends when the pipeline is stopped",
+    "ZMQSource.copy": "leave it out: nothing is copied unless writable=True asks for arrays that may be written into",
+    "ZMQSource.track": "leave it out",
+    "Benchmark.N": "it is called n now",
+    "ImageSink.out_dir": "it is called path now",
+    "ImageSink.file_type": 'it is called format now, "png" or "jpg"',
+    "DumpImages.out_dir": "it is called path now",
+    "DumpImages.file_type": 'it is called format now, "png" or "jpg"',
+    "DumpImages.enqueue": "leave it out: DumpImages hands every item on, ImageSink ends a pipeline",
+    "DumpImages.batch_naming": "leave it out: files are named by a running number and the samples' keys",
+    "ImageReader.random": "it is called shuffle now",
+    "ImageReader.once": "epochs=1 ends after one pass",
+    "ImageReader.cache_size": _CACHE,
+    "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
+    "ImageFileReader.cache_size": _CACHE,
+    "Batch.remainder": "it is called last now",
+}
+"""What to write in place of a parameter, by its old name, or by ``Component.name`` where it is another in others."""
+
+CLASSES: Final[Mapping[str, str]] = {
+    "ClfImgReader": "highway.modules.ImageFileReader (its labels are numbers; one_hot=True makes them what they were)",
+    "ImgReader": "highway.modules.ImageReader",
+    "ImgSaver": "highway.modules.ImageSink",
+    "JpgSaver": 'highway.modules.ImageSink (format="jpg")',
+    "ImgDumper": "highway.modules.DumpImages",
+    "JpgDumper": 'highway.modules.DumpImages (format="jpg")',
+    "StreamWriter": "highway.modules.Tee, or any generator function over the items",
+    "FIFOCache": "highway.modules.Cache",
+    "Node": "highway.Stage around any iterable, function or generator function",
+    "Augmentation": "highway.transforms.Transform",
+    "VerticalSlicer": "highway.transforms.Slicer",
+    "DequeueGenerator": "highway.Pipeline itself, which can be iterated",
+    "LevelDBSource": "highway.modules.WebDatasetSource (LevelDB is not read yet; write the data as shards)",
+    "LevelDBSink": "highway.modules.ShardSink (LevelDB is not written yet)",
+}
+"""Where to find what a class was for, by its old name."""
+
+MODULES: Final[Mapping[str, str]] = {
+    "highway.modules.processing": "highway.modules",
+    "highway.modules.fs": "highway.modules",
+    "highway.modules.db": "highway.modules",
+    "highway.modules.base": "highway.modules",
+    "highway.augmentations": "highway.transforms (its functions: highway.functional)",
+    "highway.transforms.img": "highway.functional",
+    "highway.utils": "highway.functional",
+    "highway.debug": "highway.modules (Benchmark, DumpImages)",
+    "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
+}
+"""Where to find the names of a module that is gone; those below it are meant too."""
+
+
+def new_name(component: str, keyword: str) -> str:
+    """Return ``; `` and what to write in place of a component's old parameter; empty if it never had one of that name."""
+    advice = KEYWORDS.get(f"{component}.{keyword}") or KEYWORDS.get(keyword)
+    return f"; {advice.format(component=component)}" if advice else ""
+
+
+def missing(module: str, name: str) -> Exception:
+    """Return the error for a name that a module does not have: for an old class it names the new one.
+
+    That is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
+    """
+    if name in CLASSES:
+        return ImportError(f"there is no {name} in {module}; use {CLASSES[name]}")
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+class Finder:
+    """Asked last of all for a module (an entry of ``sys.meta_path``): finds none, and says where the names of an old one are."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name in MODULES:
+            raise ImportError(f"there is no module {name} any more; its names are in {MODULES[name]}")

@@ -1,0 +1,57 @@
+"""Old names of Highway's, tensorcom's and tensorpack's are errors that name the new ones."""
+
+import importlib
+import importlib.util
+
+import pytest
+
+import highway
+from highway import renamed
+
+
+@pytest.mark.parametrize("module", [*renamed.MODULES, "highway.augmentations.img", "highway.augmentations.base"])
+def test_a_module_that_is_gone_names_where_its_names_are(module):
+    with pytest.raises(ImportError, match=r"there is no module highway\..* any more; its names are in highway") as caught:
+        importlib.import_module(module)
+    known = max((name for name in renamed.MODULES if module.startswith(name)), key=len)
+    assert renamed.MODULES[known] in str(caught.value)
+    assert importlib.util.find_spec(renamed.MODULES[known].split(" ")[0]) is not None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import highway.zcom",
+        "from highway import zcom",
+        "from highway.utils import clipped_zoom",
+        "from highway.modules.fs import ClfImgReader",
+        "from highway.modules import fs",
+        "from highway.augmentations.img import FlipX, Resize",
+        "from highway.transforms.img import flip_x",
+    ],
+)
+def test_every_way_to_import_a_module_that_is_gone_says_so(statement):
+    with pytest.raises(ImportError, match="there is no module"):
+        exec(statement)
+
+
+@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine"])
+@pytest.mark.parametrize("name", renamed.CLASSES)
+def test_a_class_that_is_gone_names_what_to_use(module, name):
+    with pytest.raises(ImportError, match=f"there is no {name} in {module}; use highway") as caught:
+        exec(f"from {module} import {name}")
+    with pytest.raises(ImportError, match=f"there is no {name}"):
+        getattr(importlib.import_module(module), name)
+    where, _, new = renamed.CLASSES[name].partition(" ")[0].rstrip(",").rpartition(".")
+    assert hasattr(importlib.import_module(where), new), caught.value
+
+
+@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine"])
+def test_any_other_name_is_missing_as_usual(module):
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'Nonsense'"):
+        _ = importlib.import_module(module).Nonsense
+    with pytest.raises(ImportError, match="cannot import name 'Nonsense'"):
+        exec(f"from {module} import Nonsense")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'highway\.nonsense'"):
+        importlib.import_module("highway.nonsense")
+    assert highway.Connection is not None
