@@ -47,7 +47,7 @@ def is_batch(value: Any, owner: str) -> bool:
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
         raise ValueError(
             f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first "
-            f"or with more than {MOST_CHANNELS}? Expected (B, H, W, C), or one image (H, W) or (H, W, C) with 1 to {MOST_CHANNELS} channels: "
+            f"or with more than {MOST_CHANNELS}? Expected (B, H, W, C), or one image (H, W) or (H, W, C) of 1 to {MOST_CHANNELS} channels: "
             f"give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more channels "
             f"goes as a batch of one, image[None]"
         )
