@@ -124,6 +124,7 @@ class ZMQSink:
         ConfigError: the URL cannot be used as written.
         LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
         TypeError: a field is no array, or 64 bits wide without ``allow64``; with ``on_error="skip"`` the item is left out.
+        ValueError: an item's keys and field names, or one of its fields (``max_mb``), are too long for a message; the same holds.
     """
 
     url: str | list[str]
@@ -148,7 +149,7 @@ class ZMQSink:
             for item in items:
                 try:
                     outlet.send(item, items.passport)
-                except TypeError as error:
+                except (TypeError, ValueError) as error:  # ValueError: keys too long, a frame too large
                     tolerate(error)
             outlet.finish()
 

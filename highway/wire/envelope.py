@@ -24,6 +24,8 @@ MAGIC = b"~Highwy~"
 VERSION = 1
 MAX_PAYLOAD = 1 << 20  # bytes
 MAX_ROW = 1024  # elements; msgpack allocates rows before it reads them, and they nest
+NAME_BYTES = range(8, 33)  # of a sender's name: receivers keep it
+NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
 
 
@@ -63,10 +65,31 @@ def pack(envelope: Envelope) -> bytes:
         packed += second + msgpack.packb(number)
     packed += third
     if len(packed) > MAX_PAYLOAD:
-        raise ValueError(
-            f"field names and passport take {len(packed)} bytes on the wire; expected at most {MAX_PAYLOAD}: use shorter sample keys"
-        )
+        raise _too_long(names, passport)
     return _START.pack(MAGIC, VERSION, len(packed)) + packed + bytes(-len(packed) % 8)
+
+
+def _too_long(names: tuple[str, ...], passport: Passport | None) -> ValueError:
+    texts = {"sample keys": passport.keys if passport else (), "field names": names}
+    what, rows = max(texts.items(), key=lambda each: sum(map(len, each[1])))
+    longest = max(rows, key=len, default="")
+    return ValueError(
+        f"{len(rows)} {what} of {sum(map(len, rows)):,} characters in all do not fit into a message, whose names and keys may have "
+        f"{MAX_PAYLOAD:,} bytes; the longest, of {len(longest):,}, begins with {longest[:40]!r}: use shorter ones or smaller batches, "
+        'or leave such items out with on_error="skip"'
+    )
+
+
+def check_sender(sender: bytes, number: int) -> None:
+    """Check the name of a sender and the number of a message.
+
+    Raises:
+        FrameError: they are not such as a sender gives.
+    """
+    if sender and len(sender) not in NAME_BYTES:
+        raise FrameError(f"extension: a sender's name of {len(sender)} bytes; expected {NAME_BYTES[0]} to {NAME_BYTES[-1]}")
+    if number not in NUMBERS:
+        raise FrameError(f"extension: number is {number}; expected 0 to 2**63 - 1")
 
 
 @lru_cache(1024)
@@ -74,6 +97,8 @@ def _constants(
     kind: ItemKind, names: tuple[str, ...], bools: tuple[int, ...], passport: bool, sender: bytes, shared: bool, end: bool
 ) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
+    if len(names) > MAX_ROW:
+        raise ValueError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
     first: dict[str, Any] = {"kind": kind}
     if names:
         first["names"] = names
@@ -123,6 +148,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
             _check(name, value, _TYPES[name])
             fields[name] = value
     kind, names, bools, passport, sender, number, shared, end = fields.values()
+    check_sender(sender, number)
     if kind not in KINDS:
         raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(KINDS)}")
     if names:
@@ -136,8 +162,8 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
     """Return a passport with its keys as one string, so that a batch of any size has a row of fixed length."""
-    if any("\0" in key for key in passport.keys):
-        raise ValueError(f"a sample key holds a zero character: {next(key for key in passport.keys if chr(0) in key)!r}")
+    if wrong := [key for key in passport.keys if "\0" in key]:
+        raise ValueError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     return passport._replace(keys="\0".join(passport.keys) if passport.keys else None)  # type: ignore[arg-type]
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from highway.cancel import starved
 from highway.errors import EndOfStream, FrameError
-from highway.stage import Origin
 from highway.wire import codec, shm
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
+from highway.wire.senders import Senders
 from highway.wire.socket import ZMQReceiver
 from highway.wire.transport import Peers, Receiver
 from highway.wire.url import Link
@@ -24,18 +25,17 @@ log = logging.getLogger("highway")
 RECEIVERS: dict[str, Callable[[Link], Receiver]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver), "shm": shm.open_receiver}
 """Transport -> what opens the end that receives."""
 
-GLANCE = 0.1  # seconds between two looks at who is connected
-TELL_AFTER = 10.0  # seconds without any sender, when too few have ended, before it is said
-MAX_SENDERS = 10_000  # remembered at once
+GLANCE = 0.1  # seconds between two looks at who is connected, when somebody has ended
+LOOK = 1.0  # the same before
+TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before it is said; then after twice as many
+TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
+TELL_AT_LEAST = 600.0  # seconds between two times that it is said, at most
 
+wait_for_senders: float | None = None
+"""Seconds that receivers of this process wait while nobody is connected that could send something; then their stream ends.
 
-@dataclass
-class _Numbers:
-    """What has come from one sender."""
-
-    label: str
-    next: int
-    warned: bool = False
+``None`` is for ever.
+"""
 
 
 class Inlet:
@@ -43,7 +43,8 @@ class Inlet:
 
     Args:
         link: Where from.
-        counters: Where to count ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended``.
+        counters: Where to count ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
+            ``malformed``, ``senders`` and ``ended``.
 
     Raises:
         ConfigError: there is no such codec.
@@ -53,12 +54,11 @@ class Inlet:
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
         self._link, self.counters = link, counters
         self._codec = codec.named(link.options.codec)
-        self._numbers: dict[bytes, _Numbers] = {}
-        self._ended: set[bytes] = set()
+        self._senders = Senders(link, counters)
         self._over = False
-        self._alone_since = float("inf")
-        for name in ("messages", "bytes", "gaps", "duplicates", "late", "malformed"):
+        for name in ("messages", "bytes", "received"):
             counters.setdefault(name, 0)
+        self._silence = _Silence(counters["messages"], time.monotonic())
         self._receiver = RECEIVERS[link.transport](link)
         self.bound = self._receiver.bound
 
@@ -80,14 +80,15 @@ class Inlet:
             except FrameError as error:
                 self.counters["malformed"] += 1
                 raise FrameError(f"{self._link}: message {self.counters['messages']:.0f}: {error}") from None
-            if message.envelope is None or not message.envelope.sender:
+            envelope = message.envelope
+            if envelope is None or not envelope.sender:
+                self.counters["received"] += 1
                 return message
-            self._count(message.envelope)
-            if not message.envelope.end:
+            if not envelope.end:
+                self._senders.take(envelope, partial(self._source, envelope, frames))
+                self.counters["received"] += 1
                 return message
-            self._ended.add(message.envelope.sender)
-            self._alone_since = time.monotonic()
-            self._over = self._enough and not self._link.bind
+            self._hear_end(envelope, frames)
         self._over = True
         raise EndOfStream(f"{self._link}: the stream has ended")
 
@@ -106,14 +107,14 @@ class Inlet:
         """
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            glance = self._ended and self._link.bind
+            look = GLANCE if self._senders.ended else LOOK if deadline is None or wait_for_senders is not None else float("inf")
             try:
                 with starved():
-                    frames = self._receiver.recv(min(GLANCE, GLANCE if left is None else left) if glance else left)
+                    frames = self._receiver.recv(look if left is None else min(look, left))
             except TimeoutError:
-                if glance and self._have_all_ended():
+                if self._is_over():
                     return None
-                if not glance or (left is not None and left <= GLANCE):
+                if left is not None and left <= look:
                     raise
                 continue
             if self._link.topic and len(frames) % 2 != self._codec.single:
@@ -136,72 +137,73 @@ class Inlet:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _source(self, envelope: Envelope, frames: list[Any]) -> Hashable:
+        """Return the connection that a message came over or, where the transport does not tell, its sender."""
+        source = self._receiver.source(frames)
+        return envelope.sender if source is None else source
+
+    def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
+        source = self._source(envelope, frames)
+        if self._senders.end(envelope, source, self._receiver.connections(source)):
+            self._over = self._enough and not self._link.bind
+
     @property
     def _enough(self) -> bool:
         """Whether so many senders have ended that this may be the end of the stream."""
-        return len(self._ended) >= (self._link.options.senders or (1 if self._link.bind else len(self._link.locations)))
+        names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
+        if self._link.bind:
+            return min(names, connections) >= (wanted or 1)
+        # One sender may have bound several of the addresses.
+        return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
-    def _have_all_ended(self) -> bool:
-        """Say whether every connection that is open belongs to a sender that has ended; asked when nothing is left to be read.
-
-        A connection that was closed is taken for that of a sender that had ended, which can make this wait, but never end too early.
-        """
+    def _is_over(self) -> bool:
+        """Say whether nothing more will come; asked when nothing is left to be read. While it may, say now and then what is waited for."""
         peers = self._receiver.peers()
         if peers is None:
-            return self._enough
-        if not self._enough:
-            self._tell_who_is_missing(peers)
-            return False
-        closed = peers.seen - peers.live
-        if peers.live > max(0, len(self._ended) - closed):
-            return False
-        if peers.seen > len(self._ended):
-            log.warning("%s: %d of %d senders went away without an end", self._link, peers.seen - len(self._ended), peers.seen)
-        return True
+            return self._link.bind and self._enough
+        # A connection that was closed is taken for that of a sender that had ended: this may wait, but never ends too early.
+        unended = peers.live - max(0, self._senders.connections - (peers.seen - peers.live))
+        if self._link.bind and self._enough and unended <= 0:
+            if peers.seen > self._senders.connections:
+                gone = peers.seen - self._senders.connections
+                log.warning("%s: %d of %d senders went away without an end", self._link, gone, peers.seen)
+            return True
+        return self._wait_on(peers, unended > 0)
 
-    def _tell_who_is_missing(self, peers: Peers) -> None:
-        now = time.monotonic()
-        if peers.live:
-            self._alone_since = now
-        elif now - self._alone_since > TELL_AFTER:
-            self._alone_since = float("inf")
+    def _wait_on(self, peers: Peers, may_come: bool) -> bool:
+        """Say what is waited for, at growing intervals; return whether it has been long enough."""
+        silence, now = self._silence, time.monotonic()
+        if silence.messages != self.counters["messages"] or silence.may_come != may_come:
+            self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)
+        waited = now - silence.since
+        heard, ended = self.counters["senders"], self._senders.ended
+        if wait_for_senders is not None and not may_come and waited >= wait_for_senders:
             log.warning(
-                "%s: %d of %d senders have ended, and no other is connected; waiting for one",
-                self._link,
-                len(self._ended),
-                self._link.options.senders,
+                "%s: no sender came within %g s, so the stream ends here; %d were heard, %d have ended", self._link, waited, heard, ended
             )
-
-    def _count(self, envelope: Envelope) -> None:
-        """Find gaps and repetitions in the numbers of a sender."""
-        # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
-        is_share = envelope.shared and (self._link.kind == "pull" or envelope.end)
-        known = self._numbers.get(envelope.sender)
-        if known is None:
-            if len(self._numbers) >= MAX_SENDERS:
-                del self._numbers[next(iter(self._numbers))]
-            known = self._numbers[envelope.sender] = _Numbers(_label(envelope), envelope.number)
-            self.counters["senders"] = self.counters.get("senders", 0) + 1
-            if not is_share:
-                self._add("late", known, envelope.number)
-        missing = envelope.number - known.next
-        if missing > 0 and not is_share:
-            self._add("gaps", known, missing)
-        if missing < 0 and not envelope.end:
-            self._add("duplicates", known, 1)
-        odd = missing < 0 or (missing > 0 and not is_share)
-        if odd and not known.warned and not envelope.end:
-            known.warned = True
-            what = f"{missing} messages are missing before" if missing > 0 else "it has come before:"
-            log.warning("%s: from %s: %s number %d; such are counted from now on", self._link, known.label, what, envelope.number)
-        known.next = max(known.next, envelope.number + (not envelope.end))
-
-    def _add(self, name: str, known: _Numbers, count: int) -> None:
-        self.counters[name] += count
-        if count:
-            self.counters[f"{name} from {known.label}"] = self.counters.get(f"{name} from {known.label}", 0) + count
+            return True
+        if waited >= silence.tell:
+            silence.tell = waited + min(waited, TELL_AT_LEAST)
+            wanted = self._link.options.senders
+            log.warning(
+                "%s: nothing has come for %.0f s: %s; %d senders are connected, %d were heard, %d%s have ended. "
+                "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
+                self._link,
+                waited,
+                "the senders that are there send nothing" if may_come else "waiting for a sender",
+                peers.live,
+                heard,
+                ended,
+                f" of senders={wanted}" if wanted else "",
+            )
+        return False
 
 
-def _label(envelope: Envelope) -> str:
-    origin = envelope.passport.origin if envelope.passport else Origin()
-    return "/".join(filter(None, [origin.host, origin.role, envelope.sender.hex()[:8]]))
+@dataclass
+class _Silence:
+    """That nothing comes: how many messages had come, since when, when it is told next (in seconds from then), and if one may come."""
+
+    messages: float
+    since: float
+    tell: float = TELL_AFTER
+    may_come: bool = False

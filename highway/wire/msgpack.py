@@ -13,6 +13,7 @@ import msgpack
 import numpy as np
 
 from highway.errors import FrameError
+from highway.wire.envelope import check_sender
 
 MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they nest
 END = 0x48  # the code of the extension type that says that a sender has ended
@@ -113,7 +114,9 @@ def _dtype(descr: Any) -> np.dtype[Any]:
 def _end(code: int, data: bytes) -> Any:
     if code != END:
         raise FrameError(f"an extension of code {code}; expected plain msgpack")
-    sender, number = msgpack.unpackb(data)
-    if not isinstance(sender, bytes) or not isinstance(number, int):
+    values = msgpack.unpackb(data, max_array_len=2)
+    if not isinstance(values, list) or list(map(type, values)) != [bytes, int]:
         raise FrameError("an end without the sender's name and count")
+    sender, number = values
+    check_sender(sender, number)
     return End(sender, number)

@@ -14,8 +14,8 @@ import termios
 import time
 import weakref
 from array import array
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -61,6 +61,7 @@ class _Base:
         self._fitted = False
         self._peers = Peers()
         self._fds: set[int] = set()  # of the connections
+        self._used: Counter[int] = Counter()  # how many connections have had a descriptor
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         context.opened()
         self._monitor: zmq.Socket[bytes] | None = None
@@ -134,6 +135,7 @@ class _Base:
             opened += bool(event & _OPENED)
             if event & _OPENED:
                 self._fds.add(fd)
+                self._used[fd] += 1
             elif event == zmq.Event.DISCONNECTED:
                 self._fds.discard(fd)
             seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
@@ -295,6 +297,15 @@ class ZMQReceiver(_Base):
         if not self._fitted:
             self._fit(sum(map(len, frames)))
         return frames
+
+    def source(self, frames: Sequence[Frame]) -> int | None:
+        """Return the descriptor of the connection that a message came over; see :class:`highway.wire.transport.Receiver`."""
+        return None if self.link.transport == "inproc" else int(frames[0].get(zmq.SRCFD))
+
+    def connections(self, source: Hashable) -> int:
+        """Return how many connections have had a descriptor; see :class:`highway.wire.transport.Receiver`."""
+        self.peers()
+        return max(1, self._used[source]) if isinstance(source, int) else 1
 
     def _message(self) -> list[Frame]:
         frames = [self._recv(0, False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
@@ -69,3 +69,9 @@ class Receiver(End, Protocol):
             TimeoutError: nothing came within ``timeout`` seconds.
             Cancelled: the stage that runs on this thread was cancelled.
         """
+
+    def source(self, frames: Sequence[Frame]) -> Hashable:
+        """Return what names the connection that the last message came over; ``None`` if the transport does not tell."""
+
+    def connections(self, source: Hashable) -> int:
+        """Return how many connections have had the name ``source``: a number may be used again when its connection was closed."""

@@ -1,10 +1,13 @@
 """Gaps, repetitions and ends, as a receiver sees them."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from highway import EndOfStream
-from highway.wire import inlet
+from highway.wire import inlet, senders
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 from highway.wire.inlet import Inlet
@@ -30,6 +33,12 @@ class Script:
 
     def peers(self):
         return self.now
+
+    def source(self, frames):
+        return None
+
+    def connections(self, source):
+        return 1
 
     def close(self, linger):
         self.closed = True
@@ -125,8 +134,52 @@ def test_a_stream_ends_when_its_senders_have(monkeypatch, url, messages, ended):
 
 def test_a_sender_that_does_not_come_is_missed_aloud(monkeypatch, caplog):
     monkeypatch.setattr(inlet, "TELL_AFTER", 0.0)
-    receive(monkeypatch, [Peers(0, 1), (A, 1, "end"), None, None, None], "zpull+ipc://x?senders=2")
-    assert caplog.messages == ["zpull+ipc://x?senders=2: 1 of 2 senders have ended, and no other is connected; waiting for one"]
+    receive(monkeypatch, [Peers(0, 1), (A, 0), (A, 1, "end"), None, None, None], "zpull+ipc://x?senders=2")
+    assert re.fullmatch(
+        r"zpull\+ipc://x\?senders=2: nothing has come for 0 s: waiting for a sender; 0 senders are connected, 1 were heard, 1 of senders=2 "
+        r"have ended. Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
+        caplog.messages[0],
+    )
+
+
+def test_what_is_waited_for_is_said_again_at_growing_intervals(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(inlet, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(inlet, "RECEIVERS", {"ipc": lambda link: Script([])})
+    with Inlet(parse("zrpull+ipc://x", "receive"), {}) as end:
+        said = []
+        for second in range(2000):
+            now[0] = float(second)
+            assert not end._is_over()
+            said += [second] * len(caplog.messages)
+            caplog.clear()
+    assert said == [10, 20, 40, 80, 160, 320, 640, 1240, 1840]
+
+
+def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(inlet, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(inlet, "RECEIVERS", {"ipc": lambda link: Script([Peers(1, 1)])})
+    with Inlet(parse("zrpull+ipc://x", "receive"), {}) as end:
+        with pytest.raises(TimeoutError):
+            end._receiver.recv()
+        for second in (0, 20, 59):
+            now[0] = float(second)
+            assert not end._is_over()
+        assert caplog.messages == []
+        now[0] = 60.0
+        assert not end._is_over()
+    assert "nothing has come for 60 s: the senders that are there send nothing; 1 senders are connected, 0 were heard" in caplog.text
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp", "shm"])
+def test_a_wait_for_senders_ends_the_stream_with_a_word(monkeypatch, transport, caplog, ipc):
+    monkeypatch.setattr(inlet, "wait_for_senders", 0.2)
+    monkeypatch.setattr(inlet, "LOOK", 0.05)
+    location = {"ipc": ipc(), "tcp": "127.0.0.1:9", "shm": f"wait-{id(caplog)}"}[transport]
+    with Inlet(parse(f"zrpull+{transport}://{location}", "receive"), {}) as end, pytest.raises(EndOfStream):
+        end.recv()
+    assert "so the stream ends here; 0 were heard, 0 have ended" in caplog.text
 
 
 def test_who_went_without_an_end_is_said(monkeypatch, caplog):
@@ -135,7 +188,7 @@ def test_who_went_without_an_end_is_said(monkeypatch, caplog):
 
 
 def test_memory_of_senders_is_bounded(monkeypatch):
-    monkeypatch.setattr(inlet, "MAX_SENDERS", 3)
+    monkeypatch.setattr(senders, "MOST", 3)
     messages = [(bytes([n]) * 8, 0) for n in range(10)]
     numbers, counters, _ = receive(monkeypatch, messages)
     assert (len(numbers), counters["senders"]) == (10, 10)

@@ -100,7 +100,8 @@ def array(**changes):
         (array(shape=[1] * 70 + [3]), "an array of shape"),
         (msgpack.packb(msgpack.ExtType(5, b"")), "an extension of code 5"),
         (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(["x", "y"]))), "an end without the sender's name and count"),
-        (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(3))), "no msgpack"),
+        (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb([b"x" * 100, 1]))), "a sender's name of 100 bytes; expected 8 to 32"),
+        (msgpack.packb(msgpack.ExtType(0x48, msgpack.packb(3))), "an end without the sender's name and count"),
     ],
 )
 def test_a_frame_that_is_no_item_says_what_is_wrong(frame, says):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
 import time
 from collections import deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -34,9 +36,11 @@ from highway.wire.shm.packets import (
 from highway.wire.shm.rendezvous import Meeting
 from highway.wire.shm.slots import check_platform, offsets
 from highway.wire.shm.views import Mapping, copy, lend
-from highway.wire.transport import Peers
+from highway.wire.transport import Frame, Peers
 
 log = logging.getLogger("highway")
+
+_numbers = itertools.count()  # of connections
 
 
 class Receiver:
@@ -57,6 +61,7 @@ class Receiver:
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
         self.thread = same_thread.ident()
+        self._source = 0
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
         self.bound = self.meeting.bound
 
@@ -77,7 +82,7 @@ class Receiver:
             LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
         """
         deadline = deadline_of(timeout)
-        if timeout is not None or time.monotonic() - self._looked > SOON:
+        if (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
             self.look()
         while True:
             while self._ready:
@@ -93,6 +98,7 @@ class Receiver:
                     self._lose(peer)
                 else:
                     self._ready.rotate(-1)
+                    self._source = peer.number
                     return frames
             self._wait(deadline)
 
@@ -109,6 +115,14 @@ class Receiver:
         for peer in self.meeting.peers:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
+
+    def source(self, frames: Sequence[Frame]) -> int:
+        """Return the number of the connection that the last message came over."""
+        return self._source
+
+    def connections(self, source: Hashable) -> int:
+        """Return 1: no number is used again."""
+        return 1
 
     def close(self, linger: float = 0.0) -> None:
         """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
@@ -141,6 +155,7 @@ class _Sending:
 
     def __init__(self, sock: socket.socket, hello: Hello) -> None:
         self.sock = sock
+        self.number = next(_numbers)
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2

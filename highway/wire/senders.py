@@ -1,0 +1,191 @@
+"""What a receiver knows of those that send to it: which numbers are missing or came twice, and who has ended.
+
+Whatever comes, it stays small: at most ``MOST`` senders are remembered, each with the last ``WINDOW`` numbers, and the first ``NAMED`` of
+them have counters of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
+
+from highway.stage import Origin
+from highway.wire.envelope import Envelope
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+T = TypeVar("T")
+
+MOST: Final = 10_000
+NAMED: Final = 100
+WINDOW: Final = 4096  # numbers that are remembered, one byte each
+LABEL: Final = 64  # characters of a host's or role's name
+
+
+class Numbers:
+    """The numbers that have come from one sender.
+
+    Args:
+        label: What messages and counters call the sender.
+        warns: Whether a message is to say the first time that something is wrong.
+        first: The number that came first.
+        in_order: Whether what is missing will not come any more. It may where several connections lead to the same sender, which deals
+            its messages out to them: then a number counts as missing when ``WINDOW`` later ones have come, or the end.
+    """
+
+    def __init__(self, label: str, warns: bool, first: int, in_order: bool) -> None:
+        self.label, self.warns = label, warns
+        self.next = 0  # behind the highest that has come
+        self._first, self._in_order = first, in_order
+        self._settled = 0  # below, what has not come was counted
+        self._came = bytearray(WINDOW)
+
+    def take(self, number: int) -> tuple[int, int, bool]:
+        """Note a message's number; return how many are found missing: before the first, and behind it; and whether it came before."""
+        if number < self.next:
+            if self.next - number > WINDOW:  # too long ago to know
+                return 0, 0, False
+            again = bool(self._came[number % WINDOW])
+            self._came[number % WINDOW] = 1
+            return 0, 0, again
+        missing = 0, 0
+        if number > self.next or not self._in_order:
+            missing = self._settle(number if self._in_order else number + 1 - WINDOW)
+            if number - self.next >= WINDOW:
+                self._came = bytearray(WINDOW)
+            else:
+                for skipped in range(self.next, number):
+                    self._came[skipped % WINDOW] = 0
+        self._came[number % WINDOW] = 1
+        self.next = number + 1
+        return *missing, False
+
+    def end(self, number: int) -> tuple[int, int]:
+        """Note that there were so many messages; return as :meth:`take` how many are found missing."""
+        missing = self._settle(max(number, self.next))
+        self.next = max(number, self.next)
+        return missing
+
+    def _settle(self, until: int) -> tuple[int, int]:
+        """Return how many below ``until`` have not come and were not counted: before the first, and behind it."""
+        start = max(self._settled, self.next if self._in_order else 0)
+        known = range(start, min(until, self.next))
+        beyond = range(max(start, self.next), max(until, self.next))
+        gone = [number for number in known if not self._came[number % WINDOW]]
+        late = sum(number < self._first for number in gone) + max(0, min(beyond.stop, self._first) - beyond.start)
+        self._settled = max(self._settled, until)
+        return late, len(gone) + len(beyond) - late
+
+
+class Senders:
+    """All that send to one receiver.
+
+    Args:
+        link: The receiver's link.
+        counters: Where ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended`` are counted.
+
+    Attributes:
+        ended: Senders that have ended.
+        connections: Connections over which an end has come.
+    """
+
+    def __init__(self, link: Link, counters: dict[str, float]) -> None:
+        self._link, self._counters = link, counters
+        self._numbers: dict[bytes, Numbers] = {}
+        self._on: dict[Hashable, set[bytes]] = {}  # the senders that were heard first over a source
+        self._ended: dict[bytes, None] = {}
+        self._ended_on: dict[Hashable, set[bytes]] = {}
+        self._warned_of_ends = False
+        self.ended = self.connections = 0
+        for name in ("gaps", "duplicates", "late", "malformed", "senders", "ended"):
+            counters.setdefault(name, 0)
+
+    def take(self, envelope: Envelope, source: Callable[[], Hashable]) -> None:
+        """Note a message; ``source`` is asked where a sender comes from that was not heard before."""
+        known = self._numbers.get(envelope.sender)
+        if known is None:
+            known = self._hear(envelope, source())
+        late, gaps, again = known.take(envelope.number)
+        if late or gaps or again:
+            self._count(known, envelope, late, gaps, again)
+
+    def end(self, envelope: Envelope, source: Hashable, connections: int) -> bool:
+        """Note that a sender has ended; say whether it is believed: it must have been heard, or be the first that comes over a connection.
+
+        Args:
+            envelope: That of the end.
+            source: Where it came from.
+            connections: How many connections have come from there.
+        """
+        known = self._numbers.get(envelope.sender)
+        if known is None:
+            if len(self._on.get(source, ())) >= connections:
+                return self._refuse(envelope)
+            known = self._hear(envelope, source)
+        if envelope.number < known.next:
+            log.warning(
+                "%s: %s ended after %d messages, as it says, but number %d came", self._link, known.label, envelope.number, known.next - 1
+            )
+        late, gaps = known.end(envelope.number)
+        self._count(known, envelope, late, gaps, False)
+        if envelope.sender not in self._ended:
+            _keep(self._ended, envelope.sender, None)
+            self.ended += 1
+            self._counters["ended"] = self.ended
+        names = _keep(self._ended_on, source, set())
+        if envelope.sender not in names and len(names) < connections:
+            names.add(envelope.sender)
+            self.connections += 1
+        return True
+
+    def _refuse(self, envelope: Envelope) -> bool:
+        self._counters["malformed"] += 1
+        if not self._warned_of_ends:
+            self._warned_of_ends = True
+            log.warning(
+                "%s: an end is not believed: it names the sender %s, of whom nothing came, over a connection of another; "
+                "such are counted as malformed from now on",
+                self._link,
+                _label(envelope),
+            )
+        return False
+
+    def _hear(self, envelope: Envelope, source: Hashable) -> Numbers:
+        self._counters["senders"] += 1
+        is_named = self._counters["senders"] <= NAMED
+        known = Numbers(_label(envelope) if is_named else "others", is_named, envelope.number, len(self._link.locations) == 1)
+        names = _keep(self._on, source, set())
+        if len(names) < MOST:
+            names.add(envelope.sender)
+        return _keep(self._numbers, envelope.sender, known)
+
+    def _count(self, known: Numbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
+        # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
+        if envelope.shared and (self._link.kind == "pull" or envelope.end):
+            late = gaps = 0
+        for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):
+            if count:
+                self._counters[name] += count
+                each = f"{name} from {known.label}"
+                self._counters[each] = self._counters.get(each, 0) + count
+        if (gaps or again) and known.warns:
+            known.warns = False
+            what = f"{gaps} messages are missing before" if gaps else "it has come before:"
+            which = "the end, after" if envelope.end else "number"
+            log.warning("%s: from %s: %s %s %d; such are counted from now on", self._link, known.label, what, which, envelope.number)
+
+
+def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:
+    """Return what is kept under a key, which is ``value`` if nothing was; the oldest is forgotten for it where ``MOST`` are kept."""
+    if key not in known:
+        if len(known) >= MOST:
+            del known[next(iter(known))]
+        known[key] = value
+    return known[key]
+
+
+def _label(envelope: Envelope) -> str:
+    origin = envelope.passport.origin if envelope.passport else Origin()
+    return "/".join(filter(None, [origin.host[:LABEL], origin.role[:LABEL], envelope.sender.hex()[:8]]))
