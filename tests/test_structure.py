@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "topology": {"components", "registry", "engine", "stats", "wire", *FOUNDATION},
 }
 ONLY_IN = {
-    "zmq": {"wire/socket.py", "wire/context.py"},
+    "zmq": {"wire/socket.py", "wire/monitor.py", "wire/context.py"},
     "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py", "wire/shm/same_thread.py"},
     "yaml": {"registry.py", "topology"},
     "msgspec": {"registry.py", "topology"},

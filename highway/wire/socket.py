@@ -1,31 +1,27 @@
-"""Sockets of ZeroMQ; besides their context, the only module that imports ``zmq``.
+"""Sockets of ZeroMQ; besides their context and monitors, the only module that imports ``zmq``.
 
 Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import logging
 import os
-import termios
 import time
 import weakref
-from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from highway.cancel import check_cancelled, wait
 from highway.errors import ConfigError, LinkError
 from highway.wire import address, context
 from highway.wire.memory import keep_freed_memory
+from highway.wire.monitor import Monitor, readable
 from highway.wire.transport import Frame, Peers
 from highway.wire.url import Link
 
@@ -41,10 +37,7 @@ USUAL_MB = 4  # a message, before the first one shows its size
 
 # XPUB is PUB that shows who subscribes.
 _TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
-_OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
-_FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _MORE, _NOBLOCK, _POLLIN = int(zmq.SNDMORE), int(zmq.NOBLOCK), int(zmq.POLLIN)  # as enums they take longer than the call
-_EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 # The system asks a peer that says nothing whether it is there still: a host may vanish. In seconds; it is given up after a minute.
 _KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
 
@@ -59,12 +52,9 @@ class _Base:
         self.bound: list[str] = []
         self._pid = os.getpid()
         self._fitted = False
-        self._peers = Peers()
-        self._fds: set[int] = set()  # of the connections
-        self._used: Counter[int] = Counter()  # how many connections have had a descriptor
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         context.opened()
-        self._monitor: zmq.Socket[bytes] | None = None
+        self._monitor: Monitor | None = None
         try:
             self._configure()
             for url, location in zip(link.urls, link.locations, strict=True):
@@ -92,7 +82,7 @@ class _Base:
         if self.link.transport == "ipc" and self.link.locations[0].startswith("@"):  # no file, so that its mode keeps nobody out
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         if self.link.transport != "inproc":
-            self._monitor = self.socket.get_monitor_socket(_EVENTS)
+            self._monitor = Monitor(self.socket)
 
     def _attach(self, url: str, location: str) -> None:
         if not self.link.bind:
@@ -128,29 +118,14 @@ class _Base:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
         if self._monitor is None or os.getpid() != self._pid:
             return None
-        live, seen, opened = self._peers
-        while _readable(self._monitor):
-            message = parse_monitor_message(self._monitor.recv_multipart())
-            event, fd = message["event"], message["value"]
-            opened += bool(event & _OPENED)
-            if event & _OPENED:
-                self._fds.add(fd)
-                self._used[fd] += 1
-            elif event == zmq.Event.DISCONNECTED:
-                self._fds.discard(fd)
-            seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
-            # A connection that fails in its handshake is reported as failed, and then as disconnected too.
-            live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
-        self._peers = Peers(live, seen, opened)
-        return self._peers
+        return self._monitor.peers()
 
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds, in the background. Closing again does nothing."""
         if self.socket.closed or os.getpid() != self._pid:
             return
         if self._monitor is not None:
-            self.socket.disable_monitor()
-            self._monitor.close(0)
+            self._monitor.close()
         self.socket.close(int(linger * 1000))
         context.closed()
 
@@ -247,7 +222,7 @@ class ZMQSender(_Base):
         connected = super().peers()
         if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
-        while _readable(self.socket):
+        while readable(self.socket):
             subscribed = self.socket.recv()[:1] == b"\1"
             self._subscriptions += 1 if subscribed else -1
             self._subscribed += subscribed
@@ -267,7 +242,7 @@ class ZMQSender(_Base):
         """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
         when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
         """
-        return self.link.transport == "ipc" and self.peers() is not None and any(map(_waits, self._fds))
+        return self.link.transport == "ipc" and self.peers() is not None and self._monitor is not None and self._monitor.unread()
 
     def _refuse(self, nbytes: int) -> None:
         raise ConfigError(
@@ -304,27 +279,15 @@ class ZMQReceiver(_Base):
 
     def connections(self, source: Hashable) -> int:
         """Return how many connections have had a descriptor; see :class:`highway.wire.transport.Receiver`."""
-        self.peers()
-        return max(1, self._used[source]) if isinstance(source, int) else 1
+        if self._monitor is None or self.peers() is None:
+            return 1
+        return self._monitor.connections(source)
 
     def _message(self) -> list[Frame]:
         frames = [self._recv(0, False)]
         while frames[-1].more:
             frames.append(self._recv(0, False))
         return frames
-
-
-def _readable(socket: zmq.Socket[bytes]) -> bool:
-    """Say whether something has come; ``poll()`` takes ten times as long."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
-
-
-def _waits(fd: int) -> bool:
-    """Say whether something that was written to a UNIX socket has not been read at its other end; unix(7), SIOCOUTQ."""
-    waiting = array("i", [0])
-    with contextlib.suppress(OSError):  # it was closed meanwhile
-        fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
-    return waiting[0] > 0
 
 
 def _mark(messages: float) -> int:
