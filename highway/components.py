@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from highway import docstrings
+from highway.parameters import describe_parameter
 from highway.place import Place, did_you_mean
 
 PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
@@ -93,15 +94,6 @@ class Components:
 def signature(found: Callable[..., Any]) -> str:
     """Return the parameters of a class or function as one writes them."""
     return ", ".join(map(describe_parameter, inspect.signature(found).parameters.values()))
-
-
-def describe_parameter(parameter: inspect.Parameter) -> str:
-    """Return a parameter as one writes it: its name, type and default."""
-    stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
-    hint = parameter.annotation
-    shown = "" if hint is parameter.empty else f": {hint if isinstance(hint, str) else inspect.formatannotation(hint)}"
-    equals = " = " if shown else "="
-    return f"{stars}{parameter.name}{shown}" + ("" if parameter.default is parameter.empty else f"{equals}{parameter.default!r}")
 
 
 def _is_component(value: object) -> bool:

@@ -6,6 +6,7 @@
     ├── EndOfStream      (EOFError)    nothing more will come: the normal end, or stop()
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
+    │   └── ParameterError (TypeError)  a parameter that there is not, or a value of another type than it takes
     ├── FrameError       (ValueError)  received bytes that are not a message
     ├── ImageError       (ValueError)  an image file that cannot be used (in highway.modules.header)
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
@@ -33,6 +34,10 @@ class PipelineError(HighwayError, TypeError):
 
 class ConfigError(HighwayError, ValueError):
     """A topology file, a URL or a parameter that cannot be used as written."""
+
+
+class ParameterError(ConfigError, TypeError):
+    """A parameter that there is not, or a value of another type than it takes; names the class, the value and what was expected."""
 
 
 class FrameError(HighwayError, ValueError):

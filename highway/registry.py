@@ -6,48 +6,27 @@ by name, written in the same way as a stage; ``Callable`` means one that can be 
 
 from __future__ import annotations
 
-import collections.abc
-import contextlib
-import enum
 import inspect
-import re
-import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from highway.components import Components, built_in, describe_parameter
+from highway.components import Components, built_in
 from highway.errors import ConfigError, HighwayError
+from highway.parameters import NAMED, Converter, in_words, needed, unknown
 from highway.place import Key, Place, did_you_mean, show
-from highway.stage import Stage, shape_of
+from highway.stage import Component, Stage, shape_of
 
 STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
 
-_UNIONS = (typing.Union, types.UnionType)
-_PLAIN = (
-    str,
-    int,
-    float,
-    bool,
-    bytes,
-    list,
-    dict,
-    tuple,
-    set,
-    frozenset,
-    object,
-    type(None),
-    collections.abc.Sequence,
-    collections.abc.Mapping,
-)
 _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
 
 
 @dataclass(frozen=True)
-class Registry:
+class Registry(Converter):
     """Builds components from plain values as a YAML file holds them.
 
     Args:
@@ -110,9 +89,7 @@ class Registry:
     def _arguments(self, cls: type, given: Any, place: Place) -> dict[str, Any]:
         """What was given, checked against the signature of ``cls``, by the names of its parameters."""
         parameters = inspect.signature(cls).parameters
-        names = [
-            name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        ]
+        names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
         hints = _hints(cls, place)
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
         if given is None or isinstance(given, dict):
@@ -123,56 +100,38 @@ class Registry:
             raise place.error(f"{cls.__name__} takes no parameters; got {show(given)}")
         for key, (_, where) in places.items():
             if key not in names and rest is None:
-                raise where.error(f"unknown parameter {key!r} of {cls.__name__}{did_you_mean(key, names)}")
-        missing = [name for name in names if name not in places and parameters[name].default is inspect.Parameter.empty]
-        if missing:
-            needed = " and ".join(describe_parameter(parameters[name]) for name in missing)
-            raise place.error(f"{cls.__name__} needs {needed}; `highway list {cls.__name__}` shows all it takes")
+                raise where.error(unknown(cls.__name__, key, names))
+        if missing := needed(places, parameters):
+            raise place.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
         return {
             key: self.convert(value, hints.get(key if key in names else rest or key, Any), where) for key, (value, where) in places.items()
         }
 
-    def convert(self, value: Any, hint: Any, place: Place) -> Any:
-        """Return a plain ``value`` as its type ``hint`` says: lists as tuples, whole numbers as floats, names as components.
-
-        Raises:
-            ConfigError: the value does not fit; the message begins with the place.
-        """
-        if not is_nested(hint):
-            return _convert_plain(value, hint, place)
-        origin, inner = typing.get_origin(hint), typing.get_args(hint)
-        if origin is typing.Annotated:
-            return self.convert(value, inner[0], place)
-        if origin in _UNIONS:
-            return self._convert_union(value, inner, place)
-        if origin is collections.abc.Callable:
-            return self._convert_component(value, typing.cast(type, origin), place)
-        if hint is Stage:
+    def component(self, value: Any, hint: Any, place: Place) -> Any:
+        """Return the component, stage or struct that a plain ``value`` describes."""
+        if hint in (Stage, Component):
             return self.build_stage(value, place)
-        if origin is None:
-            convert = self._convert_struct if issubclass(hint, msgspec.Struct) else self._convert_component
-            return convert(value, hint, place)
-        if issubclass(origin, collections.abc.Mapping):
-            mapping = _convert_plain(value, types.GenericAlias(dict, (inner[0], Any)), place)
-            return {key: self.convert(part, inner[1], place / key) for key, part in mapping.items()}
-        parts = _convert_plain(value, list, place)
-        converted = [self.convert(part, inner[0], place / index) for index, part in enumerate(parts)]
-        return tuple(converted) if origin is tuple else converted
+        if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
+            return self._convert_struct(value, hint, place)
+        component, kind = self.build(value, place), typing.cast(type, typing.get_origin(hint) or hint)
+        if not isinstance(component, kind):
+            names = self.components.names(kind)
+            raise place.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
+        return component
 
-    def _convert_union(self, value: Any, alternatives: tuple[Any, ...], place: Place) -> Any:
-        """What the first alternative that fits makes of it; the error is that of the last one that has the value's form."""
-        if value is None and type(None) in alternatives:
-            return None
-        some = [alternative for alternative in alternatives if alternative is not type(None)]
-        some = [alternative for alternative in some if _form(alternative) in (type(value), None)] or some
-        some.sort(key=lambda alternative: _form(alternative) is type(value))
-        for alternative in some[:-1]:
-            with contextlib.suppress(ConfigError):
-                return self.convert(value, alternative, place)
-        return self.convert(value, some[-1], place)
+    def misfit(self, value: Any, expected: str, place: Place, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
+        """Return the error for a value that does not fit, in the words of YAML."""
+        if choices:
+            return place.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
+        advice, words = "", in_words(expected, _WORDS)
+        if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
+            advice = "; write true or false"
+        elif isinstance(value, (int, float)) and "str" in words:
+            advice = "; put it in quotes to make it text"
+        return place.error(f"expected {words}, got {show(value)}{advice}")
 
     def _convert_struct(self, value: Any, hint: type[msgspec.Struct], place: Place) -> Any:
-        mapping = _convert_plain(value, dict[str, Any], place)
+        mapping = self.plain(value, dict[str, Any], place)
         known = {one.encode_name: one for one in msgspec.structs.fields(hint)}
         for key in mapping:
             if key not in known:
@@ -181,13 +140,6 @@ class Registry:
             if one.required and key not in mapping:
                 raise place.error(f"the key {key!r} is missing")
         return hint(**{known[key].name: self.convert(part, known[key].type, place / key) for key, part in mapping.items()})
-
-    def _convert_component(self, value: Any, hint: type, place: Place) -> Any:
-        component = self.build(value, place)
-        if not isinstance(component, hint):
-            names = self.components.names(hint)
-            raise place.error(f"{type(component).__name__} is no {hint.__name__}; expected one of {', '.join(names)}")
-        return component
 
     def _crowded(self, spec: Mapping[Any, Any], place: Place) -> ConfigError:
         known = self.components.names()
@@ -206,64 +158,3 @@ def _hints(cls: type, place: Place) -> dict[str, Any]:
         return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
     except NameError as error:
         raise place.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None
-
-
-def _convert_plain(value: Any, hint: Any, place: Place) -> Any:
-    """Check a value that holds no components, and say what is wrong in the words of YAML."""
-    try:
-        return msgspec.convert(value, hint, strict=True)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        for key in _keys(path):
-            if not isinstance(value, (dict, list)):
-                break
-            value, place = value[key], place / key  # type: ignore[index]
-        raise place.error(_reword(message, value, hint)) from None
-
-
-def _keys(path: str) -> list[Key]:
-    """The keys in msgspec's ``.name[0][...]``, as far as it tells them."""
-    known, _, _ = path.rstrip("`").partition("[...]")
-    return [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", known)]
-
-
-def _reword(message: str, value: Any, hint: Any) -> str:
-    if message.startswith("Invalid enum value"):
-        choices = [str(choice) for choice in _literals(hint)]
-        return f"got {show(value)}{did_you_mean(value, choices)}"
-    expected, _, _ = message.partition(", got ")
-    words = re.sub(r"`([^`]*)`", lambda quoted: " or ".join(_WORDS.get(word, word) for word in quoted[1].split(" | ")), expected)
-    advice = ""
-    if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
-        advice = "; write true or false"
-    elif isinstance(value, (int, float)) and "str" in words:
-        advice = "; put it in quotes to make it text"
-    return f"{words[:1].lower()}{words[1:]}, got {show(value)}{advice}"
-
-
-def _literals(hint: Any) -> list[Any]:
-    inner = typing.get_args(hint)
-    return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in _literals(part)]
-
-
-def is_nested(hint: Any) -> bool:
-    """Say whether a type hint has a component, a struct or a mapping in it, so that its parts are converted one by one."""
-    origin = typing.get_origin(hint)
-    if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
-        return False
-    if origin is not None:
-        own = origin in (dict, collections.abc.Callable, collections.abc.Mapping)
-        return own or any(is_nested(part) for part in typing.get_args(hint))
-    return inspect.isclass(hint) and hint not in _PLAIN and not issubclass(hint, enum.Enum)
-
-
-def _form(hint: Any) -> type | None:
-    """What a value has to be so that it can be meant: a list, a mapping, or ``None`` for what may be one or the other."""
-    origin = typing.get_origin(hint) or hint
-    if origin is typing.Annotated:
-        return _form(typing.get_args(hint)[0])
-    if not inspect.isclass(origin):
-        return None
-    if issubclass(origin, (collections.abc.Mapping, msgspec.Struct)):
-        return dict
-    return list if issubclass(origin, collections.abc.Iterable) and not issubclass(origin, (str, bytes)) else None

@@ -22,9 +22,10 @@ import enum
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from highway.errors import PipelineError
+from highway.parameters import checked
 
 
 class Drop(enum.Enum):
@@ -66,6 +67,11 @@ class Stamped(NamedTuple):
     passport: Passport
 
 
+@runtime_checkable
+class Component(Protocol):
+    """What a parameter is hinted with that takes any stage: a component, or a :class:`Stage` around one."""
+
+
 class Items(Protocol):
     """What a stream or sink iterates over: the bare items. ``passport`` is that of the item returned last."""
 
@@ -78,6 +84,7 @@ class Items(Protocol):
 OnError = Literal["raise", "skip"]
 
 
+@checked
 @dataclass(frozen=True)
 class Stage:
     """A component, and how to run it.
@@ -113,8 +120,6 @@ class Stage:
             raise PipelineError(f"{self.label}: num_workers={self.num_workers}; expected at least 1, or None")
         if self.buffer_size < 1:
             raise PipelineError(f"{self.label}: buffer_size={self.buffer_size}; expected at least 1")
-        if self.on_error not in ("raise", "skip"):
-            raise PipelineError(f"{self.label}: on_error={self.on_error!r}; expected 'raise' or 'skip'")
         if self.max_errors is not None and self.on_error != "skip":
             raise PipelineError(f"{self.label}: max_errors={self.max_errors} without on_error='skip'")
 

@@ -154,7 +154,6 @@ def test_stages_that_do_not_fit_are_refused_when_constructed(stages, message):
     [
         ({"num_workers": 0}, "num_workers=0; expected at least 1, or None"),
         ({"buffer_size": 0}, "buffer_size=0"),
-        ({"on_error": "ignore"}, "on_error='ignore'; expected 'raise' or 'skip'"),
         ({"max_errors": 3}, "max_errors=3 without on_error='skip'"),
     ],
 )

@@ -17,6 +17,7 @@ FOUNDATION = {
     "cancel",
     "batch",
     "stage",
+    "parameters",
     "place",
     "cores",
     "data",
@@ -31,13 +32,14 @@ MAY_IMPORT = {
     "backend": {"errors"},
     "cancel": {"errors"},
     "place": {"errors"},
+    "parameters": {"errors", "place", "renamed"},
     "cores": set(),
     "randomness": set(),
     "renamed": set(),
     "spline": set(),
     "data": {"errors"},
     "batch": set(),
-    "stage": {"errors"},
+    "stage": {"errors", "parameters"},
     "channel": {"errors", "stage"},
     "notebook": set(),
     "stats": {"notebook", "stage"},
@@ -58,7 +60,7 @@ ONLY_IN = {
     "zmq": {"wire/socket.py", "wire/monitor.py", "wire/context.py"},
     "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py", "wire/shm/same_thread.py"},
     "yaml": {"registry.py", "topology"},
-    "msgspec": {"registry.py", "topology"},
+    "msgspec": {"parameters.py", "registry.py", "topology"},
 }
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.batch import Field, Item, get, names, replace
-from highway.errors import ConfigError
 from highway.modules.images import checked_image, is_batch
+from highway.parameters import checked
 from highway.transforms import Transform, Writing
 
 
+@checked
 @dataclass
 class Augmentations:
     """Apply transforms to each image of a batch, or to the image of a sample; every image gets a draw of its own.
@@ -52,12 +53,6 @@ class Augmentations:
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
-
-    def __post_init__(self) -> None:
-        for position, transform in enumerate(self.transforms):
-            if isinstance(transform, type) or not isinstance(transform, Transform):
-                hint = "; an instance is meant" if isinstance(transform, type) else "; it needs draw, image, boxes, points and mask"
-                raise ConfigError(f"Augmentations: transforms[{position}] is {transform!r}, which is no transform{hint}")
 
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         where = self._fields(item)

@@ -19,11 +19,13 @@ from highway.modules.cache_file import CacheFile
 from highway.modules.cache_folder import CacheFolder, CacheFullError, CacheWriter
 from highway.modules.fingerprint import epochs_of, fingerprint
 from highway.modules.space import available_memory, free_disk
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stage, Stamped
 
 log = logging.getLogger("highway")
 
 
+@checked
 @dataclass
 class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
@@ -205,6 +207,7 @@ class _Run:
         return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
 
 
+@checked
 @dataclass
 class CacheReader:
     """Yield batches from a finished cache, such as one that ``highway convert`` has made.

@@ -12,10 +12,12 @@ from highway import batch
 from highway.errors import ConfigError
 from highway.modules.decode import MAX_PIXELS, checked_header, decode, decode_crop
 from highway.modules.header import ImageError
+from highway.parameters import checked
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
 
 
+@checked
 @dataclass
 class DecodeImage:
     """Decode an image in a sample, whole or scaled to one size.

@@ -19,12 +19,14 @@ from highway.modules.decode_image import decode_into
 from highway.modules.folders import labelled_files
 from highway.modules.header import ImageError
 from highway.modules.readers import epoch_order
+from highway.parameters import checked
 from highway.stage import Passport, Stage, Stamped
 from highway.transforms import BoxCrop
 
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # the files' bytes one after the other, how many each has, the labels
 
 
+@checked
 @dataclass
 class EncodedImageReader:
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
@@ -105,6 +107,7 @@ def _read(plan: _Plan) -> Encoded:
     return np.frombuffer(b"".join(files), np.uint8), np.array([len(data) for data in files], np.int32), plan.labels
 
 
+@checked
 @dataclass
 class DecodeBatch:
     """Decode the files of a batch that :class:`EncodedImageReader` read, here or on another machine.

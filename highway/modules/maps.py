@@ -12,9 +12,11 @@ from numpy.random import Generator
 
 from highway.batch import Field, Item, get, names, replace
 from highway.errors import ConfigError
+from highway.parameters import checked
 from highway.stage import DROP
 
 
+@checked
 @dataclass
 class Map:
     """Apply a function to each item, or to one field of it. (A function alone is a map too, of whole items.)
@@ -50,6 +52,7 @@ class Map:
         return result if self.field is None or result is DROP else replace(item, {self.field: result})
 
 
+@checked
 @dataclass
 class Select:
     """Keep some fields, in the order given.
@@ -77,6 +80,7 @@ class Select:
         return dict(zip(wanted, values, strict=True)) if isinstance(item, dict) else tuple(values)
 
 
+@checked
 @dataclass
 class Rename:
     """Give fields other names; the names of a tuple's fields are their positions, and it becomes a dict.
@@ -115,6 +119,7 @@ class Rename:
         return self.names[old]
 
 
+@checked
 @dataclass
 class Identity:
     """Pass items on as they are."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from highway.cancel import check_cancelled, finish, tolerate
 from highway.errors import Cancelled, EndOfStream, FrameError
+from highway.parameters import checked
 from highway.stage import Items, Stamped
 from highway.wire.codec import named
 from highway.wire.inlet import Inlet
@@ -20,6 +21,7 @@ LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the
 QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
 
 
+@checked
 @dataclass
 class ZMQSource:
     """Receive items from other processes.
@@ -105,6 +107,7 @@ class ZMQSource:
         return _parsed(self.url, "receive", self.bind, Options(codec=self.codec, senders=self.senders))
 
 
+@checked
 @dataclass
 class ZMQSink:
     """Send items to other processes.

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.errors import ConfigError
+from highway.parameters import checked
 
 
+@checked
 @dataclass
 class Noise:
     """Yield tuples of random arrays.

@@ -19,14 +19,16 @@ from highway.cores import ONE_THREAD, available_cores
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.child import Work
 from highway.modules.parcel import Script, importing, pack, unpack
+from highway.parameters import checked
 from highway.randomness import place_of
-from highway.stage import Stage, expand
+from highway.stage import Component, Stage, expand
 from highway.wire.shm import Receiver, Sender
 
 PATIENCE = 5.0  # seconds that a child without work may take to end
 _CODE = "import sys; sys.path[:] = {path!r}; from highway.modules.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
 
 
+@checked
 @dataclass
 class Processes:
     """Apply maps in several processes at once, for Python code that holds the GIL. Nothing else changes: neither order, nor random numbers.
@@ -50,7 +52,7 @@ class Processes:
         RemoteError: a process died, or a map raised an error that cannot be made again here (when running).
     """
 
-    maps: list[Callable[..., Any] | Stage]
+    maps: list[Component]
     num_processes: int | None = None
     budget_mb: float = 1024.0
 

@@ -20,6 +20,7 @@ from highway.modules.decode import MAX_PIXELS, backend, checked_header, decode_c
 from highway.modules.folders import ImageFiles, flat_files, label_names, labelled_files
 from highway.modules.header import ImageError
 from highway.modules.pool import BufferPool
+from highway.parameters import checked
 from highway.randomness import Stretches
 from highway.stage import DROP, Drop, Passport, Stage, Stamped
 from highway.transforms import BoxCrop
@@ -28,6 +29,7 @@ from highway.transforms.crop import covering_box
 LEAST_ROWS, MOST_ROWS = 8, 32  # of a row range: to take one costs about a tenth of decoding an image
 
 
+@checked
 @dataclass
 class ImageReader:
     """Read the images of one folder and yield batches without labels.
@@ -100,6 +102,7 @@ class ImageReader:
         return [Stage(_Plans(self), name="row_ranges"), Stage(_Fill(self), num_workers=self.num_workers, name="decode")]
 
 
+@checked
 @dataclass
 class ImageFileReader(ImageReader):
     """Read labelled images from one folder per label and yield batches.

@@ -14,9 +14,11 @@ from highway.batch import Item, get, names
 from highway.errors import ConfigError
 from highway.modules.images import file_name, row_keys, rows, to_pillow, writing
 from highway.modules.sheet import Cell, draw_sheet, fitted
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
 
 
+@checked
 @dataclass
 class DumpImages:
     """Write every image to a file of its own, and hand on the items.
@@ -56,6 +58,7 @@ class DumpImages:
             yield Stamped(item, items.passport)
 
 
+@checked
 @dataclass
 class ImageSink:
     """Write every image to a file of its own; the files are those of :class:`DumpImages`.
@@ -78,6 +81,7 @@ class ImageSink:
             pass
 
 
+@checked
 @dataclass
 class ContactSheet:
     """Write one PNG with a grid of the images that arrived first, each with its label and key.

@@ -14,6 +14,7 @@ from numpy.random import Generator, Philox
 from highway.batch import Item, fields
 from highway.cancel import check_cancelled
 from highway.errors import ConfigError, EndOfStream
+from highway.parameters import checked
 from highway.stage import Passport, Stamped
 
 
@@ -24,6 +25,7 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
+@checked
 @dataclass
 class Repeat:
     """Iterate over a source several times; each pass is an epoch.
@@ -57,6 +59,7 @@ class Repeat:
                 raise ValueError(f"Repeat: pass {epoch + 1} over {self.source!r} gave nothing: {way_out}")
 
 
+@checked
 @dataclass
 class Concat:
     """Iterate over one source after the other. The items are numbered through; keys stay.
@@ -77,6 +80,7 @@ class Concat:
                 yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=next(index)))
 
 
+@checked
 @dataclass
 class Zip:
     """Join the first items of all sources into one item, then the second, and so on.
@@ -116,6 +120,7 @@ class Zip:
             yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index))
 
 
+@checked
 @dataclass
 class Mix:
     """Draw each item from one of several sources, until all have ended. The items are numbered through; keys stay.
@@ -168,6 +173,7 @@ class Mix:
             yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=next(index)))
 
 
+@checked
 @dataclass
 class FromQueue:
     """Yield what others put into a queue, until they put ``EndOfStream`` (the class, or an instance).

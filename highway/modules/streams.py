@@ -12,9 +12,11 @@ from numpy.random import Generator, Philox
 
 from highway.batch import Item, collate, fields, names, split
 from highway.errors import ConfigError
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
 
 
+@checked
 @dataclass
 class Batch:
     """Stack samples into batches.
@@ -48,6 +50,7 @@ class Batch:
             yield rows.batch(next(index))
 
 
+@checked
 @dataclass
 class BatchByShape:
     """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
@@ -98,6 +101,7 @@ class _Rows:
         return Stamped(collate(self.samples), self.first._replace(index=index, keys=tuple(self.keys)))
 
 
+@checked
 @dataclass
 class Unbatch:
     """Split batches into samples, which are views of them.
@@ -118,6 +122,7 @@ class Unbatch:
                 yield Stamped(sample, passport._replace(index=next(index), keys=keys))
 
 
+@checked
 @dataclass
 class Shuffle:
     """Hand on items in random order, drawn from a buffer of those that came last.
@@ -160,6 +165,7 @@ class Shuffle:
         return _copy(drawn.item, drawn.passport, uses, self.reuse)
 
 
+@checked
 @dataclass
 class Duplicate:
     """Hand on each item several times in a row.
@@ -181,6 +187,7 @@ class Duplicate:
                 yield _copy(item, items.passport, number, self.times)
 
 
+@checked
 @dataclass
 class Take:
     """Hand on the first ``n`` items and end the pipeline; with them everything before it is cancelled.
@@ -199,6 +206,7 @@ class Take:
             yield Stamped(item, items.passport)
 
 
+@checked
 @dataclass
 class Tee:
     """Call a function with each item, such as a queue's ``put``, and hand on the item.

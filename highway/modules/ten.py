@@ -13,12 +13,14 @@ import numpy as np
 from highway.cancel import tolerate
 from highway.errors import ConfigError, FrameError
 from highway.modules.images import writing
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
 from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
 
+@checked
 @dataclass
 class TenSource:
     """Read items from ``.ten`` files, one from each, in the sorted order of their paths.
@@ -72,6 +74,7 @@ class TenSource:
         return files
 
 
+@checked
 @dataclass
 class TenSink:
     """Write each item to a ``.ten`` file of its own, with its passport.

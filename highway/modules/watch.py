@@ -11,9 +11,11 @@ import numpy as np
 
 from highway.batch import Item, fields, names, nbytes
 from highway.errors import ConfigError
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
 
 
+@checked
 @dataclass
 class Peek:
     """Print what the first items look like.
@@ -35,6 +37,7 @@ class Peek:
             yield Stamped(item, items.passport)
 
 
+@checked
 @dataclass
 class Benchmark:
     """Print the rate of each ``n`` items; the first item only starts the clock.

@@ -24,6 +24,7 @@ from highway.errors import ConfigError
 from highway.modules.images import writing
 from highway.modules.members import decode_member, encode_member
 from highway.modules.shards import Member, ShardError, read_members
+from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
 from highway.wire.url import expand_braces
 
@@ -32,6 +33,7 @@ _META = re.compile(r"__[^/]*__($|/)")
 Counters = dict[str, Any]
 
 
+@checked
 @dataclass
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
@@ -150,6 +152,7 @@ class WebDatasetSource:
         raise ValueError(f"nothing for the field {new!r}: expected {old.replace(';', ' or ')}, found {', '.join(values)}")
 
 
+@checked
 @dataclass
 class ShardSink:
     """Write samples into WebDataset shards.

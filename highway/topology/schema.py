@@ -13,8 +13,9 @@ import msgspec
 
 from highway.components import PACKAGES, Components, built_in
 from highway.docstrings import plain
-from highway.registry import STAGE_SETTINGS, is_nested
-from highway.stage import Stage
+from highway.parameters import is_nested
+from highway.registry import STAGE_SETTINGS
+from highway.stage import Component, Stage
 from highway.topology.plan import COMPONENTS
 from highway.topology.spec import FileSpec, RoleSpec
 
@@ -91,7 +92,7 @@ def _of(hint: Any) -> Schema:
         return _of(inner[0])
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_of(part) for part in inner]}
-    if hint is Stage:
+    if hint in (Stage, Component):
         return {"$ref": "#/$defs/Stage"}
     if origin is None or origin is collections.abc.Callable:
         return _by_name(Components().names(typing.cast(type, collections.abc.Callable) if origin else hint))

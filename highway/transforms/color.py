@@ -10,9 +10,11 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.parameters import checked
 from highway.transforms.base import Size, Transform, happens, require, require_p
 
 
+@checked
 @dataclass(frozen=True)
 class AdditiveNoise(Transform):
     """Add normal noise to each value; none without chance.
@@ -37,6 +39,7 @@ class AdditiveNoise(Transform):
         return image if params is None else F.add_noise(image, self.strength, self.mu, self.sigma, np.random.default_rng(params))
 
 
+@checked
 @dataclass(frozen=True)
 class HistEq(Transform):
     """Spread the values over 0 to 255, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
@@ -45,6 +48,7 @@ class HistEq(Transform):
         return F.image_histogram_equalization(image)
 
 
+@checked
 @dataclass(frozen=True)
 class RescaleImages(Transform):
     """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
@@ -64,6 +68,7 @@ class RescaleImages(Transform):
         return F.rescale(image, self.scale, self.offset, out)
 
 
+@checked
 @dataclass(frozen=True)
 class Normalize(Transform):
     """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
@@ -101,6 +106,7 @@ class _Factor(Transform, Protocol):
         return 1.0 if rng is None else float(rng.uniform(max(0.0, 1 - self.amount), 1 + self.amount))
 
 
+@checked
 @dataclass(frozen=True)
 class Brightness(_Factor):
     """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
@@ -115,6 +121,7 @@ class Brightness(_Factor):
         return F.brightness(image, params)
 
 
+@checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
     """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
@@ -129,6 +136,7 @@ class Contrast(_Factor):
         return F.contrast(image, params)
 
 
+@checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
     """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
@@ -143,6 +151,7 @@ class Saturation(_Factor):
         return F.saturation(image, params)
 
 
+@checked
 @dataclass(frozen=True)
 class Grayscale(Transform):
     """Turn RGB into grey with probability ``p``.

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.parameters import checked
 from highway.transforms.base import Box, Crop, Size, placed, require, require_size
 
 
+@checked
 @dataclass(frozen=True)
 class CenterCrop(Crop):
     """Cut out the centre.
@@ -33,6 +35,7 @@ class CenterCrop(Crop):
         return down // 2, right // 2, *self.shape
 
 
+@checked
 @dataclass(frozen=True)
 class RandomCrop(Crop):
     """Cut out ``shape`` (height, width) at a random place; the centre without chance.
@@ -53,6 +56,7 @@ class RandomCrop(Crop):
         return int(rng.integers(down + 1)), int(rng.integers(right + 1)), *self.shape
 
 
+@checked
 @dataclass(frozen=True)
 class TopCenterCrop(Crop):
     """Cut out ``crop_shape`` (height, width) at the top, in the middle from left to right.
@@ -75,6 +79,7 @@ class TopCenterCrop(Crop):
         return 0, right // 2, *self.shape
 
 
+@checked
 @dataclass(frozen=True)
 class Slicer(Crop):
     """Cut out a share of the image at a random place; in the middle without chance.
@@ -113,6 +118,7 @@ class Slicer(Crop):
         return top, left, height, width
 
 
+@checked
 @dataclass(frozen=True)
 class RandomResizedCrop(Crop):
     """Cut out a box of random area, proportions and place, and scale it to ``shape``.

@@ -11,9 +11,11 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.backend import Interp
+from highway.parameters import checked
 from highway.transforms.base import Geometric, Size, happens, is_whole, placed, require, require_p, require_size
 
 
+@checked
 @dataclass(frozen=True)
 class FlipX(Geometric):
     """Mirror left and right with probability ``p``.
@@ -40,6 +42,7 @@ class FlipX(Geometric):
         return placed(points, (-1, 1), (size[1], 0)) if params else points
 
 
+@checked
 @dataclass(frozen=True)
 class FlipY(Geometric):
     """Mirror top and bottom with probability ``p``.
@@ -66,6 +69,7 @@ class FlipY(Geometric):
         return placed(points, (1, -1), (0, size[0])) if params else points
 
 
+@checked
 @dataclass(frozen=True)
 class Shift(Geometric):
     """Move the image by whole pixels, evenly drawn, up to ``shift`` in each direction; stays without chance.
@@ -99,6 +103,7 @@ class Shift(Geometric):
         return placed(points, offset=params[::-1])
 
 
+@checked
 @dataclass(frozen=True)
 class PadCrop(Geometric):
     """Pad every side by ``padsize`` pixels and cut out a box of the image's own size; the centre, the image itself, without chance.
@@ -128,6 +133,7 @@ class PadCrop(Geometric):
         return placed(points, offset=params[::-1])
 
 
+@checked
 @dataclass(frozen=True)
 class Rotate(Geometric):
     """Turn the image about its centre by up to ``angle`` degrees either way; stays without chance.
@@ -164,6 +170,7 @@ class Rotate(Geometric):
         return F.rotate(mask, params, 0, self.reshape)
 
 
+@checked
 @dataclass(frozen=True)
 class Zoom(Geometric):
     """Scale the image by a factor from ``1 - fac`` to ``1 + fac`` and keep its size; stays without chance.
@@ -200,6 +207,7 @@ class Zoom(Geometric):
         return F.clipped_zoom(mask, factor, 0, place)
 
 
+@checked
 @dataclass(frozen=True)
 class Resize(Geometric):
     """Scale the image.

@@ -54,7 +54,7 @@ def test_repeating_nothing_for_ever_is_an_error():
 
 
 def test_a_reader_cannot_be_repeated_and_the_message_says_what_can():
-    with pytest.raises(ConfigError, match="is no source: expected something to iterate over; a reader has epochs= of its own"):
+    with pytest.raises(ConfigError, match=r"Repeat: source=.*; expected a Source"):
         Repeat(ImageFileReader("nowhere", 1, (2, 2)))
 
 
@@ -117,12 +117,12 @@ def test_mix_is_an_order_of_its_seed():
     ("make", "message"),
     [
         (lambda: Mix([]), "Mix: sources is empty"),
-        (lambda: Mix([[1]], weights=[1, 2]), r"weights=\[1, 2\]; expected one above 0 for each of 1 sources"),
-        (lambda: Mix([[1]], weights=[0]), r"weights=\[0\]"),
+        (lambda: Mix([[1]], weights=[1, 2]), r"weights=\[1.0, 2.0\]; expected one above 0 for each of 1 sources"),
+        (lambda: Mix([[1]], weights=[0]), r"weights=\[0.0\]"),
         (lambda: Mix([[1]], weights=[1], by_size=True), "two answers to one question"),
         (lambda: Mix([iter([1])], by_size=True), r"sources\[0\], .* has none; give weights"),
         (lambda: Mix([[1]], seed=-1), "seed=-1"),
-        (lambda: Concat([[1], 5]), "Concat: 5 is no source"),
+        (lambda: Concat([[1], 5]), r"Concat: sources\[1\]=5; expected a Source"),
         (lambda: Zip([]), "Zip: sources is empty"),
         (lambda: Repeat([1], 0), "Repeat: times=0"),
     ],
