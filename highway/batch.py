@@ -96,13 +96,15 @@ def split(batch: Item) -> list[Item]:
 
 
 def nbytes(item: Item) -> int:
-    """Return the bytes of the arrays and byte strings in ``item``; other values count nothing."""
+    """Return the bytes of the arrays, lists of arrays and byte strings in ``item``; other values count nothing."""
     total = 0
     for value in fields(item):
         if isinstance(value, np.ndarray):
             total += value.nbytes
         elif isinstance(value, (bytes, bytearray, memoryview)):
             total += len(value)
+        elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+            total += nbytes(value)
     return total
 
 

@@ -18,7 +18,7 @@ from highway.modules.decode import MAX_PIXELS
 from highway.modules.decode_image import decode_into
 from highway.modules.folders import labelled_files
 from highway.modules.header import ImageError
-from highway.modules.readers import epoch_order
+from highway.modules.row_ranges import epoch_order
 from highway.parameters import checked
 from highway.stage import Passport, Stage, Stamped
 from highway.transforms import BoxCrop

@@ -12,12 +12,12 @@ from PIL import Image
 from highway import Pipeline, Stage
 from highway.data import photos
 from highway.errors import ConfigError, EndOfStream
-from highway.modules import ImageFileReader, ImageReader
+from highway.modules import Augmentations, ImageFileReader, ImageReader
 from highway.modules.decode import checked_header, decode_crop
 from highway.modules.folders import labelled_files
 from highway.modules.header import ImageError
 from highway.modules.pool import BufferPool
-from highway.transforms import CenterCrop, RandomCrop, RandomResizedCrop
+from highway.transforms import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from highway.transforms.crop import covering_box
 
 VAL = f"{photos()}/val"
@@ -270,7 +270,6 @@ def test_batches_that_are_dropped_give_their_memory_to_the_next(folder):
     ("arguments", "message"),
     [
         ({"batch_size": 0}, "batch_size=0; expected at least 1"),
-        ({"shape": None}, r"shape=None; expected \(height, width\), or crop="),
         ({"shape": (0, 5)}, r"shape=\(0, 5\)"),
         ({"epochs": 0}, "epochs=0; expected at least 1, or None"),
         ({"seed": -1}, "seed=-1"),
@@ -378,7 +377,7 @@ def test_a_bad_file_counts_once_in_an_epoch_and_is_read_once(folder, monkeypatch
         read[bytes(data)] += 1
         return checked_header(data, max_pixels)
 
-    monkeypatch.setattr("highway.modules.readers.checked_header", counted)
+    monkeypatch.setattr("highway.modules.row_ranges.checked_header", counted)
     reader = ImageFileReader(str(folder), 4, (7, 9), epochs=3, shuffle=False, num_workers=workers)
     with Pipeline([Stage(reader, on_error="skip", max_errors=3 * len(bad))]) as pipeline:
         assert [numbers(images) for images, _ in pipeline] == [[5, 5, 5, 5], [5, 5, 5, 5], [5, 7, 9, 11]] * 3
@@ -431,3 +430,48 @@ def test_the_decoder_in_use_is_in_the_stats(folder):
         list(pipeline)
         with pytest.raises(EndOfStream):
             pipeline.dequeue()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_without_shape_and_crop_images_keep_their_own_sizes_in_a_list(tmp_path, workers):
+    sizes = [(5 + number, 20 - number) for number in range(7)]
+    for number, (height, width) in enumerate(sizes):
+        noise = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+    given = [np.asarray(Image.open(tmp_path / f"{number}.png")) for number in range(7)]
+    got = batches(ImageReader(str(tmp_path), 3, epochs=1, shuffle=False, num_workers=workers))
+    assert [[type(images), len(images)] for (images,) in got] == [[list, 3], [list, 3], [list, 1]]
+    for image, expected in zip([image for (images,) in got for image in images], given, strict=True):
+        np.testing.assert_array_equal(image, expected, strict=True)
+    mirrored = [image for (images,) in batches(ImageReader(str(tmp_path), 7, epochs=1, shuffle=False, flip=1.0)) for image in images]
+    for image, expected in zip(mirrored, given, strict=True):
+        np.testing.assert_array_equal(image, expected[:, ::-1], strict=True)
+
+
+def test_images_of_their_own_sizes_become_a_batch_by_a_transform_and_turn_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    Image.new("RGB", (30, 10), (200, 0, 0)).save(tmp_path / "a.jpg", exif=exif)
+    Image.new("RGB", (8, 9), (200, 0, 0)).save(tmp_path / "b.png")
+    reader = ImageReader(str(tmp_path), 2, epochs=1, shuffle=False)
+    ((images,),) = batches(reader)
+    assert [image.shape for image in images] == [(30, 10, 3), (9, 8, 3)]
+    with Pipeline([reader, Augmentations([Resize((16, 16))])]) as pipeline:
+        ((batch,),) = list(pipeline)
+    assert (batch.shape, batch.dtype) == ((2, 16, 16, 3), np.uint8)
+
+
+def test_an_image_of_its_own_size_that_cannot_be_read_is_replaced_by_the_next(folder):
+    spoil(folder, "02.png")
+    with Pipeline([Stage(ImageFileReader(str(folder), 4, epochs=1, shuffle=False), on_error="skip")]) as pipeline:
+        got = list(pipeline)
+    assert [len(images) for images, _ in got] == [4, 4, 4]
+    assert [image.shape for images, _ in got for image in images] == [(7, 9, 3)] * 12
+
+
+def test_labels_are_one_hot_on_demand(folder):
+    plain = batches(ImageFileReader(str(folder), 5, (7, 9), epochs=1))
+    for (_, labels), (_, hot) in zip(plain, batches(ImageFileReader(str(folder), 5, (7, 9), epochs=1, one_hot=True)), strict=True):
+        assert (hot.shape, hot.dtype) == ((len(labels), 2), np.float32)
+        np.testing.assert_array_equal(hot.argmax(axis=1), labels)
+        np.testing.assert_array_equal(hot.sum(axis=1), 1)
