@@ -2,6 +2,8 @@
 
 import gc
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,27 @@ from hypothesis import settings
 
 settings.register_profile("highway", deadline=None, derandomize=True)  # a busy machine is no failure, and each run is the same
 settings.load_profile("highway")
+
+_own_base: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have ``tmp_path``, and temporary folders of tests, below a short path: tests put sockets there, whose paths have 107 bytes at most.
+
+    pytest's own begins with ``TMPDIR``, and has the user's name in it.
+    """
+    tempfile.tempdir = "/tmp"
+    if config.option.basetemp is None:
+        _own_base.append(tempfile.mkdtemp(prefix="hw-"))
+        config.option.basetemp = _own_base[0]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep what the tests wrote only if one has failed."""
+    if exitstatus == pytest.ExitCode.OK:
+        for base in _own_base:
+            shutil.rmtree(base, ignore_errors=True)
+
 
 LASTING_THREADS = {"GarbageCollectorThread"}  # pyzmq starts one for the whole process
 

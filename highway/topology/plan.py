@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,12 +14,14 @@ from urllib.parse import urlencode
 from highway.errors import ConfigError
 from highway.place import Place, did_you_mean
 from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
+from highway.wire.address import SOCKETS_FOLDER
 from highway.wire.url import DIRECTIONS, SCHEMES, Direction
 
 Side = Literal["from", "to"]
 
 SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
 COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # that take ``link: NAME`` in place of a URL
+LONGEST_NAME = 60  # characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
 
 
@@ -112,8 +113,8 @@ class Plan:
         spec = self.links[link]
         number = self.ends(link, spec.bind).index(end)
         if spec.transport != "tcp":
-            name = f"highway-{os.getuid()}-{self.name}-{link}-{number}"
-            return f"{tempfile.gettempdir()}/{name}" if spec.transport == "ipc" else name
+            name = _socket_name(f"{self.name}-{link}-{number}")
+            return f"{SOCKETS_FOLDER}/{name}" if spec.transport == "ipc" else f"highway-{os.getuid()}-{name}"
         return self._listens(end, self.port(link, end), listen)
 
     def port(self, link: str, end: End) -> int:
@@ -134,8 +135,9 @@ class Plan:
         if self.links[link].tap is not None:
             return f"tcp://{self._listens(end, self.tap_port(link, end), listen)}"
         digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
-        name = f"highway-tap-{os.getuid()}-{digest}-{self.ends(link, 'from').index(end)}"
-        return f"ipc://@{name}" if sys.platform == "linux" else f"ipc://{tempfile.gettempdir()}/{name}"
+        number = self.ends(link, "from").index(end)
+        name = f"@highway-tap-{os.getuid()}-{digest}-{number}"
+        return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
 
     def tap_port(self, link: str, end: End) -> int:
         """Return the port of the tap of a process that sends: those of one host take the ports of the range in turn."""
@@ -196,6 +198,18 @@ def port_range(given: int | str | None) -> range:
         return range(0)
     first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
     return range(first, last + 1)
+
+
+def _socket_name(text: str) -> str:
+    """Return a name that fits the path of a socket (107 bytes at most) and a URL.
+
+    One that is too long, or has characters that mean something in a URL, is told apart by a digest.
+    """
+    name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
+    if name == text and len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
 
 
 def _turn(end: End, ends: Sequence[End]) -> int:

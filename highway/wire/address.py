@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import os
 import socket
+import stat
 import time
 
 from highway.errors import LinkError
 
 log = logging.getLogger("highway")
+
+SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
+"""Where the sockets of a topology's ``ipc`` links are. It does not depend on the environment: all processes of a run have to find them, those
+that join it from another terminal too, and ``TMPDIR`` may be longer than the path of a socket can be."""
 
 CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
 
@@ -39,6 +46,26 @@ def warn_unresolved(url: str, location: str) -> None:
         log.warning("%s: the name '%s' has no address yet (%s); trying again until it has", url, host, error.strerror)
 
 
+def check_folder(url: str, path: str) -> None:
+    """Make :data:`SOCKETS_FOLDER`, if a socket's path is in it, and refuse one that is not this user's alone: whoever owns it could take the
+    place of the other end.
+
+    Raises:
+        LinkError: another user can write into the folder.
+    """
+    if os.path.dirname(path) != SOCKETS_FOLDER:
+        return
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(SOCKETS_FOLDER, 0o700)
+    found = os.lstat(SOCKETS_FOLDER)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise LinkError(
+            errno.EACCES,
+            f"{url}: {SOCKETS_FOLDER}, where the sockets of ipc links are, is not a folder of yours alone (mode 0700); remove it, have its "
+            "owner remove it, or give the link the transport shm or tcp",
+        )
+
+
 def check_free(url: str, path: str) -> None:
     """Refuse a path on which somebody listens: ZeroMQ would take it from him without a word.
 
@@ -64,6 +91,8 @@ def way_out(number: int, address: str) -> str:
         )
     if number in (errno.EADDRNOTAVAIL, errno.ENODEV):
         return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
+    if number == errno.ENAMETOOLONG:
+        return "; the path of a socket has 107 bytes at most: choose a shorter one, such as ipc:///tmp/name, or a name without a file, ipc://@name"
     if number in (errno.ENOENT, errno.EACCES):
         return "; the folder must exist and be writable"
     return ""

@@ -85,6 +85,8 @@ class _Base:
             self._monitor = Monitor(self.socket)
 
     def _attach(self, url: str, location: str) -> None:
+        if self.link.transport == "ipc":
+            address.check_folder(url, location)
         if not self.link.bind:
             if self.link.transport == "tcp":
                 address.warn_unresolved(url, location)

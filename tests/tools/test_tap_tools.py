@@ -72,18 +72,18 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "shm"])
 def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder, transport, capfd):
-    command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "tapped_stages", f"--set=transport={transport}"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
-    )
+    file = f"t{os.getpid()}.yaml"  # whose links have sockets of their own
+    (folder / "t.yaml").rename(file)
+    command = [sys.executable, "-m", "highway", "run", file, "--plugin", "tapped_stages", f"--set=transport={transport}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        link = ["t.yaml", "--local", "--link", "augmented", "-t", str(WAIT)]
+        link = [file, "--local", "--link", "augmented", "-t", str(WAIT)]
         assert mon.main([*link, "-c", "5"]) == 0
         assert show.main([*link, "-c", "3", "-o", "grid.png"]) == 0
         assert stat.main([*link, "-c", "4", "--role", "worker", "--replica", "1"]) == 0
-        assert stat.main(["t.yaml", "--local", "--link", "raw", "-c", "4"]) == 0
+        assert stat.main([file, "--local", "--link", "raw", "-c", "4"]) == 0
         viewer = subprocess.Popen([sys.executable, "-m", "highway", "mon", *link], stdout=subprocess.PIPE, text=True)
-        assert [viewer.stdout.readline() for _ in range(2)] == ["waiting for the link augmented of t.yaml\n", "connected\n"]
+        assert [viewer.stdout.readline() for _ in range(2)] == [f"waiting for the link augmented of {file}\n", "connected\n"]
         (folder / "stop").touch()
         assert "the senders have ended\n" in viewer.communicate(timeout=WAIT)[0]
         _, complaints = process.communicate(timeout=WAIT)

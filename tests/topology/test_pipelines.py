@@ -40,15 +40,13 @@ def test_every_topology_in_the_documentation_is_without_mistakes(over, block, tm
 @pytest.mark.slow
 def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
     settings = {"epochs": 5, "picture": tmp_path / "sheet.png", "transport": "ipc"}
-    arguments = [f"--set={name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-m", "highway", "run", str(ROOT / "pipelines" / "quickstart.yaml"), *arguments]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # where the sockets are
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^trainer \| 39 items in .* items/s", done.stdout, re.M), "the first of 40 batches starts the clock"
-    assert re.search(r"^reader: 40 items in ", done.stdout, re.M)
-    assert re.search(r"^trainer: 40 items in ", done.stdout, re.M)
-    tables = re.findall(r"^stage +workers.*\n(?:\w.*\d\n)+(\w.*)", done.stdout, re.M)
+    process = start(tmp_path, "quickstart", settings)
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    assert re.search(r"^trainer \| 39 items in .* items/s", out, re.M), "the first of 40 batches starts the clock"
+    assert re.search(r"^reader: 40 items in ", out, re.M)
+    assert re.search(r"^trainer: 40 items in ", out, re.M)
+    tables = re.findall(r"^stage +workers.*\n(?:\w.*\d\n)+(\w.*)", out, re.M)
     assert [sentence[-1] for sentence in tables] == ["."] * 4, "each table is followed by a sentence on its bottleneck"
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.format == "PNG"

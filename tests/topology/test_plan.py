@@ -2,7 +2,6 @@
 
 import os
 import socket
-import tempfile
 
 import pytest
 
@@ -143,15 +142,31 @@ def test_ports_of_taps_are_checked_like_those_of_links(topology, tap, message):
         ("kind: publish, port: 1", "zpub://127.0.0.1:1", "zsub://127.0.0.1:1"),
         ("kind: publish, port: 1, bind: to", "zrpub://127.0.0.1:1", "zrsub://127.0.0.1:1"),
         ("transport: shm", "zrpush+shm://highway-{uid}-t-l-0", "zrpull+shm://highway-{uid}-t-l-0"),
-        ("transport: ipc, bind: to", "zpush+ipc://{tmp}/highway-{uid}-t-l-0", "zpull+ipc://{tmp}/highway-{uid}-t-l-0"),
+        ("transport: ipc, bind: to", "zpush+ipc:///tmp/highway-{uid}/t-l-0", "zpull+ipc:///tmp/highway-{uid}/t-l-0"),
     ],
 )
 def test_kinds_transports_and_directions_have_their_schemes(topology, keys, sender, receiver):
     text = f"links: {{l: {{from: a, to: b, {keys}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
-    plan, known = topology(text).plan, {"uid": os.getuid(), "tmp": tempfile.gettempdir()}
+    plan, known = topology(text).plan, {"uid": os.getuid()}
     assert check(topology(text)) == []
     assert without_options(plan.urls("l", "a", 0, "send")) == [sender.format(**known)]
     assert without_options(plan.urls("l", "b", 0, "receive")) == [receiver.format(**known)]
+
+
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
+def test_the_socket_of_a_link_has_a_short_path_whatever_tmpdir_and_the_file_are_called(tmp_path, monkeypatch, transport):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("long" * 40)))
+    found = []
+    for name in ("t" * 200, "t" * 201, "a {b,c} #d? ü"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(
+            f"links: {{l: {{from: a, to: b, transport: {transport}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
+        )
+        assert errors(load(path)) == []
+        (url,) = load(path).plan.urls("l", "a", 0, "send")
+        found.append(parse(url, "send").locations)
+    assert len(set(found)) == 3
+    assert max(len(location) for (location,) in found) < 80
 
 
 def test_later_files_replace_and_add_by_key(topology):

@@ -1,5 +1,7 @@
 """Sockets: limits, addresses, processes."""
 
+import os
+import stat
 import subprocess
 import sys
 import textwrap
@@ -10,6 +12,7 @@ import pytest
 import zmq
 
 from highway import ConfigError, LinkError
+from highway.wire import address
 from highway.wire.connection import Connection
 from highway.wire.socket import ZMQReceiver, ZMQSender
 from highway.wire.url import parse
@@ -29,6 +32,30 @@ def test_frames_arrive_as_they_were_sent(ipc):
     np.testing.assert_array_equal(np.frombuffer(frames[2], np.uint32), large)
     sender.close(0)
     receiver.close(0)
+
+
+def test_the_folder_of_a_topologys_sockets_is_made_for_this_user_alone(ipc, monkeypatch):
+    folder = ipc()
+    monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
+    with Connection(f"zpush+ipc://{folder}/a") as sender, Connection(f"zpull+ipc://{folder}/a") as receiver:
+        sender.send((np.arange(3, dtype=np.int32),))
+        assert receiver.recv()[0].tolist() == [0, 1, 2]
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("side", ["zpush", "zrpush"])
+def test_a_folder_of_sockets_that_others_can_write_into_is_refused(ipc, monkeypatch, side):
+    folder = ipc()
+    os.mkdir(folder)
+    os.chmod(folder, 0o777)
+    monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
+    with pytest.raises(LinkError, match=rf"{folder}, where the sockets of ipc links are, is not a folder of yours alone"):
+        ZMQSender(parse(f"{side}+ipc://{folder}/a", "send"))
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out():
+    with pytest.raises(LinkError, match=r"has 107 bytes at most: choose a shorter one"):
+        ZMQSender(parse(f"zrpush+ipc:///tmp/{'x' * 120}", "send"))
 
 
 def test_frames_outlive_the_socket(ipc):
