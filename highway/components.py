@@ -21,6 +21,19 @@ PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes hav
 PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
 
 
+@dataclass(frozen=True)
+class NotImported:
+    """Stands for a component whose module was not imported, or for one that has such a component in it.
+
+    Args:
+        name: What the component is called.
+        found: Which components were not imported, as ``package.module:Name``, and where each stands.
+    """
+
+    name: str
+    found: tuple[tuple[str, Place], ...]
+
+
 @cache
 def built_in(package: str) -> dict[str, type]:
     """Return highway's own components in one of the :data:`PACKAGES`, by name."""
@@ -35,9 +48,12 @@ class Components:
     Args:
         plugins: Modules (and all below them) whose classes and functions may be named as ``package.module:Class``, besides those of
             the entry points in the group ``highway.plugins`` of installed packages.
+        look_only: Whether no other module is imported than ``plugins``, those of installed packages neither; what is in one is
+            :class:`NotImported` then. Else a module that may not be named is an error.
     """
 
     plugins: Collection[str] = ()
+    look_only: bool = False
 
     def import_plugins(self) -> None:
         """Import the allowed modules.
@@ -52,7 +68,7 @@ class Components:
         """Return the names of highway's own components that are a ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
-    def find(self, name: str, place: Place) -> Callable[..., Any]:
+    def find(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
         """Return the class or function that ``name`` stands for.
 
         Raises:
@@ -74,12 +90,15 @@ class Components:
             ConfigError: there is none of that name.
         """
         found = self.find(name, Place())
+        assert not isinstance(found, NotImported), "to describe a component is to import its module"
         return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
 
-    def _find_in_plugin(self, name: str, place: Place) -> Callable[..., Any]:
+    def _find_in_plugin(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
         module, _, attribute = name.partition(":")
-        installed = {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
+        installed = set() if self.look_only else {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
         if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in {*self.plugins, *installed}):
+            if self.look_only:
+                return NotImported(attribute, ((name, place),))
             raise place.error(
                 f"{name} is in a module that may not be named here; allow it with `--plugin {module}`, in code with plugins=[{module!r}], "
                 f"or by an entry point {PLUGIN_GROUP!r} of the package that it belongs to"

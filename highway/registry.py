@@ -6,15 +6,16 @@ by name, written in the same way as a stage; ``Callable`` means one that can be 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from highway.components import Components, built_in
+from highway.components import Components, NotImported, built_in
 from highway.errors import ConfigError, HighwayError
 from highway.parameters import NAMED, Converter, in_words, needed, unknown
 from highway.place import Key, Place, did_you_mean, show
@@ -50,6 +51,8 @@ class Registry(Converter):
             if len(spec) > 1:
                 raise self._crowded(spec, place)
         op = self.build(spec, place)
+        if isinstance(op, NotImported):
+            return Stage(op, **{"name": op.name, **settings})
         name = type(op).__name__
         if type(op) is built_in("highway.transforms").get(name):
             raise place.error(f"{name} transforms one image and is no stage of its own; write  Augmentations: [{name}]")
@@ -63,6 +66,8 @@ class Registry(Converter):
     def build(self, spec: Any, place: Place) -> Any:
         """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
 
+        One that may not be imported, or has such a one among its parameters, is a :class:`highway.components.NotImported`.
+
         Raises:
             ConfigError: anything about it is wrong; the message begins with the place.
         """
@@ -74,11 +79,15 @@ class Registry(Converter):
         else:
             raise place.error(f"expected a component, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}")
         found = self.components.find(str(name), place)
+        if isinstance(found, NotImported):
+            return found
         if not inspect.isclass(found):
             if given is not None:
                 raise place.error(f"{name} is a function, which is a stage as it is; it takes no parameters here")
             return found
         arguments = self._arguments(found, given, place)
+        if missing := tuple(one for part in _not_imported(list(arguments.values())) for one in part.found):
+            return NotImported(found.__name__, missing)
         try:
             return found(**arguments)
         except HighwayError as error:
@@ -88,7 +97,7 @@ class Registry(Converter):
 
     def _arguments(self, cls: type, given: Any, place: Place) -> dict[str, Any]:
         """What was given, checked against the signature of ``cls``, by the names of its parameters."""
-        parameters = inspect.signature(cls).parameters
+        parameters = _parameters(cls)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
         hints = _hints(cls, place)
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
@@ -114,7 +123,7 @@ class Registry(Converter):
         if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             return self._convert_struct(value, hint, place)
         component, kind = self.build(value, place), typing.cast(type, typing.get_origin(hint) or hint)
-        if not isinstance(component, kind):
+        if not isinstance(component, (kind, NotImported)):
             names = self.components.names(kind)
             raise place.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
         return component
@@ -153,8 +162,29 @@ class Registry(Converter):
         return (place / unknown).error(message)
 
 
+def _not_imported(value: Any) -> Iterator[NotImported]:
+    """Yield what was not imported in converted parameters."""
+    if isinstance(value, NotImported):
+        yield value
+    elif isinstance(value, Stage):
+        yield from _not_imported(value.op)
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _not_imported(part)
+
+
+@functools.cache
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(cls).parameters
+
+
+@functools.cache
+def _own_hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
+
+
 def _hints(cls: type, place: Place) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
+        return _own_hints(cls)
     except NameError as error:
         raise place.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None

@@ -120,7 +120,8 @@ def test_the_components_are_listed_and_described():
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "highway: error: there is no command 'fly'; expected one of bench, check,"),
+        (["chek", "good.yaml"], "highway: error: there is no command 'chek'; did you mean check?"),
         (["run"], "the following arguments are required: FILE"),
         (["list", "FlipXX"], "highway: unknown component 'FlipXX'; did you mean FlipX?\n"),
         (["list", "mine:Say"], "highway: mine:Say is in a module that may not be named here; allow it with `--plugin mine`"),
@@ -128,7 +129,7 @@ def test_the_components_are_listed_and_described():
         (["check", "good.yaml", "--set", "count"], "highway: --set count: expected VAR=VALUE\n"),
         (["check", "good.yaml", "--set", "cout=1"], "highway: good.yaml: no variable 'cout' in vars to set; did you mean count?\n"),
         (["check", "good.yaml", "--plugin", "nowhere"], "highway: the plug-in nowhere cannot be imported: ModuleNotFoundError"),
-        (["check", "good.yaml"], "highway: good.yaml:4: roles.r[0].mine:Numbers: mine:Numbers is in a module that may not be named here"),
+        (["run", "good.yaml"], "highway: good.yaml:4: roles.r[0].mine:Numbers: mine:Numbers is in a module that may not be named here"),
         (["check", "good.yaml", "--plugin", "mine", "--set", "count=x"], "highway: good.yaml:4: roles.r[0].mine:Numbers: expected int"),
         (["run", "good.yaml", "--plugin", "mine", "--set", "count=[1"], "highway: --set count:1: not YAML: "),
         (["run", "good.yaml", "--plugin", "mine", "--role", "s"], "highway: good.yaml: no role 's'; expected one of r\n"),
@@ -141,6 +142,34 @@ def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message):
     assert (code, out) == (2, "")
     assert message in error
     assert "Traceback" not in error
+
+
+def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder):
+    (folder / "evil.py").write_text("from pathlib import Path\nPath('was-run').touch()\nclass Source: pass\nclass Map: pass\n")
+    write(
+        "roles:\n  a:\n  - evil:Source: {any: 1}\n  - Identity\n  - Augmentations: [FlipX, evil:Map: 3]\n    num_workers: 2\n"
+        "  - Tee: evil:Map\n  - Lambda\n  b: [evil:Source, Identity]\n"
+    )
+    assert call("check", "t.yaml") == (2, "", "highway: t.yaml:8: roles.a[4]: unknown component 'Lambda'; `highway list` shows all\n")
+    Path("t.yaml").write_text(Path("t.yaml").read_text().replace("  - Lambda\n", ""))
+    code, out, error = call("check", "t.yaml")
+    assert (code, error) == (0, "")
+    said = "was not checked: that would run the code of evil, which --plugin evil allows"
+    assert out.splitlines() == [
+        "role a: Source -> Identity -> Augmentations -> Tee",
+        "role b: Source -> Identity",
+        f"t.yaml:3: roles.a[0].evil:Source: evil:Source {said}",
+        f"t.yaml:5: roles.a[2].Augmentations[1].evil:Map: evil:Map {said}",
+        f"t.yaml:7: roles.a[3].Tee: evil:Map {said}",
+        f"t.yaml:9: roles.b[0]: evil:Source {said}",
+        "t.yaml: nothing wrong in what was checked",
+    ]
+    assert call("graph", "t.yaml")[1].startswith('flowchart LR\n  n0["<b>a</b><br>Source<br>Identity<br>Augmentations<br>Tee"]\n')
+    assert call("schema")[0] == call("list")[0] == call("unit", "t.yaml")[0] == 0
+    assert call("top", "t.yaml", "--once", "--metrics", "1", "--interval", "0.01")[0] == 1
+    assert not Path("was-run").exists()
+    assert call("check", "t.yaml", "--plugin", "evil")[0] == 2
+    assert Path("was-run").exists()
 
 
 def test_checking_lists_all_mistakes_of_a_file():

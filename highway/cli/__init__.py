@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import highway
 from highway.cli import catalogue, drain, graph, run, top, unit
 from highway.cli.messages import RunError, explain
 from highway.errors import ConfigError
+from highway.place import did_you_mean
 from highway.tools import commands as tools
 from highway.topology.process import StuckError
 
@@ -22,7 +23,10 @@ DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    parser = _parser()
+    parser, commands = _parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and not given[0].startswith("-") and given[0] not in commands:
+        parser.error(f"there is no command {given[0]!r}{did_you_mean(given[0], commands) or '; `highway --help` lists them'}")
     options = parser.parse_args(arguments)
     try:
         code: int = options.command(options)
@@ -47,7 +51,8 @@ def _report(error: BaseException, traceback: bool, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
+    """Return the parser, and the names of the commands."""
     parser = argparse.ArgumentParser(prog="highway", description=highway.__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"highway {highway.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -55,4 +60,4 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
     for command in (run, drain, top, catalogue, graph, unit, tools):
         command.add_commands(commands, common)
-    return parser
+    return parser, commands.choices

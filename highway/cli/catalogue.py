@@ -12,6 +12,7 @@ from highway.components import PACKAGES, Components, built_in
 from highway.docstrings import plain
 from highway.errors import ConfigError
 from highway.topology import Topology, check, load
+from highway.topology.check import labels, not_imported
 from highway.topology.document import parse
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
@@ -40,15 +41,19 @@ def file_options() -> argparse.ArgumentParser:
     return options
 
 
-def load_checked(options: argparse.Namespace) -> Topology:
+def load_checked(options: argparse.Namespace, look_only: bool = True) -> Topology:
     """Return the topology that the options name.
+
+    Args:
+        options: Those of :func:`file_options`.
+        look_only: Whether it will not be run, so that nothing is imported that the user has not named by ``--plugin``.
 
     Raises:
         ConfigError: it has mistakes; the message lists them all.
     """
     if options.plugin and "" not in sys.path:
         sys.path.insert(0, "")  # where `python -m` looks for modules too: the current directory
-    topology = load(options.files, variables(options.set), options.plugin)
+    topology = load(options.files, variables(options.set), options.plugin, look_only)
     if errors := check(topology):
         more = [f"and {len(errors) - MOST:,} more"] if len(errors) > MOST else []
         raise ConfigError("\n".join([*map(str, errors[:MOST]), *more]))
@@ -76,7 +81,7 @@ def _check(options: argparse.Namespace) -> int:
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""
         count = f" x {role.replicas}" if role.replicas > 1 else ""
-        stages = " -> ".join(stage.label for stage in topology.stages(role.name)) if role.stages else "(no stages here)"
+        stages = " -> ".join(labels(topology, role.name)) or "(no stages here)"
         print(f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}")
     for link, spec in plan.links.items():
         ends = f"{' and '.join(names(spec, 'from'))} to {' and '.join(names(spec, 'to'))}"
@@ -86,7 +91,10 @@ def _check(options: argparse.Namespace) -> int:
         if needed := memory(plan, host):
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
             print(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
-    print(f"{topology.path}: nothing wrong")
+    passed_over = not_imported(topology)
+    for sentence in passed_over:
+        print(sentence)
+    print(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}")
     return 0
 
 

@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace) -> Topology:
-    topology = load_checked(options)
+    topology = load_checked(options, look_only=False)
     return topology.at_home() if options.local or (options.role is None and options.host is None) else topology
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from highway.components import built_in
+from highway.components import NotImported, built_in
 from highway.errors import ConfigError, HighwayError
 from highway.place import Place, did_you_mean
-from highway.stage import expand
+from highway.stage import Stage, expand
 from highway.topology.limits import memory
 from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, port_range, ports
@@ -79,12 +79,36 @@ def check(topology: Topology) -> list[ConfigError]:
     uses: dict[str, Collection[tuple[str, Direction]]] = {}
     found: list[Socket] = []
     for role in topology.roles.values():
-        for replica in range(role.replicas if role.stages or not role.external else 0):
-            stages = _Stages(topology, End(role.name, replica, role.host(replica)))
+        if role.external and not role.stages:
+            continue
+        first = _Stages(topology, End(role.name, 0, role.host(0)), most=1)
+        errors |= {str(error): error for error in first.errors}
+        uses[role.name] = first.uses
+        differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
+        for socket in first.sockets:
+            same = socket.place.path[-1] not in differ
+            found += [replace(socket, end=end) for end in (role.ends if same else role.ends[:1])] if not socket.name else []
+        for end in role.ends[1:] if differ else ():  # the others have the same stages as the first, but for these
+            stages = _Stages(topology, end, most=1, only=differ)
             errors |= {str(error): error for error in stages.errors}
-            uses[role.name] = stages.uses
-            found += stages.sockets
+            found += [socket for socket in stages.sockets if not socket.name]
     return list(errors.values()) or list(find_errors(topology.plan, uses, found))
+
+
+def labels(topology: Topology, role: str) -> tuple[str, ...]:
+    """Return what the stages of a role of a topology without errors are called."""
+    return tuple(stage.label for stage in _Stages(topology, End(role, 0, topology.roles[role].host(0)), most=1).stages)
+
+
+def not_imported(topology: Topology) -> list[str]:
+    """Return in words what :func:`check` has passed over, since it is in modules that were not imported."""
+    found = []
+    for role in topology.roles.values():
+        for stage in _Stages(topology, End(role.name, 0, role.host(0)), most=1).stages:
+            for name, place in stage.op.found if isinstance(stage.op, NotImported) else ():
+                module = name.partition(":")[0]
+                found.append(f"{place}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
+    return found
 
 
 def sockets(topology: Topology, ends: Sequence[End]) -> list[Socket]:
@@ -93,29 +117,37 @@ def sockets(topology: Topology, ends: Sequence[End]) -> list[Socket]:
 
 
 class _Stages:
-    """The stages of a process: what is wrong with them, which links they use, by which sockets."""
+    """The stages of a process: what is wrong with them, which links they use, by which sockets.
 
-    def __init__(self, topology: Topology, end: End) -> None:
-        self._topology, self._end = topology, end
+    Args:
+        topology: The topology.
+        end: The process.
+        most: How many URLs each link stands for at most.
+        only: The numbers of the stages to build; by default all.
+    """
+
+    def __init__(self, topology: Topology, end: End, most: int | None = None, only: Sequence[int] | None = None) -> None:
+        self._topology, self._end, self._most = topology, end, most
         self.uses: list[tuple[str, Direction]] = []
         self.errors: list[ConfigError] = []
         self.sockets: list[Socket] = []
-        role, stages, used = topology.roles[end.role], [], 0
-        for index, built in enumerate(topology.build(role, end.replica, self._urls)):
+        self.stages: list[Stage] = []
+        role, used = topology.roles[end.role], 0
+        for index, built in topology.build(role, end.replica, self._urls, only):
             name, used = self.uses[-1][0] if len(self.uses) > used else "", len(self.uses)
             if isinstance(built, ConfigError):
                 self.errors.append(built)
             else:
-                stages.append(built)
+                self.stages.append(built)
                 self._note_socket(built.op, role.place / index, name)
-        if not self.errors:
+        if only is None and not self.errors and not any(isinstance(stage.op, NotImported) for stage in self.stages):
             try:
-                expand(stages)
+                expand(self.stages)
             except HighwayError as error:
                 self.errors.append(role.place.error(str(error)))
 
     def _urls(self, link: str, direction: Direction) -> list[str]:
-        found = self._topology.plan.urls(link, self._end.role, self._end.replica, direction)
+        found = self._topology.plan.urls(link, self._end.role, self._end.replica, direction, self._most)
         self.uses.append((link, direction))
         return found
 
@@ -132,15 +164,14 @@ def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]
     Args:
         plan: The plan.
         uses: For each role whose stages could be built, the links that they name, and whether to send or to receive.
-        sockets: All ends of links in the stages.
+        sockets: The ends of links that stages have by URLs.
     """
-    explicit = [socket for socket in sockets if not socket.name]
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
-    yield from _port_clashes(plan, explicit)
+    yield from _port_clashes(plan, sockets)
     yield from _metrics_clashes(plan)
-    yield from _unmatched(explicit)
+    yield from _unmatched(sockets)
     for host, spec_ in plan.hosts.items():
         if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in memory(plan, host).items())
@@ -160,17 +191,19 @@ def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Coll
 
 def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigError]:
     place = plan.place / "links" / link
-    binders, others = plan.ends(link, spec.bind), plan.ends(link, "to" if spec.bind == "from" else "from")
-    hosts = {end.host for end in (*binders, *others)}
+    binders, others = ([plan.roles[name] for name in names(spec, side)] for side in (spec.bind, "to" if spec.bind == "from" else "from"))
+    hosts = {host for role in (*binders, *others) for host in role.used_hosts}
     if spec.transport != "tcp" and len(hosts) > 1:
         yield (place / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
     if spec.transport != "tcp" or not plan.hosts:
         return
-    for role in {end.role: None for end in binders if not end.host}:
-        yield (plan.place / "roles" / role).error(
-            f"{role} opens the port of the link {link}, so others must know where it is: give it hosts"
+    for role in binders:
+        if role.hosts:
+            continue
+        yield (plan.place / "roles" / role.name).error(
+            f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
         )
-    for host in {end.host: None for end in binders if end.host}:
+    for host in {host: None for role in binders for host in role.used_hosts if host}:
         if hosts - {host} and _is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
             message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from highway.topology.check import Socket, sockets
+from highway.topology.check import Socket, labels, sockets
 from highway.topology.model import Topology
 from highway.topology.plan import End, names
 
@@ -98,7 +98,7 @@ def graph(topology: Topology) -> Graph:
     nodes = [
         Node(
             role.name,
-            tuple(stage.label for stage in topology.stages(role.name)) if role.stages else (),
+            labels(topology, role.name),
             role.replicas,
             " ".join([*(["on", ", ".join(dict.fromkeys(role.hosts))] if role.hosts else []), *(["(external)"] if role.external else [])]),
             role.external,

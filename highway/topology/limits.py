@@ -10,8 +10,8 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
     needed: dict[str, float] = {}
     for link, spec in plan.links.items():
         for side in ("from", "to"):
-            here = sum(end.host == host for end in plan.ends(link, side))
-            peers = 1 if spec.transport == "shm" else len(plan.ends(link, "to" if side == "from" else "from"))
+            here = plan.count(link, side, host)
+            peers = 1 if spec.transport == "shm" else plan.count(link, "to" if side == "from" else "from")
             counted = here if spec.transport != "shm" or side == "from" else 0
             if counted:
                 needed[link] = needed.get(link, 0.0) + counted * peers * spec.budget_mb

@@ -18,19 +18,26 @@ from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, 
 from highway.topology.variables import Variables
 
 
-def load(path: str | Path | Sequence[str | Path], variables: Mapping[str, Any] | None = None, plugins: Collection[str] = ()) -> Topology:
+def load(
+    path: str | Path | Sequence[str | Path],
+    variables: Mapping[str, Any] | None = None,
+    plugins: Collection[str] = (),
+    look_only: bool = False,
+) -> Topology:
     """Read a topology.
 
     Args:
         path: The YAML file, or several: they are merged by key, and where both have a value that is no mapping, the later one counts.
         variables: Values that take the place of those in ``vars``.
         plugins: Modules whose classes the file may name as ``package.module:Class``.
+        look_only: Whether to import no module but those: what the file names in others is passed over, and its roles cannot be run.
+            Nothing that the file's author has written runs then. Else the modules of installed plug-ins may be named too.
 
     Raises:
         ConfigError: a file cannot be used as written, has no such variable, or a plug-in cannot be imported. Mistakes inside the stages of
             a role are found by :func:`highway.topology.check`, and when the role is built.
     """
-    components = Components(plugins)
+    components = Components(plugins, look_only)
     components.import_plugins()
     registry = Registry(components)
     paths = [path] if isinstance(path, (str, Path)) else path

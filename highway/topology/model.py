@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,7 +86,7 @@ class Topology:
         """
         role = self.role(name)
         stages = []
-        for built in self.build(role, replica, lambda link, direction: self.plan.urls(link, name, replica, direction)):
+        for _, built in self.build(role, replica, lambda link, direction: self.plan.urls(link, name, replica, direction)):
             if isinstance(built, ConfigError):
                 raise built
             stages.append(built)
@@ -111,21 +111,22 @@ class Topology:
         except PipelineError as error:
             raise self.roles[name].place.error(str(error)) from None
 
-    def build(self, role: Role, replica: int, urls: Urls) -> Iterator[Stage | ConfigError]:
-        """Yield the stages of a role, in place of each that cannot be built what is wrong with it.
+    def build(self, role: Role, replica: int, urls: Urls, only: Sequence[int] | None = None) -> Iterator[tuple[int, Stage | ConfigError]]:
+        """Yield the stages of a role with their numbers, in place of each that cannot be built what is wrong with it.
 
         Args:
             role: The role.
             replica: Which one of its processes, from 0.
             urls: Returns the URLs for ``{link: NAME}``; asked once for each.
+            only: The numbers of the stages to build; by default all.
         """
         variables = self.variables.having(role=role.name, replica=replica)
-        for index, spec in enumerate(role.stages):
-            place = role.place / index
+        for index in range(len(role.stages)) if only is None else only:
+            spec, place = role.stages[index], role.place / index
             try:
-                yield self.registry.build_stage(_with_urls(variables.fill(spec, place), place, urls), place)
+                yield index, self.registry.build_stage(_with_urls(variables.fill(spec, place), place, urls), place)
             except ConfigError as error:
-                yield error
+                yield index, error
 
 
 def _with_urls(spec: Any, place: Place, urls: Urls) -> Any:

@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
@@ -23,6 +25,14 @@ SIDES: Mapping[Direction, Side] = {"send": "from", "receive": "to"}
 COMPONENTS: Mapping[str, Direction] = {"ZMQSink": "send", "ZMQSource": "receive"}  # that take ``link: NAME`` in place of a URL
 LONGEST_NAME = 60  # characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
+
+
+class End(NamedTuple):
+    """A process at one end of a link."""
+
+    role: str
+    replica: int
+    host: str
 
 
 @dataclass(frozen=True)
@@ -53,13 +63,21 @@ class Role:
         """Return the host of one of its processes, or ``""`` if the file does not say."""
         return self.hosts[replica % len(self.hosts)] if self.hosts else ""
 
+    @cached_property
+    def ends(self) -> Sequence[End]:
+        """Its processes."""
+        return [End(self.name, replica, self.host(replica)) for replica in range(self.replicas)]
 
-class End(NamedTuple):
-    """A process at one end of a link."""
+    def on_host(self, host: str, before: int | None = None) -> int:
+        """Return how many of its processes, or of those before one of them, are on a host (``""`` where the file does not say)."""
+        hosts = self.hosts or ("",)
+        rounds, rest = divmod(self.replicas if before is None else before, len(hosts))
+        return rounds * hosts.count(host) + hosts[:rest].count(host)
 
-    role: str
-    replica: int
-    host: str
+    @property
+    def used_hosts(self) -> list[str]:
+        """The hosts where it runs, each once; ``""`` if the file does not say."""
+        return list(dict.fromkeys(self.hosts[: self.replicas] or ("",)))
 
 
 @dataclass(frozen=True)
@@ -88,13 +106,17 @@ class Plan:
 
     def processes(self, host: str | None = None) -> list[End]:
         """Return the processes that highway starts: of all hosts, or of one."""
-        ends = [End(role.name, n, role.host(n)) for role in self.roles.values() if not role.external for n in range(role.replicas)]
+        ends = [end for role in self.roles.values() if not role.external for end in role.ends]
         return [end for end in ends if host is None or end.host == host]
 
     def ends(self, link: str, side: Side) -> list[End]:
         """Return the processes on one side of a link."""
+        return [end for name in names(self.links[link], side) for end in self.roles[name].ends]
+
+    def count(self, link: str, side: Side, host: str | None = None) -> int:
+        """Return how many processes are on one side of a link: everywhere, or on one host."""
         roles = [self.roles[name] for name in names(self.links[link], side)]
-        return [End(role.name, replica, role.host(replica)) for role in roles for replica in range(role.replicas)]
+        return sum(role.replicas if host is None else role.on_host(host) for role in roles)
 
     def address(self, host: str) -> str:
         """Return where others reach a host."""
@@ -111,7 +133,7 @@ class Plan:
             listen: Whether this is for the process itself, which may bind another address than the one at which others reach it.
         """
         spec = self.links[link]
-        number = self.ends(link, spec.bind).index(end)
+        number, _ = self._place(link, spec.bind, end)
         if spec.transport != "tcp":
             name = _socket_name(f"{self.name}-{link}-{number}")
             return f"{SOCKETS_FOLDER}/{name}" if spec.transport == "ipc" else f"highway-{os.getuid()}-{name}"
@@ -119,7 +141,7 @@ class Plan:
 
     def port(self, link: str, end: End) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
-        return ports(self.links[link])[0] + _turn(end, self.ends(link, self.links[link].bind))
+        return ports(self.links[link])[0] + self._place(link, self.links[link].bind, end)[1]
 
     def tap(self, link: str, end: End, listen: bool = False) -> str:
         """Return the address at which a process that sends on a link lets viewers look.
@@ -135,13 +157,23 @@ class Plan:
         if self.links[link].tap is not None:
             return f"tcp://{self._listens(end, self.tap_port(link, end), listen)}"
         digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
-        number = self.ends(link, "from").index(end)
+        number, _ = self._place(link, "from", end)
         name = f"@highway-tap-{os.getuid()}-{digest}-{number}"
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
 
     def tap_port(self, link: str, end: End) -> int:
         """Return the port of the tap of a process that sends: those of one host take the ports of the range in turn."""
-        return port_range(self.links[link].tap)[0] + _turn(end, self.ends(link, "from"))
+        return port_range(self.links[link].tap)[0] + self._place(link, "from", end)[1]
+
+    def _place(self, link: str, side: Side, end: End) -> tuple[int, int]:
+        """Return how many processes come before one on its side of a link, and how many of those are on its host."""
+        before = on_host = 0
+        for name in names(self.links[link], side):
+            role = self.roles[name]
+            if name == end.role:
+                return before + end.replica, on_host + role.on_host(end.host, end.replica)
+            before, on_host = before + role.replicas, on_host + role.on_host(end.host)
+        raise ValueError(f"{end} is not on that side of the link {link}")
 
     def _listens(self, end: End, port: int, listen: bool) -> str:
         address = self.address(end.host)
@@ -149,8 +181,15 @@ class Plan:
             address = self.hosts[end.host].listen or address
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
-    def urls(self, link: str, role: str, replica: int, direction: Direction) -> list[str]:
+    def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
         """Return the URLs of one end of a link.
+
+        Args:
+            link: The link.
+            role: The role at that end.
+            replica: Which one of its processes.
+            direction: Whether it sends or receives.
+            most: How many to return at most, for who wants to see what they look like.
 
         Raises:
             ConfigError: there is no such link, or the role is not at that end of it.
@@ -166,7 +205,8 @@ class Plan:
         kind = SOCKETS[spec.kind][direction == "receive"]
         scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds) and DIRECTIONS[found[0]] == direction)
         own = End(role, replica, self.roles[role].host(replica))
-        locations = [self.location(link, own, listen=True)] if binds else [self.location(link, end) for end in self.ends(link, spec.bind)]
+        others = (end for name in names(spec, spec.bind) for end in self.roles[name].ends)
+        locations = [self.location(link, own, listen=True)] if binds else [self.location(link, end) for end in islice(others, most)]
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
         return [f"{scheme}{transport}://{location}?{self._options(link, own, direction)}" for location in locations]
 
@@ -174,10 +214,10 @@ class Plan:
         spec = self.links[link]
         options: dict[str, object] = {"codec": spec.codec, "budget_mb" if spec.transport == "shm" else "hwm_mb": f"{spec.budget_mb:g}"}
         if direction == "send":
-            options["receivers"] = len(self.ends(link, "to")) if spec.receivers is None else spec.receivers
+            options["receivers"] = self.count(link, "to") if spec.receivers is None else spec.receivers
             options["tap"] = self.tap(link, end, listen=True)
         else:
-            options["senders"] = len(self.ends(link, "from")) if spec.senders is None else spec.senders
+            options["senders"] = self.count(link, "from") if spec.senders is None else spec.senders
         return urlencode(options)
 
 
@@ -210,8 +250,3 @@ def _socket_name(text: str) -> str:
         return name
     digest = hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
     return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
-
-
-def _turn(end: End, ends: Sequence[End]) -> int:
-    """Return how many processes of its host come before one."""
-    return sum(other.host == end.host for other in ends[: ends.index(end)])

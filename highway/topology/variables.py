@@ -49,6 +49,17 @@ class Variables:
         """Return these variables and some that differ from process to process."""
         return Variables(self.values, self.place, more)
 
+    def mentions(self, name: str, value: Any, within: tuple[str, ...] = ()) -> bool:
+        """Say whether a value refers to a variable, by itself or by other variables."""
+        if isinstance(value, (dict, list)):
+            return any(self.mentions(name, part, within) for part in (value.values() if isinstance(value, dict) else value))
+        if not isinstance(value, str) or "${" not in value:
+            return False
+        others = {found["name"] for found in _REFERENCE.finditer(value) if not (found["escaped"] or found["env"])}
+        return name in others or any(
+            self.mentions(name, self.values[other], (*within, other)) for other in others if other in self.values and other not in within
+        )
+
     def fill(self, value: Any, place: Place, within: tuple[str, ...] = ()) -> Any:
         """Return a copy of ``value`` in which every reference is replaced.
 
@@ -91,8 +102,14 @@ class Variables:
         if name in self.values:
             return self.fill(self.values[name], self.place / name, (*within, name))
         if default is None:
-            raise place.error(f"unknown variable {name!r}{did_you_mean(name, {**self.values, **self.own})}")
+            raise place.error(f"unknown variable {name!r}{self._way_out(name)}")
         return _scalar(default[1:])
+
+    def _way_out(self, name: str) -> str:
+        meant = did_you_mean(name, {**self.values, **self.own})
+        return (
+            meant if meant.endswith("?") else f"; define it under vars, as  vars: {{{name}: ...}},  or write a default: ${{{name}:default}}"
+        )
 
     def _text(self, found: re.Match[str], place: Place, within: tuple[str, ...]) -> str:
         if found["escaped"]:

@@ -15,8 +15,10 @@ from highway.errors import LinkError
 log = logging.getLogger("highway")
 
 SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
-"""Where the sockets of a topology's ``ipc`` links are. It does not depend on the environment: all processes of a run have to find them, those
-that join it from another terminal too, and ``TMPDIR`` may be longer than the path of a socket can be."""
+"""Where the sockets of a topology's ``ipc`` links are.
+
+It does not depend on the environment: whoever joins from another terminal must find them, and ``TMPDIR`` may be too long for a socket.
+"""
 
 CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
 
@@ -47,8 +49,7 @@ def warn_unresolved(url: str, location: str) -> None:
 
 
 def check_folder(url: str, path: str) -> None:
-    """Make :data:`SOCKETS_FOLDER`, if a socket's path is in it, and refuse one that is not this user's alone: whoever owns it could take the
-    place of the other end.
+    """Make :data:`SOCKETS_FOLDER`, if a socket's path is in it; refuse one that others can write into, and so take the other end's place.
 
     Raises:
         LinkError: another user can write into the folder.

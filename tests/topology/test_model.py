@@ -151,7 +151,10 @@ def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
         ("role:\n  r: []", "t.yaml:1: role: unknown key 'role'; did you mean roles?"),
         ("roles: {r: []}\nseed: x", "t.yaml:2: seed: expected int, got str 'x'"),
         ("roles: {r: []}\nvars: [a]", "t.yaml:2: vars: expected mapping, got a list of 1"),
-        ("roles: {r: {replicas: '${n}', stages: []}}", "t.yaml:1: roles.r.replicas: unknown variable 'n'; there are none"),
+        (
+            "roles: {r: {replicas: '${n}', stages: []}}",
+            "t.yaml:1: roles.r.replicas: unknown variable 'n'; define it under vars, as  vars: {n: ...},  or write a default: ${n:default}",
+        ),
     ],
 )
 def test_a_file_of_another_form_is_refused_with_its_line(topology, text, message):

@@ -159,9 +159,8 @@ def test_the_socket_of_a_link_has_a_short_path_whatever_tmpdir_and_the_file_are_
     found = []
     for name in ("t" * 200, "t" * 201, "a {b,c} #d? ü"):
         path = tmp_path / f"{name}.yaml"
-        path.write_text(
-            f"links: {{l: {{from: a, to: b, transport: {transport}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
-        )
+        roles = f"roles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
+        path.write_text(f"links: {{l: {{from: a, to: b, transport: {transport}}}}}\n{roles}")
         assert errors(load(path)) == []
         (url,) = load(path).plan.urls("l", "a", 0, "send")
         found.append(parse(url, "send").locations)

@@ -62,7 +62,7 @@ def test_own_variables_come_first():
     ("value", "values", "message"),
     [
         ("${epoch}", {"epochs": 1}, "at: unknown variable 'epoch'; did you mean epochs?"),
-        ("${a}", {}, "at: unknown variable 'a'; there are none"),
+        ("${a}", {}, "at: unknown variable 'a'; define it under vars, as  vars: {a: ...},  or write a default: ${a:default}"),
         ("${a b}", {}, "at: '${' begins no reference"),
         ("${a", {}, "at: '${' begins no reference"),
         ("x${a}", {"a": [1]}, "at: ${a} is a list of 1, which cannot stand within text"),
