@@ -120,7 +120,7 @@ def test_the_components_are_listed_and_described():
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["fly"], "highway: error: there is no command 'fly'; expected one of bench, check,"),
+        (["fly"], "highway: error: there is no command 'fly'; `highway --help` lists them"),
         (["chek", "good.yaml"], "highway: error: there is no command 'chek'; did you mean check?"),
         (["run"], "the following arguments are required: FILE"),
         (["list", "FlipXX"], "highway: unknown component 'FlipXX'; did you mean FlipX?\n"),
@@ -161,7 +161,7 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder):
         f"t.yaml:3: roles.a[0].evil:Source: evil:Source {said}",
         f"t.yaml:5: roles.a[2].Augmentations[1].evil:Map: evil:Map {said}",
         f"t.yaml:7: roles.a[3].Tee: evil:Map {said}",
-        f"t.yaml:9: roles.b[0]: evil:Source {said}",
+        f"t.yaml:8: roles.b[0]: evil:Source {said}",
         "t.yaml: nothing wrong in what was checked",
     ]
     assert call("graph", "t.yaml")[1].startswith('flowchart LR\n  n0["<b>a</b><br>Source<br>Identity<br>Augmentations<br>Tee"]\n')

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 
@@ -332,3 +333,20 @@ def test_a_port_that_is_taken_and_an_address_that_is_not_here_are_found_before_t
     unknown = topology(THREE.replace("10.0.0.3", "x" * 64))  # too long for any name, so nobody is asked
     with pytest.raises(ConfigError, match=r"worker: the name x+ has no address here"):
         preflight(unknown, unknown.plan.processes("b"))
+
+
+def test_a_large_topology_is_checked_in_a_moment(topology):
+    links = "".join(f"  l{n}: {{from: r{n - 1}, to: r{n}, transport: shm}}\n" for n in range(1, 200))
+    ends = [(f"ZMQSource: {{link: l{n}}}", f"ZMQSink: {{link: l{n + 1}}}") for n in range(200)]
+    ends[0], ends[-1] = (SOURCE, ends[0][1]), (ends[-1][0], SINK)
+    roles = "".join(f"  r{n}: {{replicas: 1000, stages: [{{{first}}}, Identity, {{{last}}}]}}\n" for n, (first, last) in enumerate(ends))
+    started = time.process_time()
+    assert errors(topology(f"links:\n{links}roles:\n{roles}")) == []
+    assert time.process_time() - started < 10, "it took 25 s and more when every replica was built"
+
+
+def test_replicas_that_differ_are_all_checked(topology):
+    text = "roles: {r: {replicas: 3, stages: [Noise: {shape: [2], count: 3}, Augmentations: [{FlipX: '${p}'}]]}}\nvars: {p: '${replica}'}"
+    assert errors(topology(text)) == [
+        "t.yaml:1: roles.r.stages[1].Augmentations[0].FlipX: FlipX: p=2.0; expected a probability from 0 to 1"
+    ]
