@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
+from highway.cli.summary import losses, to_json
 from highway.cores import ONE_THREAD
 from highway.errors import ConfigError
 from highway.place import did_you_mean
@@ -26,6 +27,7 @@ from highway.topology.plan import End
 from highway.topology.preflight import preflight
 from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run
 from highway.topology.state import Phase, ReplicaState
+from highway.wire import tally
 
 log = logging.getLogger("highway")
 
@@ -47,7 +49,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}",
     )
+    parser.add_argument("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
     parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
+    parser.add_argument("--count-in", type=int, metavar="FD", help=argparse.SUPPRESS)
     parser.set_defaults(command=_run)
 
 
@@ -106,11 +110,16 @@ def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Na
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     passed.append(f"--drain-timeout={options.drain_timeout}")
-    screen = Screen()
+    screen = Screen(keep_output=options.json)
     try:
         with _endpoint(topology, ends, options, screen) as watchers, screen:
             result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
-        screen.summary(result.states)
+        if options.json:
+            screen.print(to_json(result))
+        else:
+            screen.summary(result.states, result.links)
+        for loss in losses(result):
+            screen.say(f"highway: {loss}")
         if result.message:
             screen.say(f"highway: {result.message}")
         return result.code
@@ -150,6 +159,7 @@ def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespa
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
     die_with_parent()
+    tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:
         try:
@@ -183,7 +193,7 @@ class _Here:
 
     def progress(self, stats: PipelineStats) -> None:
         phase: Phase = "running" if self.state.phase == "starting" else self.state.phase
-        self._become(replace(self.state, phase=phase, stats=stats))
+        self._become(replace(self.state, phase=phase, stats=stats, counts=tally.counts()))
 
     def draining(self) -> None:
         self._become(replace(self.state, phase="draining"))

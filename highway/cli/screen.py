@@ -15,7 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from highway.cli.output import Output
+from highway.cli.summary import links_table
 from highway.stats import PipelineStats
+from highway.topology.accounts import Account
 from highway.topology.recent import Recent
 from highway.topology.state import ReplicaState
 
@@ -28,9 +30,13 @@ class Screen:
     """Shows how the processes of a topology go.
 
     The figures and the log go to standard error, so that standard output holds what the processes print there, and the closing summary.
+
+    Args:
+        keep_output: Whether to keep standard output for the summary alone; what the processes print goes to standard error then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep_output: bool = False) -> None:
+        self._keep_output = keep_output
         self._out = Output(sys.stdout, "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
@@ -54,10 +60,15 @@ class Screen:
 
     def line(self, name: str, text: str, is_error: bool) -> None:
         """Show a line that the process ``name`` printed."""
+        is_error = is_error or self._keep_output
         if self._live and (is_error or self._out.isatty()):
             self.console.print(Text.assemble((f"{name} | ", self._color(name)), text), soft_wrap=True)
         else:
             print(f"{name} | {text}", file=self._error if is_error else self._out, flush=True)
+
+    def print(self, text: str) -> None:
+        """Print a text on standard output."""
+        print(text, file=self._out, flush=True)
 
     def say(self, text: str) -> None:
         """Show a line of highway's own on standard error, below the table if there is one."""
@@ -78,13 +89,18 @@ class Screen:
             ]
             print(f"[{self._shown - self._started:.0f} s] items: {', '.join(rates)}", file=self._error, flush=True)
 
-    def summary(self, states: Sequence[ReplicaState]) -> None:
-        """Print, for good, what each process has done and what limited it; of a replica that was started again, the last one."""
+    def summary(self, states: Sequence[ReplicaState], links: Sequence[Account] = ()) -> None:
+        """Print, for good, what each process has done and what limited it, and what each link carried.
+
+        Of a replica that was started again, its own table is that of the last process; links count all of them.
+        """
         for state in states:
             if figures := state.stats:
                 again = f" since restart {state.restarts}" if state.restarts else ""
                 done = f"{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}"
                 print(f"\n{done}\n{figures}", file=self._out, flush=True)
+        if links:
+            print(f"\n{links_table(links)}", file=self._out, flush=True)
 
     def finish(self) -> None:
         """Have the interpreter exit without trying once more to write what could not be written."""

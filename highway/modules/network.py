@@ -12,6 +12,7 @@ from highway.cancel import check_cancelled, finish, tolerate
 from highway.errors import Cancelled, EndOfStream, FrameError
 from highway.parameters import checked
 from highway.stage import Items, Stamped
+from highway.wire import tally
 from highway.wire.codec import named
 from highway.wire.inlet import Inlet
 from highway.wire.outlet import Outlet
@@ -80,6 +81,7 @@ class ZMQSource:
         yield from rest  # with the socket closed, so that the senders turn to others
 
     def _items(self, inlet: Inlet, timeout: float | None) -> Iterator[Any]:
+        counts = tally.here()
         while True:
             check_cancelled()
             try:
@@ -87,8 +89,11 @@ class ZMQSource:
             except EndOfStream:
                 return
             except FrameError as error:
+                counts[tally.RECEIVED] += 1
                 tolerate(error)
                 continue
+            counts[tally.RECEIVED] += 1
+            counts[tally.SENDERS] = int(self.counters.get("senders", 0))
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, inlet: Inlet) -> list[Any]:
@@ -149,12 +154,23 @@ class ZMQSink:
         with Outlet(link, self.allow64) as outlet:
             self.bound = outlet.bound
             outlet.wait_for_receivers()
-            for item in items:
-                try:
-                    outlet.send(item, items.passport)
-                except (TypeError, ValueError) as error:  # ValueError: keys too long, a frame too large
-                    tolerate(error)
-            outlet.finish()
+            try:
+                self._send_all(items, outlet)
+                outlet.finish()
+            finally:
+                tally.here()[tally.RECEIVERS] = outlet.receivers
+
+    def _send_all(self, items: Items, outlet: Outlet) -> None:
+        counts = tally.here()
+        for item in items:
+            counts[tally.SENT] += 1  # before it is sent: a process that is killed meanwhile may have sent it
+            try:
+                outlet.send(item, items.passport)
+            except BaseException as error:
+                counts[tally.SENT] -= 1
+                if not isinstance(error, (TypeError, ValueError)):  # ValueError: keys too long, a frame too large
+                    raise
+                tolerate(error)
 
     def _link(self) -> Link:
         return _parsed(self.url, "send", self.bind, Options(codec=self.codec, receivers=self.receivers, end=self.end))

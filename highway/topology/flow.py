@@ -24,6 +24,31 @@ def feeders(topology: Topology, ends: Sequence[End]) -> Mapping[str, set[str]]:
     return found
 
 
+def fed_here(topology: Topology, ends: Sequence[End]) -> set[str]:
+    """Return the roles among some processes to which no process sends that is not among them, as far as the file knows."""
+    plan = topology.plan
+    outside = {role for link, spec in plan.links.items() if set(plan.ends(link, "from")) - set(ends) for role in names(spec, "to")}
+    return {end.role for end in ends} - outside
+
+
+def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
+    """Return for each role how many others an item passes before it, at most; in a circle of roles each counts once."""
+
+    def depth(role: str, passed: frozenset[str]) -> int:
+        return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)
+
+    return {role: depth(role, frozenset([role])) for role in feeders}
+
+
+def whole_links(topology: Topology, ends: Sequence[End]) -> set[str]:
+    """Return the links all of whose ends are among some processes, by name; one that is written as URLs, if both sides are."""
+    plan = topology.plan
+    named = {link for link in plan.links if {*plan.ends(link, "from"), *plan.ends(link, "to")} <= set(ends)}
+    explicit = [socket for socket in sockets(topology, ends) if not socket.name]
+    sides = [{socket.label for socket in explicit if socket.direction == way} for way in ("send", "receive")]
+    return named | (sides[0] & sides[1])
+
+
 def sinks(topology: Topology, ends: Sequence[End]) -> set[str]:
     """Return the roles that do not send on over a link, at whose end a run ends."""
     sends = built_in("highway.modules")["ZMQSink"]

@@ -7,20 +7,23 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, Protocol, cast
 
-from highway.topology.flow import feeders, sinks
+from highway.topology.accounts import Account, Departure, account
+from highway.topology.flow import depths_of, fed_here, feeders, sinks, whole_links
 from highway.topology.model import Topology
 from highway.topology.plan import End
 from highway.topology.replica import Replica
+from highway.topology.snapshot import find_ends
 from highway.topology.state import ReplicaState
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
 PATIENCE = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
 DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
+IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
 TICK = 0.25
 HIGHWAY = "highway"  # whose lines are the launcher's own
 
@@ -47,11 +50,15 @@ class Result:
         code: 0 if all went well, 1 if a role failed, 128 and the signal's number if a signal ended it.
         message: What failed, in words; empty if nothing did.
         states: How each replica was in the end.
+        links: What each link carried.
+        departures: The processes, replica by replica.
     """
 
     code: int
     message: str
     states: Sequence[ReplicaState]
+    links: Sequence[Account] = ()
+    departures: Sequence[Departure] = ()
 
 
 def launch(
@@ -77,12 +84,16 @@ def launch(
         drain_timeout: Seconds that what is in flight may take to arrive after SIGTERM; 0 stops all at once.
     """
     replicas = [Replica(end, topology.roles[end.role], options) for end in ends]
-    watch = _Watch(screen, watchers, replicas, feeders(topology, ends), sinks(topology, ends), drain_timeout)
+    feeding = feeders(topology, ends)
+    watch = _Watch(screen, watchers, replicas, feeding, fed_here(topology, ends), sinks(topology, ends), drain_timeout)
     try:
         with watch.signals():
             for replica in replicas:
                 watch.start(replica)
-            return watch.until_the_end()
+            result = watch.until_the_end()
+        result.departures = [one for replica in replicas for one in replica.departures]
+        result.links = account(result.states, result.departures, find_ends(topology, ends), whole_links(topology, ends))
+        return result
     finally:
         watch.close()
 
@@ -93,6 +104,7 @@ class _Watch:
     watchers: Sequence[Watcher]
     replicas: Sequence[Replica]
     feeders: Mapping[str, set[str]]
+    fed_here: set[str]
     sinks: set[str]
     drain_timeout: float
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
@@ -102,6 +114,10 @@ class _Watch:
     deadline: float | None = None
     draining: bool = False
     stopping: bool = False
+
+    def __post_init__(self) -> None:
+        depths = depths_of(self.feeders)
+        self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.end.role])
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -130,7 +146,7 @@ class _Watch:
             self._judge()
             for replica in self.replicas:
                 if replica.phase == "waiting" and time.monotonic() >= replica.due:
-                    self.start(replica)
+                    self._start_again(replica)
             self._tell()
         while self._listen(0):
             pass
@@ -141,7 +157,9 @@ class _Watch:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
 
     def _states(self) -> list[ReplicaState]:
-        return [replica.state() for replica in self.replicas]
+        """Return how all are; who receives is asked before who sends to it, so that less is never sent than was received."""
+        asked = {replica: replica.state() for replica in self.downstream_first}
+        return [asked[replica] for replica in self.replicas]
 
     def _tell(self) -> None:
         for watcher in (self.screen, *self.watchers):
@@ -157,25 +175,61 @@ class _Watch:
     def _settle(self, replica: Replica) -> None:
         """Decide what follows from the end of a replica's process."""
         starved = self._ended_feeders(replica)
-        said = replica.settle(may_restart=not (self.draining or self.stopping or starved))
-        if starved and replica.phase == "failed" and replica.role.restart.when != "never":
-            said += f"; not started again, since {' and '.join(sorted(starved))} ended before"
-        if replica.phase != "failed":
+        said = replica.settle(may_restart=not (self.draining or self.stopping))
+        if replica.phase == "waiting" and starved:
+            self._start_again(replica)
+        elif replica.phase != "failed":
             if said:
                 self.screen.line(HIGHWAY, f"{replica.name} {said}", True)
         elif self.draining:
             self.message = f"terminated; {replica.name} {said}"
-        elif not (self.draining or self.stopping):
+        elif not self.stopping:
             self.code, self.message = 1, f"{replica.name} {said}"
             self._stop(signal.SIGINT)
+
+    def _start_again(self, replica: Replica) -> None:
+        """Start a replica again, unless nothing would come to it; then the rest goes on to its end without it."""
+        if not (starved := self._ended_feeders(replica)):
+            self.start(replica)
+            return
+        replica.give_up()
+        if replica.phase == "failed":
+            self._blame(f"{replica.name} failed {replica.process.failure}; not started again, since {_all(starved)} ended before")
+
+    def _blame(self, message: str) -> None:
+        """Have the run fail in the end, without ending it now."""
+        self.screen.line(HIGHWAY, message, True)
+        if not self.code:
+            self.code, self.message = 1, message
 
     def _ended_feeders(self, replica: Replica) -> set[str]:
         """Return the roles that feed a replica, if all of them have ended: nothing would come if it were started again."""
         feeding = self.feeders[replica.end.role]
-        return feeding if all(other.is_over for other in self.replicas if other.end.role in feeding) else set()
+        return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
+
+    def _replicas_of(self, roles: Collection[str]) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.end.role in roles]
+
+    def _end_what_gets_nothing(self) -> None:
+        """Drain who waits for items although all who could send any have ended.
+
+        It may have come too late for their end, or one of them was killed before it could tell it.
+        """
+        for replica in self._running():
+            process, starved = replica.process, self._ended_feeders(replica)
+            if process.leaving or process.idle < IDLE or not starved or replica.end.role not in self.fed_here:
+                continue
+            senders = [one for other in self._replicas_of(starved) for one in other.departures]
+            if process.tally.read().senders > len(senders):  # others send to it too
+                continue
+            self.screen.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
+            replica.ask(signal.SIGTERM)
+            if replica.departures and replica.departures[-1].failed and not process.tally.read().received:
+                self._blame(f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
         """Decide from what has ended, and how long things take, whether the rest has to end."""
+        self._end_what_gets_nothing()
         ended = self.sinks and all(replica.is_over for replica in self.replicas if replica.end.role in self.sinks)
         if ended and self.deadline is None:
             self.deadline = time.monotonic() + GRACE
@@ -248,3 +302,7 @@ class _Watch:
                 handle(line.decode(errors="replace"))
 
         self.selector.register(stream, selectors.EVENT_READ, ready)
+
+
+def _all(roles: Collection[str]) -> str:
+    return " and ".join(sorted(roles))

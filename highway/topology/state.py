@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from highway.stats import PipelineStats
+from highway.wire.tally import Counts
 
 Phase = Literal["starting", "running", "draining", "waiting", "ended", "failed"]
 """``waiting`` is the time before a restart; ``failed`` means that there will be none."""
@@ -24,6 +25,7 @@ class ReplicaState:
         restarts: How many times its process was started again.
         error: What ended the process that ran last, in words; ``""`` if nothing did.
         single: Whether the role has no other replicas.
+        counts: What all its processes have received and sent over links, one after the other: exact also if one was killed.
     """
 
     role: str
@@ -34,6 +36,7 @@ class ReplicaState:
     restarts: int = 0
     error: str = ""
     single: bool = True
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def name(self) -> str:

@@ -33,8 +33,8 @@ class Traffic:
 
     Args:
         link: Its name.
-        sent: Items that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
-        received: Items that its receivers handed on; ``None`` if no receiver is seen.
+        sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
+        received: Messages that its receivers took from it; ``None`` if no receiver is seen.
         gaps: Messages that receivers found missing.
         duplicates: Messages that came twice.
         malformed: Messages that could not be decoded.
@@ -53,8 +53,10 @@ class Traffic:
 
     @property
     def missing(self) -> int | None:
-        """Items that were sent and have not been handed on by a receiver: on their way, or lost; ``None`` if an end is not seen."""
-        return None if self.sent is None or self.received is None else max(0, self.sent - self.received)
+        """Messages that were sent and not received: on their way, or lost. ``None`` if an end is not seen, or more came than was sent."""
+        if self.sent is None or self.received is None or self.received > self.sent:
+            return None
+        return self.sent - self.received
 
     @property
     def faults(self) -> int:
@@ -68,21 +70,23 @@ def traffic(seen: Sequence[Seen]) -> list[Traffic]:
     for one in seen:
         for name in filter(None, (one.ends.receives, one.ends.sends)):
             links.setdefault(name, Traffic(name))
-        if one.state.stats and one.ends.receives:
-            _receive(links[one.ends.receives], one, one.state.stats.stages[0])
-        if one.state.stats and one.ends.sends:
-            stage, link = one.state.stats.stages[-1], links[one.ends.sends]
+        if one.ends.receives:
+            _receive(links[one.ends.receives], one)
+        if one.ends.sends:
+            link = links[one.ends.sends]
             receivers = sum(other.ends.receives == link.link for other in seen) if one.ends.publishes else 1
-            link.sent = (link.sent or 0) + (stage.items - stage.errors) * max(1, receivers)
+            link.sent = (link.sent or 0) + one.state.counts.sent * max(1, receivers)
             if one.runs and one.recent:
                 link.sending = link.sending.plus(Flow.of(one.recent, one.recent.stages[-1]))
     return list(links.values())
 
 
-def _receive(link: Traffic, one: Seen, stage: StageStats) -> None:
-    link.received = (link.received or 0) + stage.items
-    link.gaps += int(stage.counters.get("gaps", 0))
-    link.duplicates += int(stage.counters.get("duplicates", 0))
-    link.malformed += int(stage.counters.get("malformed", 0))
+def _receive(link: Traffic, one: Seen) -> None:
+    link.received = (link.received or 0) + one.state.counts.received
+    if one.state.stats:
+        counters = one.state.stats.stages[0].counters
+        link.gaps += int(counters.get("gaps", 0))
+        link.duplicates += int(counters.get("duplicates", 0))
+        link.malformed += int(counters.get("malformed", 0))
     if one.runs and one.recent:
         link.receiving = link.receiving.plus(Flow.of(one.recent, one.recent.stages[0]))

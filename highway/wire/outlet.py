@@ -59,11 +59,18 @@ class Outlet:
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
-        while (peers := self._sender.peers()) is not None and peers.live < wanted:
-            if time.monotonic() > told:
-                log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
-                told = float("inf")
-            cancel.wait(GLANCE)
+        with cancel.blocked():
+            while (peers := self._sender.peers()) is not None and peers.live < wanted:
+                if time.monotonic() > told:
+                    log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
+                    told = float("inf")
+                cancel.wait(GLANCE)
+
+    @property
+    def receivers(self) -> int:
+        """Receivers that have been connected, at the same time or one after the other; 0 if the transport does not tell."""
+        peers = self._sender.peers()
+        return peers.seen if peers else 0
 
     def send(
         self,
@@ -97,6 +104,10 @@ class Outlet:
         Raises:
             LinkError: messages could not be delivered; says how many.
         """
+        with cancel.blocked():
+            self._finish()
+
+    def _finish(self) -> None:
         self._drain()
         if self._link.options.end:
             envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)

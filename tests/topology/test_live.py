@@ -14,6 +14,7 @@ from highway.topology.live import annotate
 from highway.topology.snapshot import Ends
 from highway.topology.state import ReplicaState
 from highway.topology.survey import Seen, View
+from highway.wire.tally import Counts
 
 TEXT = """
 links:
@@ -36,12 +37,13 @@ def worker(replica, **rest):
         StageStats("Augmentations", 2, 40, 8_000_000, 3, 3.8, 0.2, 0, 2, 4),
         StageStats("ZMQSink", 1, 38, 8_000_000, shape="sink"),
     ]
-    state = ReplicaState("worker", replica, stats=PipelineStats(stages, 2.0), single=False, **rest)
+    state = ReplicaState("worker", replica, stats=PipelineStats(stages, 2.0), single=False, counts=Counts(40, 1, 38, 1), **rest)
     return Seen(state, state.stats, Ends("raw", "shared", publishes=True), "here")
 
 
 def other():
-    state = ReplicaState("other", stats=PipelineStats([StageStats("ZMQSource", 1, 70, 1_000_000, shape="source")], 2.0))
+    stats = PipelineStats([StageStats("ZMQSource", 1, 70, 1_000_000, shape="source")], 2.0)
+    state = ReplicaState("other", stats=stats, counts=Counts(70))
     return Seen(state, state.stats, Ends("shared"), "here")
 
 

@@ -16,6 +16,7 @@ from highway.topology.spec import MetricsSpec
 from highway.topology.state import ReplicaState
 from highway.topology.survey import Seen, Survey, Target, targets
 from highway.topology.traffic import Flow, traffic
+from highway.wire.tally import Counts
 
 TEXT = """
 hosts: {a: 10.0.0.1, b: 10.0.0.2}
@@ -38,7 +39,8 @@ def stage(name, busy=0.0, starved=0.0, blocked=0.0, items=10, shape="map", **res
 
 
 def seen(role, *stages, replica=0, receives="", sends="", publishes=False, phase="running", single=True):
-    state = ReplicaState(role, replica, phase=phase, stats=PipelineStats(list(stages), 2.0), single=single)
+    counts = Counts(stages[0].items if receives else 0, 0, stages[-1].items if sends else 0, 0)
+    state = ReplicaState(role, replica, phase=phase, stats=PipelineStats(list(stages), 2.0), single=single, counts=counts)
     return Seen(state, state.stats, Ends(receives, sends, publishes), "here")
 
 
@@ -108,7 +110,7 @@ def test_nothing_has_passed():
 
 def test_a_link_carries_what_all_replicas_send_and_receive():
     raw, augmented = traffic([reader(), worker(0), worker(1), trainer()])
-    assert (raw.link, raw.sent, raw.received, raw.missing, raw.gaps, raw.faults) == ("raw", 10, 20, 0, 2, 2)
+    assert (raw.link, raw.sent, raw.received, raw.missing, raw.gaps, raw.faults) == ("raw", 10, 20, None, 2, 2)
     assert (augmented.link, augmented.sent, augmented.received, augmented.missing) == ("augmented", 20, 10, 10)
     assert (augmented.gaps, augmented.duplicates, augmented.malformed, augmented.faults) == (0, 2, 1, 3)
     assert (raw.sending, raw.receiving) == (Flow(5.0, 0.005), Flow(10.0, 0.01))

@@ -1,0 +1,54 @@
+"""How a run ended, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from highway.topology.accounts import Account
+from highway.topology.launch import Result
+from highway.topology.state import ReplicaState
+
+
+def links_table(links: Sequence[Account]) -> str:
+    """Return what each link carried, as a table."""
+    header = ("link", "sent", "received", "missing")
+    rows = [header, *((link.link, *map(_number, (link.sent, link.received, link.missing))) for link in links)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+
+
+def losses(result: Result) -> Iterator[str]:
+    """Yield a sentence for each link that did not deliver all, and for each process that died with messages in it."""
+    yield from (str(link) for link in result.links if link.missing)
+    yield from (str(one) for one in result.departures if one.held)
+
+
+def to_json(result: Result) -> str:
+    """Return all of it as JSON; the keys are described in docs/reference/topology.md."""
+    return json.dumps(
+        {
+            "code": result.code,
+            "message": result.message,
+            "replicas": [_replica(state) for state in result.states],
+            "links": [asdict(link) for link in result.links],
+            "losses": list(losses(result)),
+        },
+        indent=2,
+        default=str,
+    )
+
+
+def _replica(state: ReplicaState) -> dict[str, Any]:
+    stats = state.stats
+    named = {name: getattr(state, name) for name in ("name", "role", "replica", "host", "phase", "restarts", "error")}
+    counts = {"received": state.counts.received, "sent": state.counts.sent}
+    if stats is None:
+        return {**named, **counts}
+    return {**named, **counts, "items": stats.items, "seconds": stats.seconds, "stages": [asdict(stage) for stage in stats.stages]}
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"

@@ -1,0 +1,95 @@
+"""How many messages this process has received and sent over links: counted so that whoever launched it knows even if it is killed.
+
+The counts are int64s in memory that the launcher may share with the process, and are written with each message. Reports through a pipe
+would be some time old when the process dies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from dataclasses import astuple, dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Messages of all links of a process; ends of streams are not counted.
+
+    Args:
+        received: Messages that were taken from links, those that could not be decoded among them.
+        senders: Senders that these came from.
+        sent: Messages that were handed to links, one that is just being sent among them.
+        receivers: Receivers that were connected, at the same time or one after the other.
+    """
+
+    received: int = 0
+    senders: int = 0
+    sent: int = 0
+    receivers: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sum."""
+        return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+RECEIVED: Final = 0
+SENDERS: Final = 1
+SENT: Final = 2
+RECEIVERS: Final = 3
+SIZE: Final = 4 * 8  # bytes
+
+
+class Tally:
+    """The counts of a process as its launcher sees them. Close it when they are of no more use."""
+
+    def __init__(self) -> None:
+        if sys.platform == "linux":
+            self.descriptor = os.memfd_create("highway-tally")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
+        os.truncate(self.descriptor, SIZE)
+        self._memory = mmap.mmap(self.descriptor, SIZE)
+        self._last = Counts()
+
+    def read(self) -> Counts:
+        """Return the counts: those of this moment, and after :meth:`close` the last ones."""
+        if not self._memory.closed:
+            with memoryview(self._memory).cast("q") as values:
+                self._last = Counts(*values)
+        return self._last
+
+    def close(self) -> None:
+        """Give the memory back; the process keeps its own hold of it."""
+        if not self._memory.closed:
+            self.read()
+            self._memory.close()
+            os.close(self.descriptor)
+
+
+def here() -> memoryview:
+    """Return the counts of this process, to be written: by ``RECEIVED``, ``SENDERS`` and so on."""
+    return _here
+
+
+def share(descriptor: int) -> None:
+    """Count in the memory of a :class:`Tally` from now on.
+
+    Args:
+        descriptor: Its descriptor, inherited from the launcher.
+    """
+    global _here
+    memory = mmap.mmap(descriptor, SIZE)  # goes with the process
+    os.close(descriptor)
+    _here = memoryview(memory).cast("q")
+
+
+def counts() -> Counts:
+    """Return the counts of this process."""
+    return Counts(*_here)
+
+
+_here = memoryview(bytearray(SIZE)).cast("q")
