@@ -2,11 +2,16 @@
 
 import importlib
 import importlib.util
+import inspect
+import re
 
 import pytest
 
 import highway
-from highway import renamed
+from highway import modules, renamed
+from highway.errors import ConfigError
+from highway.place import Place
+from highway.registry import Registry
 
 
 @pytest.mark.parametrize("module", [*renamed.MODULES, "highway.augmentations.img", "highway.augmentations.base"])
@@ -55,3 +60,45 @@ def test_any_other_name_is_missing_as_usual(module):
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'highway\.nonsense'"):
         importlib.import_module("highway.nonsense")
     assert highway.Connection is not None
+
+
+@pytest.mark.parametrize("old", renamed.KEYWORDS)
+def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_in_yaml(old):
+    component, _, parameter = old.rpartition(".")
+    component = component or "Augmentations"
+    advice = renamed.KEYWORDS[old].format(component=component)
+    expected = f"unknown parameter {parameter!r} of {component}; {advice}"
+    with pytest.raises(TypeError) as caught:
+        getattr(modules, component)(**{parameter: 1})
+    assert str(caught.value) == expected
+    with pytest.raises(ConfigError) as caught:
+        Registry().build({component: {parameter: 1}}, Place())
+    assert str(caught.value).endswith(expected)
+
+
+NEW = {
+    "num_workers",
+    "buffer_size",
+    "shape",
+    "constant",
+    "url",
+    "codec",
+    "path",
+    "format",
+    "n",
+    "shuffle",
+    "epochs",
+    "one_hot",
+    "last",
+}
+
+
+@pytest.mark.parametrize("old", renamed.KEYWORDS)
+def test_the_parameter_that_is_named_is_there(old):
+    component, _, parameter = old.rpartition(".")
+    named = {word for word in re.findall(r"\w+", renamed.KEYWORDS[old]) if word in NEW}
+    of_component = set(inspect.signature(getattr(modules, component or "Augmentations")).parameters) | set(
+        inspect.signature(highway.Stage).parameters
+    )
+    assert named <= of_component
+    assert parameter not in of_component

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ class Augmentations:
     What belongs to an image shares its draw. The item's own arrays are never written into; the result's are new.
 
     Args:
-        transforms: Applied in this order.
+        transforms: Applied in this order; none by default.
         deterministic: Whether to leave out all chance: the identity, the centre.
         field: The field that holds the images: its name or position. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
             if there is one, else the first. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array
@@ -47,7 +48,7 @@ class Augmentations:
 
     parallel: ClassVar[bool] = True
 
-    transforms: list[Transform]
+    transforms: list[Transform] = dataclasses.field(default_factory=list)
     deterministic: bool = False
     field: str | int | None = None
     boxes: str | int | None = None

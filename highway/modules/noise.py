@@ -19,33 +19,39 @@ class Noise:
     """Yield tuples of random arrays.
 
     Args:
-        shape: Shape of each array, the batch axis included.
-        n_tensors: Arrays in a tuple, at least 1.
+        shape: Shape of each array, the batch axis included; or a list of shapes, one for each array.
+        n_tensors: Arrays in a tuple, at least 1; by default one, or one for each of the shapes.
         dtype: Integers take every value of their type; floats lie in [0, 1); ``"bool"`` is either.
         constant: Whether to yield the same arrays each time: what a pipeline can do if its data cost nothing.
         count: Tuples to yield, or ``None`` for no end.
         seed: What the values derive from, at least 0.
 
     Yields:
-        ``n_tensors`` arrays.
+        A tuple of arrays.
 
     Raises:
         ConfigError: a parameter is out of its range.
 
     >>> [(x.shape, y.dtype) for x, y in Noise((2, 3), 2, "float32", count=1)]
     [((2, 3), dtype('float32'))]
+    >>> [images.shape + labels.shape for images, labels in Noise([(8, 24, 24, 3), (8,)], count=1)]
+    [(8, 24, 24, 3, 8)]
     """
 
-    shape: tuple[int, ...] = (64, 224, 224, 3)
-    n_tensors: int = 1
+    shape: tuple[int | tuple[int, ...], ...] = (64, 224, 224, 3)
+    n_tensors: int | None = None
     dtype: str = "uint8"
     constant: bool = False
     count: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require(all(n >= 0 for n in self.shape), "shape", "lengths, at least 0")
-        self._require(self.n_tensors >= 1, "n_tensors", "at least 1")
+        several = [isinstance(part, tuple) for part in self.shape]
+        self._require(all(several) or not any(several), "shape", "one shape, or a list of shapes")
+        self._require(all(length >= 0 for shape in self.shapes for length in shape), "shape", "lengths, at least 0")
+        self._require(len(self.shapes) >= 1, "n_tensors", "at least 1")
+        if self.n_tensors not in (None, len(self.shapes)):
+            raise ConfigError(f"Noise: n_tensors={self.n_tensors}, but {len(self.shapes)} shapes; leave out n_tensors")
         self._require(_kind(self.dtype) in "biuf", "dtype", "bool, or the name of an integer or float type of numpy's, such as uint8")
         self._require(self.count is None or self.count >= 0, "count", "at least 0, or None for no end")
         self._require(0 <= self.seed < 2**63, "seed", "a whole number, at least 0")
@@ -54,23 +60,31 @@ class Noise:
         if not ok:
             raise ConfigError(f"Noise: {parameter}={getattr(self, parameter)!r}; expected {expected}")
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each array."""
+        several = [part for part in self.shape if isinstance(part, tuple)]
+        lengths = tuple(part for part in self.shape if isinstance(part, int))
+        return several or [lengths] * (1 if self.n_tensors is None else self.n_tensors)
+
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         item: tuple[np.ndarray, ...] = ()
+        shapes = self.shapes
         for index in numbers() if self.count is None else range(self.count):
             if not item or not self.constant:
                 rng = Generator(Philox(key=self.seed, counter=index << 128))
-                item = tuple(self._array(rng) for _ in range(self.n_tensors))
+                item = tuple(self._array(rng, shape) for shape in shapes)
             yield item
 
-    def _array(self, rng: Generator) -> np.ndarray:
+    def _array(self, rng: Generator, shape: tuple[int, ...]) -> np.ndarray:
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f":
             exact = dtype if dtype.itemsize in (4, 8) else np.dtype(np.float32)
-            return rng.random(self.shape, exact).astype(dtype, copy=False)
+            return rng.random(shape, exact).astype(dtype, copy=False)
         if dtype.kind == "b":
-            return rng.integers(0, 2, self.shape, np.uint8).astype(bool)
+            return rng.integers(0, 2, shape, np.uint8).astype(bool)
         limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def _kind(dtype: str) -> str:

@@ -10,7 +10,7 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -139,11 +139,6 @@ def happens(p: float, rng: Generator | None) -> bool:
     return p >= 1 if rng is None else bool(rng.random() < p)
 
 
-def is_whole(value: object) -> TypeGuard[int]:
-    """Say whether a value is an int, Python's or numpy's."""
-    return isinstance(value, (int, np.integer))
-
-
 def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
     """Raise a ConfigError that names a transform's parameter, its value and what was expected, unless ``ok``."""
     if not ok:
@@ -154,9 +149,6 @@ def require_p(owner: Any) -> None:
     require(0 <= owner.p <= 1, owner, "p", "a probability from 0 to 1")
 
 
-def require_size(owner: object, parameter: str, expected: str = "(height, width), whole numbers, at least 1") -> None:
-    """Check a (height, width), and make a list of two a tuple of two."""
-    value = getattr(owner, parameter)
-    ok = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_whole(n) and n >= 1 for n in value)
-    require(ok, owner, parameter, expected)
-    object.__setattr__(owner, parameter, tuple(value))  # the owner is frozen, and hashed by its values
+def require_size(owner: object, parameter: str, expected: str = "(height, width), at least 1") -> None:
+    size = getattr(owner, parameter)
+    require(isinstance(size, tuple) and min(size) >= 1, owner, parameter, expected)

@@ -3,13 +3,28 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from highway import Pipeline
 from highway.errors import ConfigError
 from highway.modules import Noise
+from highway.place import Place
+from highway.registry import Registry
+
+
+def build(spec):
+    return Registry().build_stage(spec, Place())
 
 
 def test_shape_and_number_of_tensors_are_its_first_arguments():
     items = list(Noise((4, 6, 5, 3), 2, count=3))
     assert [[(array.shape, array.dtype) for array in item] for item in items] == [[((4, 6, 5, 3), np.dtype("u1"))] * 2] * 3
+
+
+def test_each_tensor_may_have_a_shape_of_its_own():
+    ((images, labels, scalar),) = Noise([[4, 6, 5, 3], [4], ()], count=1)
+    assert [array.shape for array in (images, labels, scalar)] == [(4, 6, 5, 3), (4,), ()]
+    ((images, labels),) = Pipeline([build({"Noise": {"shape": [[2, 3, 3], [2]], "count": 1}})])
+    assert (images.shape, labels.shape) == ((2, 3, 3), (2,))
+    assert [array.shape for array in next(iter(Noise()))] == [(64, 224, 224, 3)]
 
 
 def test_the_same_seed_gives_the_same_arrays_and_items_differ():
@@ -44,6 +59,9 @@ def test_values_fill_the_range_of_their_type(dtype):
     [
         ({"shape": (3, -1)}, r"shape=\(3, -1\)"),
         ({"n_tensors": 0}, "n_tensors=0; expected at least 1"),
+        ({"shape": [(3, 4), 5]}, r"shape=\(\(3, 4\), 5\); expected one shape, or a list of shapes"),
+        ({"shape": [(3, 4), (5,)], "n_tensors": 3}, "n_tensors=3, but 2 shapes; leave out n_tensors"),
+        ({"shape": "3x4"}, r"shape='3x4'; expected"),
         ({"dtype": "uint9"}, "dtype='uint9'; expected bool, or the name"),
         ({"dtype": "U3"}, "dtype='U3'"),
         ({"count": -1}, "count=-1"),
