@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from highway import Pipeline
-from highway.data import photos
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<mark><!-- .*? -->\n)?```python\n(?P<code>.*?)^```", re.M | re.S)
@@ -24,13 +23,43 @@ def pages():
 @pytest.mark.parametrize(("path", "blocks"), list(pages()))
 def test_the_code_on_a_page_runs(path, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text, names = path.read_text(), {"__name__": "page", "data_dir": f"{photos()}/train"}
+    text, names = path.read_text(), {"__name__": "page"}
     for block in blocks:
         line = text.count("\n", 0, block.start("code"))
         exec(compile("\n" * line + block["code"], str(path), "exec"), names)
     for value in names.values():
         if isinstance(value, Pipeline):
             value.stop()
+
+
+def _rows(text):
+    """Return the cells of the first rows of tables, by the first cell."""
+    found = {}
+    for line in re.findall(r"^\|(.*)\|$", text, re.M):
+        name, *cells = (cell.strip(" *") for cell in line.split("|"))
+        found.setdefault(name, cells)
+    return found
+
+
+def test_the_figures_in_the_readme_are_those_of_the_recorded_benchmarks():
+    """Each row of the README's table: columns of the images' table, and MB/s of the table of 9.6 MB messages."""
+    recorded = (ROOT / "benchmarks" / "README.md").read_text()
+    images, messages = (_rows(recorded.split(f"**{title}")[1]) for title in ("A folder of JPEGs to batches**", "One message of 9.6 MB"))
+    shown = _rows((ROOT / "README.md").read_text())
+    for name, image_case, message_cases in FIGURES:
+        expected = images[image_case][:2] if image_case else []
+        expected += [messages[case][1] for case in message_cases]
+        assert re.findall(r"[\d,]*\d", " ".join(shown[name]).replace("9.6", "")) == expected, name
+
+
+FIGURES = [
+    ("highway", "highway", ["highway, shm", "highway, tcp"]),
+    ("PyTorch DataLoader, Pillow", "DataLoader, Pillow", ["DataLoader, one worker"]),
+    ("PyTorch DataLoader, OpenCV", "DataLoader, cv2", []),
+    ("tf.data", "tf.data, fused operator", []),
+    ("Grain, with highway's decoder", "Grain, our decoder", []),
+    ("tensorcom", None, ["tensorcom, ipc", "tensorcom, tcp"]),
+]
 
 
 def test_the_version_is_in_the_changelog():

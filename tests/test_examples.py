@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from highway import Pipeline
 from highway.data import photos
-from highway.engine import Pipeline
 from highway.modules import Augmentations, ImageFileReader, ZMQSource
 from highway.transforms import AdditiveNoise, FlipX, PadCrop
 
 README = Path(__file__).parents[1] / "README.md"
 IMPORTS = """
-from highway.engine import Pipeline
+from highway import Pipeline
 from highway.modules import Augmentations, ImageFileReader, ZMQSink, ZMQSource
 from highway.transforms import FlipX
 """
@@ -47,7 +47,7 @@ def start(tmp_path, own_address):
     def start(script):
         path = tmp_path / f"machine-{len(processes)}.py"
         body = re.sub(r"\b(source|trainer):", f"{own_address}:", script)
-        path.write_text(f'{IMPORTS}\ndata_dir = "{photos()}/train"\n{body}')
+        path.write_text(f"{IMPORTS}\n{body}")
         processes.append(subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return processes[-1]
 
