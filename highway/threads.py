@@ -57,6 +57,8 @@ class Run:
                 for number in range(len(workers.meters)):
                     name = f"highway:{workers.stage.name}:{number}"
                     self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
+                if start_threads := getattr(workers.stage.op, "start_threads", None):
+                    start_threads()
             for thread in self._threads:
                 thread.start()
 

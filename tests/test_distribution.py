@@ -59,5 +59,9 @@ def test_the_other_project_in_the_place_of_this_one_is_an_error(site, code):
 def test_the_name_is_the_same_everywhere():
     assert highway.__distribution__ == distribution.NAME
     texts = [path.read_text() for folder in ("highway", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.[pm][yd]")]
-    wrong = [found for text in [*texts, (ROOT / "README.md").read_text()] for found in re.findall(r".*install\S* '?highway['\[ ].*", text)]
+    wrong = [
+        found
+        for text in [*texts, (ROOT / "README.md").read_text()]
+        for found in re.findall(r"pip install (?:-\S+ )*'?highway['`\[\s].*", text)
+    ]
     assert wrong == []

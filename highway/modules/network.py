@@ -12,7 +12,7 @@ from highway.cancel import check_cancelled, finish, tolerate
 from highway.errors import Cancelled, EndOfStream, FrameError
 from highway.parameters import checked
 from highway.stage import Items, Stamped
-from highway.wire import tally
+from highway.wire import context, tally
 from highway.wire.codec import named
 from highway.wire.inlet import Inlet
 from highway.wire.outlet import Outlet
@@ -146,6 +146,11 @@ class ZMQSink:
 
     def __post_init__(self) -> None:
         self._link()
+
+    def start_threads(self) -> None:
+        """Start what runs beside the threads of the pipeline."""
+        if self._link().transport != "shm":
+            context.start_collector()
 
     def consume(self, items: Items) -> None:
         """Send all items, then the end."""

@@ -25,6 +25,16 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
     return _contexts[pid]
 
 
+def start_collector() -> None:
+    """Start pyzmq's collector of sent buffers, a thread that else starts with the first of them.
+
+    In Python 3.12 a script that has ended can start no thread any more, and its pipelines only run then.
+    """
+    with garbage.gc._lock:
+        if not garbage.gc.is_alive():
+            garbage.gc.start()
+
+
 def opened() -> None:
     """Note that a socket was opened."""
     _open[os.getpid()] += 1
