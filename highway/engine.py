@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import weakref
@@ -18,6 +19,15 @@ from highway.stats import PipelineStats
 from highway.threads import Run
 
 __all__ = ["DROP", "EndOfStream", "Pipeline", "Stage"]
+
+log = logging.getLogger("highway")
+
+PATIENCE = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
+STOPPED = "the pipeline was stopped; build a new one"
+ENDED = (
+    "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
+    "seed=) and those of its stages), else each pass has the same order and the same random numbers"
+)
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
 
@@ -36,6 +46,7 @@ class Pipeline:
         stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
         seed: What all randomness in maps derives from, with the stage's name and the item's epoch and index.
         origin: Host, role and replica that the items which are made here carry in their passports.
+        start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
 
     Raises:
         PipelineError: the stages do not fit together.
@@ -47,14 +58,14 @@ class Pipeline:
 
     finishes = True  # as the source of another pipeline; see highway.cancel.finish
 
-    def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None) -> None:
+    def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None, start: bool = True) -> None:
         self._run = Run(expand(stages), seed, origin or Origin(os.uname().nodename))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
-        self._ended = False
-        if self.ends_in_sink and script.is_built_by_script(sys._getframe(1)):
+        self._ended = self._stopped = self._warned = False
+        if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             self._run.spawn()
-            script.run_at_end(self._run, self)
+            script.run_at_end(self._run, self, frame)
 
     @staticmethod
     def from_yaml(path: str, role: str, *, replica: int = 0, plugins: Collection[str] = (), **variables: Any) -> Pipeline:
@@ -88,18 +99,27 @@ class Pipeline:
             Exception: what a stage raised, with notes that say where; again on every later call.
         """
         if self.ends_in_sink:
+            script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         self._run.start()
         try:
             return self._get(timeout if block else 0.0).item
         except (EndOfStream, Cancelled):
             cancel.check_cancelled()
-            self._ended = True
+            self._ended = self._ended or not self._stopped
             self._run.join()
             self._run.raise_error()
-            raise EndOfStream("the pipeline was stopped" if self._run.stopped else "the pipeline has ended") from None
+            raise EndOfStream(ENDED if self._ended else STOPPED) from None
 
     def _get(self, timeout: float | None) -> Any:
+        if not self._warned and not cancel.in_stage() and (others := script.not_begun()):
+            self._warned = True
+            try:
+                return self._run.output.get(PATIENCE if timeout is None else timeout)
+            except TimeoutError as error:
+                if timeout is not None:
+                    raise TimeoutError(f"{error}; {others}") from None
+                log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
         if timeout is not None or not cancel.in_stage():
             return self._run.output.get(timeout)
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
@@ -111,11 +131,11 @@ class Pipeline:
         """Yield items until the end.
 
         Raises:
-            EndOfStream: the end was reached before: a loop over no items would look like an empty epoch.
+            EndOfStream: the end was reached before, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
-        if self._ended:
+        if self._ended or self._stopped:
             self._run.raise_error()
-            raise EndOfStream("the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each")
+            raise EndOfStream(ENDED if self._ended else STOPPED)
         return self._items()
 
     def _items(self) -> Iterator[Any]:
@@ -142,10 +162,22 @@ class Pipeline:
             PipelineError: the last stage is no sink; iterate over the pipeline instead.
             Exception: what a stage raised.
         """
+        self.start()
+        self._run.background = False
+        self._run.wait()
+
+    def start(self) -> None:
+        """Begin to run a pipeline that ends in a sink, and return at once; :meth:`run` waits for its end, :meth:`stop` ends it.
+
+        If the script ends before it, it is stopped. What a stage raises is logged, and raised by :meth:`run`.
+
+        Raises:
+            PipelineError: the last stage is no sink; iterate over the pipeline instead.
+        """
         if not self.ends_in_sink:
             raise PipelineError(f"{self._last} is no sink; iterate over the pipeline, call dequeue(), or append a sink")
+        self._run.background = True
         self._run.start()
-        self._run.wait()
 
     def drain(self) -> None:
         """Have the source end before its next item: what it has yielded passes through, and then the pipeline ends as at its end.
@@ -160,6 +192,7 @@ class Pipeline:
 
         May be called again, from any thread, and while others wait in :meth:`dequeue`, who then get ``EndOfStream``.
         """
+        self._stopped = True
         self._run.stop()
 
     def stats(self) -> PipelineStats:

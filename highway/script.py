@@ -7,12 +7,13 @@
 Nothing starts when a pipeline is constructed, so such a script would end having done nothing. Therefore a pipeline that ends in a sink,
 was constructed by the ``__main__`` script itself, and was neither run nor stopped when the script ends, is run then, before the
 interpreter exits: until its source ends (exit code 0), a stage raises (1, with the error's message) or it is interrupted (130). It is not
-run if the script ends in an exception, or in an interactive interpreter.
+run if the script ends in an exception, ``SystemExit`` included, in an interactive interpreter, or with ``start=False``.
 """
 
 from __future__ import annotations
 
 import atexit
+import dis
 import logging
 import os
 import signal
@@ -33,7 +34,7 @@ class Run(Protocol):
     def stop(self) -> None: ...
 
 
-_waiting: dict[Run, object] = {}  # each with its pipeline, which must not be collected meanwhile
+_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
 _registered = False
 
 
@@ -43,17 +44,27 @@ def is_built_by_script(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and not interactive
 
 
-def run_at_end(run: Run, pipeline: object) -> None:
-    """Run it when the main thread has come to its end, unless it is forgotten before.
+def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
+    """Run it when the main thread has come to its end, unless it is forgotten before, or the script that ``frame`` is of ends otherwise.
 
     Python starts no threads any more by then (3.12 and later), so the caller has created them, waiting.
     """
     global _registered
-    _waiting[run] = pipeline
+    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+        frame = frame.f_back
+    _waiting[run] = (pipeline, frame)
     if not _registered:
         _registered = True
         # The hook that concurrent.futures uses: called when the main thread ends, before its fellows are joined and atexit functions run.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]
+
+
+def not_begun() -> str:
+    """Return what to say to who waits for an item while pipelines wait for the end of the script; empty if there are none."""
+    pipelines = ", ".join(str(pipeline) for pipeline, _ in _waiting.values())
+    if not pipelines:
+        return ""
+    return f"not begun are {pipelines}: what ends in a sink begins when the script has ended; call start() on it to have it run meanwhile"
 
 
 def forget(run: Run) -> None:
@@ -64,12 +75,13 @@ def forget(run: Run) -> None:
 def _run_all() -> None:
     pipelines = dict(_waiting)  # starting a run forgets it, and nothing else may hold its pipeline
     runs = list(pipelines)
-    if not runs:
-        return
-    if getattr(sys, "last_value", None) is not None:  # the script failed, and its traceback was printed
-        for run in runs:
+    failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
+    for run, (pipeline, frame) in pipelines.items():
+        if failed or not _has_returned(frame):
             run.stop()
-        return
+            runs.remove(run)
+            if not failed:
+                print(f"highway: {pipeline} was not run, since the script ended by SystemExit; call run()", file=sys.stderr)
     try:
         for run in runs:
             run.start()
@@ -81,6 +93,11 @@ def _run_all() -> None:
         message = "".join(traceback.format_exception_only(error)).strip()
         print(f"highway: {message}", file=sys.stderr)
         _exit(1, runs)
+
+
+def _has_returned(frame: FrameType) -> bool:
+    """Say whether the code of a frame that has ended came to its end: the last that it did was to return."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
 def _exit(code: int, runs: list[Run]) -> NoReturn:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from highway.errors import PipelineError
+from highway.errors import EndOfStream, PipelineError
 from highway.parameters import checked
 
 
@@ -138,7 +138,8 @@ Shape = Literal["source", "map", "stream", "sink", "composite"]
 def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
     """Return the shape of a component by what it defines; only the ``first`` of a list can be a source.
 
-    A callable is a source if it can be called without arguments, else a map. Errors call the component by its ``label``.
+    A callable is a source if it can be called without arguments, else a map, but for a generator function, which is a source or an error.
+    Errors call the component by its ``label``.
 
     Raises:
         PipelineError: it has none of the shapes, or is a class where an instance is meant.
@@ -150,6 +151,11 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
             return shape
     if first and (hasattr(op, "__iter__") or (callable(op) and _needs_nothing(op))):
         return "source"
+    if inspect.isgeneratorfunction(op):
+        raise PipelineError(
+            f"{label or Stage(op).label} is a generator function, of which a map would make a generator for each item; "
+            "to make several items of one, define  stream(self, items)  in a class"
+        )
     if callable(op):
         return "map"
     if hasattr(op, "__iter__"):
@@ -173,6 +179,26 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
     except ValueError:  # a builtin without a signature: calling it will tell
         return True
     return True
+
+
+def open_source(op: Any) -> Iterator[Any]:
+    """Return the iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``."""
+    if hasattr(op, "__iter__"):
+        return iter(op)
+    try:
+        first = op()
+    except (EndOfStream, StopIteration):
+        return iter(())
+    return first if isinstance(first, Iterator) else _call_until_end(op, first)
+
+
+def _call_until_end(function: Callable[[], Any], item: Any) -> Iterator[Any]:
+    while True:
+        yield item
+        try:
+            item = function()
+        except (EndOfStream, StopIteration):
+            return
 
 
 def takes_rng(op: Callable[..., Any]) -> bool:

@@ -37,6 +37,7 @@ class Run:
         if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
             first.demand = last.demand = threading.Event()
         self.stopped = False
+        self.background = False  # nobody waits for it, who would be told of an error
         self._error: BaseException | None = None
         self._trace: TracebackType | None = None
         self._lock = threading.Lock()
@@ -92,7 +93,9 @@ class Run:
             first = self._error is None and not self.stopped
             if first:
                 self._error, self._trace = error, error.__traceback__
-        if not first:
+        if first and self.background:
+            log.error("a pipeline failed in the background: %s", _one_line(error))
+        elif not first:
             log.warning("after the pipeline had %s: %s", "stopped" if self.stopped else "failed", _one_line(error))
         self._cancel()
 

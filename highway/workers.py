@@ -17,7 +17,7 @@ from highway.channel import Channel
 from highway.cores import available_cores
 from highway.errors import Cancelled, EndOfStream
 from highway.randomness import generator, stage_key
-from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped, takes_rng
+from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped, open_source, takes_rng
 from highway.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 
 log = logging.getLogger("highway")
@@ -266,22 +266,6 @@ def worker_count(stage: Stage, shape: Shape) -> int:
     if shape != "map":
         return 1
     return stage.num_workers or (available_cores() if getattr(stage.op, "parallel", False) else 1)
-
-
-def open_source(op: Any) -> Iterator[Any]:
-    """Return the iterator of a source: an iterable, a generator function, or a function that is called until it raises ``EndOfStream``."""
-    if hasattr(op, "__iter__"):
-        return iter(op)
-    return iter(op()) if inspect.isgeneratorfunction(op) else _call_until_end(op)
-
-
-def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
-    while True:
-        try:
-            item = function()
-        except (EndOfStream, StopIteration):
-            return
-        yield item
 
 
 def _origin(origin: Origin) -> str:

@@ -1,5 +1,6 @@
 """The table "What happens when", row by row."""
 
+import functools
 import gc
 import itertools
 import threading
@@ -427,6 +428,46 @@ def test_stop_twice_and_before_the_start_is_fine():
     with pytest.raises(EndOfStream, match="stopped"):
         pipeline.dequeue()
     assert not source.opened.is_set()
+
+
+@pytest.mark.parametrize("items", [range(1), range(100)])
+def test_a_loop_over_a_stopped_pipeline_is_an_error(items):
+    pipeline = Pipeline([items])
+    pipeline.stop()
+    for _ in range(2):
+        with pytest.raises(EndOfStream, match="stopped"):
+            iter(pipeline)
+        with pytest.raises(EndOfStream, match="stopped"):
+            pipeline.dequeue()
+    with Pipeline([items]) as pipeline:
+        pipeline.dequeue()
+    with pytest.raises(EndOfStream, match="stopped"):
+        iter(pipeline)
+
+
+def test_a_pipeline_that_has_ended_says_that_seeds_must_change():
+    pipeline = Pipeline([range(1)])
+    assert list(pipeline) == [0]
+    with pytest.raises(EndOfStream, match=r"has ended; .* build a new pipeline for each with other seeds"):
+        iter(pipeline)
+
+
+def numbered():
+    yield from range(3)
+
+
+@pytest.mark.parametrize("source", [numbered, lambda: numbered(), lambda: iter([0, 1, 2]), functools.partial(map, int, "012")])
+def test_a_function_that_returns_an_iterator_is_that_iterator(source):
+    assert list(Pipeline([source])) == [0, 1, 2]
+
+
+def test_a_generator_function_is_no_map():
+    def twice(n):
+        yield n
+        yield n
+
+    with pytest.raises(PipelineError, match=r"^twice is a generator function, .* define  stream\(self, items\)"):
+        Pipeline([range(3), twice])
 
 
 def test_stop_after_the_end_keeps_the_end():

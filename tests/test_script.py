@@ -62,6 +62,99 @@ def test_a_script_that_failed_does_not_run_it(tmp_path):
     assert err.strip().endswith("ValueError: mine")
 
 
+@pytest.mark.parametrize(
+    "last_line",
+    ["raise SystemExit(3)", "sys.exit(3)", "with open(__file__): sys.exit(3)", "try:\n    sys.exit(3)\nfinally:\n    pass", "main()"],
+)
+def test_a_script_that_exits_does_not_run_it_and_says_so(tmp_path, last_line):
+    code, out, err = finish(f"def main(): sys.exit(3)\np = Pipeline([forever, Print()])\n{last_line}", tmp_path)
+    assert (code, out) == (3, [])
+    assert err == "highway: Pipeline(forever -> Print) was not run, since the script ended by SystemExit; call run()\n"
+
+
+def test_a_script_that_has_caught_an_exit_runs_it(tmp_path):
+    body = "def main():\n    Pipeline([range(2), Print()])\nmain()\ntry:\n    sys.exit(1)\nexcept SystemExit:\n    pass"
+    assert finish(body, tmp_path) == (0, ["0", "1"], "")
+
+
+def test_what_was_taken_for_another_pipeline_does_not_run(tmp_path):
+    body = "p = Pipeline([forever, Print()])\ntry:\n    p.dequeue()\nexcept TypeError as error:\n    print('refused')"
+    assert finish(body, tmp_path) == (0, ["refused"], "")
+
+
+def test_one_that_shall_not_start_does_not(tmp_path):
+    assert finish("p = Pipeline([forever, Print()], start=False)", tmp_path) == (0, [], "")
+
+
+THREE = """
+import queue
+import highway.engine
+highway.engine.PATIENCE = 0.1
+from highway.modules import FromQueue
+first, second = queue.Queue(2), queue.Queue(2)
+class Put:
+    def __init__(self, queue): self.queue = queue
+    def consume(self, items):
+        for item in items:
+            while True:
+                check_cancelled()
+                try:
+                    self.queue.put(item, timeout=0.1)
+                    break
+                except queue.Full:
+                    pass
+sink = Pipeline([FromQueue(second)])
+worker = Pipeline([FromQueue(first), Put(second)])
+source = Pipeline([forever, Put(first)])
+"""
+
+
+def test_who_waits_for_a_pipeline_that_has_not_begun_is_told_what_to_call(tmp_path):
+    body = (
+        THREE
+        + """
+try:
+    sink.dequeue(timeout=0.1)
+except TimeoutError as error:
+    print(error)
+sink = Pipeline([FromQueue(second)])
+threading.Timer(1, sink.stop).start()
+try:
+    sink.dequeue()
+except EOFError:
+    worker.stop()
+    source.stop()
+"""
+    )
+    code, out, err = finish(body, tmp_path)
+    advice = (
+        "not begun are Pipeline(FromQueue -> Put), Pipeline(forever -> Put): what ends in a sink begins when the script has ended; "
+        "call start() on it to have it run meanwhile"
+    )
+    assert (code, " ".join(out)) == (0, f"no item within 0.1 s; the pipeline goes on; {advice}")
+    assert err == f"Pipeline(FromQueue) has waited for an item for 0.1 s; {advice}\n"
+
+
+def test_pipelines_that_were_started_run_beside_the_script_and_end_with_it(tmp_path):
+    body = THREE + "worker.start()\nsource.start()\nfor _ in range(3): print(sink.dequeue())"
+    assert finish(body, tmp_path) == (0, ["0", "1", "2"], "")
+
+
+def test_an_error_in_the_background_is_told_at_once(tmp_path):
+    body = """
+        p = Pipeline([range(3), lambda n: 1 // n, Print()])
+        p.start()
+        while "ZeroDivisionError" not in str(p._run._error.__class__): time.sleep(0.01)
+        try:
+            p.run()
+        except ZeroDivisionError:
+            print("raised")
+    """
+    code, out, err = finish(body, tmp_path)
+    assert (code, out) == (0, ["raised"])
+    assert err.startswith("a pipeline failed in the background: ZeroDivisionError: integer division or modulo by zero; highway: in stage")
+
+
 def test_an_error_ends_it_with_1_and_the_message(tmp_path):
     code, _, err = finish("p = Pipeline([range(3), Stage(lambda n: 1 // (1 - n), name='divide'), Print()])", tmp_path)
     assert code == 1
