@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from highway.columns import WIDTH, Cell, fit, number
 from highway.stage import Shape
 
 BUSY: Final = 0
@@ -137,37 +138,33 @@ class PipelineStats:
         return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        rows = self._rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows]
-        return "\n".join([*lines, self.bottleneck])
+        return f"{fit(self._rows(), WIDTH).text()}\n{self.bottleneck}"
 
     def _repr_html_(self) -> str:
         from highway import notebook  # here, since only notebooks need it
 
-        return notebook.table(self._rows(), self.bottleneck)
+        return notebook.table([[cell.full for cell in row] for row in self._rows()], self.bottleneck)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _rows(self) -> list[tuple[Cell, ...]]:
         header = ("stage", "workers", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "max MB", "errors")
-        return [header, *map(self._row, self.stages)]
+        return [tuple(map(Cell, header)), *map(self._row, self.stages)]
 
-    def _row(self, stage: StageStats) -> tuple[str, ...]:
+    def _row(self, stage: StageStats) -> tuple[Cell, ...]:
         seconds = max(self.seconds, 1e-9)
-        shares = (_percent(stage.share(part)) for part in (stage.busy, stage.starved, stage.blocked))
-        rates = (f"{stage.items / seconds:,.1f}", f"{stage.bytes / seconds / 1e6:,.1f}")
-        queued = f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"
+        shares = (Cell(_percent(stage.share(part))) for part in (stage.busy, stage.starved, stage.blocked))
         return (
-            stage.name,
-            str(stage.num_workers),
-            f"{stage.items:,}",
-            *rates,
+            Cell(stage.name),
+            number(stage.num_workers),
+            number(stage.items),
+            number(stage.items / seconds, 1),
+            number(stage.bytes / seconds / 1e6, 1),
             *shares,
-            queued,
-            f"{stage.memory / 1e6:,.1f}",
-            str(stage.errors),
+            Cell(f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"),
+            number(stage.memory / 1e6, 1),
+            number(stage.errors),
         )
 
 

@@ -11,11 +11,12 @@ from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from highway.cli.output import Output
 from highway.cli.summary import links_table
+from highway.cli.tables import table
+from highway.columns import Cell, number
 from highway.stats import PipelineStats
 from highway.topology.accounts import Account
 from highway.topology.recent import Recent
@@ -23,6 +24,9 @@ from highway.topology.state import ReplicaState
 
 INTERVAL = 5.0  # seconds between two lines where there is no terminal
 
+_HEADINGS = ("role", "stage", "items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors", "")
+_LESS = tuple(_HEADINGS.index(heading) for heading in ("queued", "MB/s", "starved", "blocked", "errors"))  # that may be left out, in turn
+_NAMES = (0, 1, 10)
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
@@ -112,32 +116,20 @@ class Screen:
         return _Handler(self.console)
 
     def _table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("role", no_wrap=True)
-        table.add_column("stage", no_wrap=True)
-        for heading in ("items", "items/s", "MB/s", "busy", "starved", "blocked", "queued", "errors"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        rows = [list(map(Cell, _HEADINGS))]
         for state, figures in zip(states, lately, strict=True):
-            name, remark = Text(state.name, style=self._color(state.name)), ", ".join(_remarks(state))
+            name, remark = Cell(state.name, style=self._color(state.name)), Cell(", ".join(_remarks(state)))
             if not (state.stats and figures):
-                table.add_row(name, *[""] * 9, remark)
+                rows.append([name, remark, *[Cell("")] * (len(_HEADINGS) - 2)])
                 continue
             per_second = 1 / max(figures.seconds, 1e-9)
             for position, (stage, recent) in enumerate(zip(state.stats.stages, figures.stages, strict=True)):
-                shares = (f"{100 * recent.share(part):.0f}%" for part in (recent.busy, recent.starved, recent.blocked))
-                table.add_row(
-                    "" if position else name,
-                    stage.name,
-                    f"{stage.items:,}",
-                    f"{recent.items * per_second:,.1f}",
-                    f"{recent.bytes * per_second / 1e6:,.1f}",
-                    *shares,
-                    f"{stage.queued}/{stage.capacity}" if stage.capacity else "-",
-                    Text(str(stage.errors), style="red" if stage.errors else ""),
-                    "" if position else remark,
-                )
-        return table
+                shares = (Cell(f"{100 * recent.share(part):.0f}%") for part in (recent.busy, recent.starved, recent.blocked))
+                row = [Cell("") if position else name, Cell(stage.name), number(stage.items)]
+                row += [number(recent.items * per_second, 1), number(recent.bytes * per_second / 1e6, 1), *shares]
+                row.append(Cell(f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"))
+                rows.append([*row, number(stage.errors, style="red" if stage.errors else ""), Cell("") if position else remark])
+        return table(rows, self.console.width, _LESS, _NAMES)
 
     def _color(self, name: str) -> str:
         return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])

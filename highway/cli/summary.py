@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from highway.columns import WIDTH, Cell, fit, number
 from highway.topology.accounts import Account
 from highway.topology.launch import Result
 from highway.topology.state import ReplicaState
@@ -14,10 +15,9 @@ from highway.topology.state import ReplicaState
 
 def links_table(links: Sequence[Account]) -> str:
     """Return what each link carried, as a table."""
-    header = ("link", "sent", "received", "missing")
-    rows = [header, *((link.link, *map(_number, (link.sent, link.received, link.missing))) for link in links)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+    rows = [tuple(map(Cell, ("link", "sent", "received", "missing")))]
+    rows += [(Cell(link.link), *map(_number, (link.sent, link.received, link.missing))) for link in links]
+    return fit(rows, WIDTH).text()
 
 
 def losses(result: Result) -> Iterator[str]:
@@ -50,5 +50,5 @@ def _replica(state: ReplicaState) -> dict[str, Any]:
     return {**named, **counts, "items": stats.items, "seconds": stats.seconds, "stages": [asdict(stage) for stage in stats.stages]}
 
 
-def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
+def _number(count: int | None) -> Cell:
+    return Cell("-") if count is None else number(count)

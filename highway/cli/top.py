@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from highway.cli.catalogue import file_options, load_checked
+from highway.cli.tables import table
+from highway.columns import Cell, number
 from highway.errors import ConfigError
 from highway.place import did_you_mean
 from highway.tools import command
@@ -29,6 +30,8 @@ _PHASES = {"running": "green", "failed": "red", "waiting": "yellow", "starting":
 _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy", "queues", "gaps", "errors", "restarts")
 _LINKS = ("link", "sent", "received", "under way or lost", "items/s", "MB/s", "gaps", "duplicates", "malformed")
 _LEFT = ("role", "host", "phase", "busiest stage", "link")
+_SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": "bad"}
+_NONE = Cell("-")
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -85,13 +88,13 @@ def _top(options: argparse.Namespace) -> int:
     name, surveyed = _survey(options)
     if options.once:
         (view,) = looks(surveyed, options)
-        console = Console(width=None if os.isatty(1) else WIDE, highlight=False)
-        console.print(render(name, view))
+        console = Console(width=None if os.isatty(1) or "COLUMNS" in os.environ else WIDE, highlight=False)
+        console.print(render(name, view, console.width))
         return 0 if view.seen else 1
     with Live(auto_refresh=False, screen=os.isatty(1)) as live:
         try:
             for view in looks(surveyed, options):
-                live.update(render(name, view), refresh=True)
+                live.update(render(name, view, live.console.width), refresh=True)
         except KeyboardInterrupt:  # how one leaves it
             pass
     return 0
@@ -107,63 +110,68 @@ def _survey(options: argparse.Namespace) -> tuple[str, Survey]:
     return ", ".join(urls), Survey([Target(url, url.removeprefix("http://")) for url in urls])
 
 
-def render(name: str, view: View) -> RenderableType:
-    """Return a look at a topology as text: a table of its replicas, one of its links, who is silent, and the bottleneck."""
-    parts: list[RenderableType] = [Text(f"{name}  {time.strftime('%H:%M:%S')}", style="dim"), _replicas(view)]
+def render(name: str, view: View, width: int = WIDE) -> RenderableType:
+    """Return a look at a topology as text: a table of its replicas, one of its links, who is silent, and the bottleneck.
+
+    Args:
+        name: What the topology is called.
+        view: The look.
+        width: Characters of the terminal, which the tables fit.
+    """
+    parts: list[RenderableType] = [Text(f"{name}  {time.strftime('%H:%M:%S')}", style="dim"), _replicas(view, width)]
     if links := traffic(view.seen):
-        parts += ["", _links(links)]
+        parts += ["", _links(links, width)]
     parts += ["", *(Text(sentence, style="red") for sentence in view.silent)]
     parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.seen if one.state.error]
     parts.append(Text(bottleneck(view.seen) if view.seen else "No endpoint answers; `highway run` opens one with --metrics.", style="bold"))
     return Group(*parts)
 
 
-def _replicas(view: View) -> Table:
-    table = _table(_REPLICAS)
+def _replicas(view: View, width: int) -> RenderableType:
+    rows = [list(map(Cell, _REPLICAS))]
     for one in view.seen:
         state = one.state
         counters = state.stats.stages[0].counters if state.stats else {}
         faults = sum(int(counters.get(name, 0)) for name in ("gaps", "duplicates", "malformed"))
         errors = sum(stage.errors for stage in state.stats.stages) if state.stats else 0
-        phase = Text(state.phase, style=_PHASES.get(state.phase, "dim"))
-        table.add_row(state.name, one.machine, phase, *_rates(one), *_levels(one), *map(_alarm, (faults, errors, state.restarts)))
-    return table
+        phase = Cell(state.phase, style=_PHASES.get(state.phase, "dim"))
+        rows.append(
+            [Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *map(_alarm, (faults, errors, state.restarts))]
+        )
+    return table(rows, width, _columns(_REPLICAS, "queues", "MB/s", "host", "restarts", "busiest stage"), _columns(_REPLICAS, *_LEFT))
 
 
-def _rates(one: Seen) -> tuple[str, str]:
+def _rates(one: Seen) -> tuple[Cell, Cell]:
     if not one.runs or not one.recent:
-        return "-", "-"
+        return _NONE, _NONE
     return _flow(Flow.of(one.recent, one.recent.stages[-1]))
 
 
-def _levels(one: Seen) -> tuple[str, str, str]:
+def _levels(one: Seen) -> tuple[Cell, Cell, Cell]:
     """The busiest stage, how busy it is, and the levels of all queues."""
     if not one.runs or not one.recent:
-        return "-", "-", "-"
+        return _NONE, _NONE, _NONE
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))
     queues = " ".join(f"{stage.queued}/{stage.capacity}" for stage in one.recent.stages if stage.capacity)
-    return busiest.name, f"{100 * busiest.share(busiest.busy):.0f}%", queues or "-"
+    return Cell(busiest.name), Cell(f"{100 * busiest.share(busiest.busy):.0f}%"), Cell(queues or "-")
 
 
-def _links(links: list[Traffic]) -> Table:
-    table = _table(_LINKS)
+def _links(links: list[Traffic], width: int) -> RenderableType:
+    rows = [[Cell(heading, _SHORT.get(heading, "")) for heading in _LINKS]]
     for link in links:
-        counts = (f"{number:,}" if number is not None else "-" for number in (link.sent, link.received, link.missing))
+        counts = (_NONE if count is None else number(count) for count in (link.sent, link.received, link.missing))
         flow = link.sending if link.received is None else link.receiving
-        table.add_row(link.link, *counts, *_flow(flow), *map(_alarm, (link.gaps, link.duplicates, link.malformed)))
-    return table
+        rows.append([Cell(link.link), *counts, *_flow(flow), *map(_alarm, (link.gaps, link.duplicates, link.malformed))])
+    return table(rows, width, _columns(_LINKS, "MB/s", "received", "sent"), _columns(_LINKS, *_LEFT))
 
 
-def _table(headings: tuple[str, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, justify="left" if heading in _LEFT else "right")
-    return table
+def _columns(headings: Sequence[str], *names: str) -> list[int]:
+    return [headings.index(name) for name in names if name in headings]
 
 
-def _flow(flow: Flow) -> tuple[str, str]:
-    return f"{flow.items:,.1f}", f"{flow.megabytes:,.1f}"
+def _flow(flow: Flow) -> tuple[Cell, Cell]:
+    return number(flow.items, 1), number(flow.megabytes, 1)
 
 
-def _alarm(count: int) -> Text:
-    return Text(f"{count:,}", style="red" if count else "")
+def _alarm(count: int) -> Cell:
+    return number(count, style="red" if count else "")

@@ -1,0 +1,114 @@
+"""Tables of text that fit a width: numbers get short units, columns that matter less go, long names are cut; digits never are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+WIDTH = 100  # characters of a table that is not made for a terminal
+GAP = 2  # spaces between two columns, where there is room for them
+SHORTEST_NAME = 8  # characters to which a name is cut at most
+
+_UNITS = ("", "k", "M", "G", "T")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a column of a row.
+
+    Args:
+        full: The text.
+        short: The text where there is little room; by default the same.
+        style: The style of a terminal, such as ``"red"``.
+    """
+
+    full: str
+    short: str = ""
+    style: str = ""
+
+    def text(self, is_short: bool) -> str:
+        """Return the text."""
+        return self.short or self.full if is_short else self.full
+
+
+def number(value: float, digits: int = 0, style: str = "") -> Cell:
+    """Return a cell with a number; where there is little room, with a unit in place of its last digits.
+
+    >>> number(1234567).full, number(1234567).short
+    ('1,234,567', '1.2M')
+    """
+    return Cell(f"{value:,.{digits}f}", _with_unit(value, digits), style)
+
+
+def _with_unit(value: float, digits: int) -> str:
+    if abs(value) < 999.5:
+        return f"{value:.{digits if abs(value) < 99.95 else 0}f}"
+    power = next((n for n in range(1, len(_UNITS)) if abs(value) < 999.5 * 1000**n), len(_UNITS) - 1)
+    value /= 1000**power
+    return f"{value:.{0 if abs(value) >= 9.95 else 1}f}{_UNITS[power]}"
+
+
+@dataclass
+class Fitted:
+    """A table that fits.
+
+    Args:
+        columns: The numbers of the columns that are left.
+        rows: The texts in them, row by row.
+        styles: The styles, likewise.
+        gap: Spaces between two columns.
+    """
+
+    columns: list[int]
+    rows: list[list[str]]
+    styles: list[list[str]] = field(default_factory=list)
+    gap: int = GAP
+
+    @property
+    def widths(self) -> list[int]:
+        """Characters of each column."""
+        return [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+
+    def text(self, left: Sequence[int] = (0,)) -> str:
+        """Return it as lines, with the columns ``left`` aligned to the left, the others to the right."""
+        aligned = [(str.ljust if column in left else str.rjust, width) for column, width in zip(self.columns, self.widths, strict=True)]
+        rows = ([align(text, width) for (align, width), text in zip(aligned, row, strict=True)] for row in self.rows)
+        return "\n".join((" " * self.gap).join(row).rstrip() for row in rows)
+
+
+def fit(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), names: Sequence[int] = (0,)) -> Fitted:
+    """Return a table that is no wider than ``width`` characters, if any way leads there.
+
+    Args:
+        rows: The cells; the first row is the heading.
+        width: Characters.
+        drop: The columns that may be left out, the one that matters least first.
+        names: The columns whose texts may be cut.
+    """
+    kept = list(range(len(rows[0])))
+    for is_short, gap, left_out in [(False, GAP, 0), (True, GAP, 0), *((True, 1, count) for count in range(len(drop) + 1))]:
+        kept = [column for column in range(len(rows[0])) if column not in drop[:left_out]]
+        texts = [[row[column].text(is_short) for column in kept] for row in rows]
+        fitted = Fitted(kept, texts, [[row[column].style for column in kept] for row in rows], gap)
+        if _total(fitted) <= width:
+            return fitted
+    _cut_names(fitted, width, [kept.index(column) for column in names if column in kept])
+    return fitted
+
+
+def _total(fitted: Fitted) -> int:
+    return sum(fitted.widths) + fitted.gap * (len(fitted.columns) - 1)
+
+
+def _cut_names(fitted: Fitted, width: int, names: Sequence[int]) -> None:
+    """Cut the longest names, one character after the other."""
+    while (over := _total(fitted) - width) > 0:
+        widths = fitted.widths
+        longest = max(names, key=lambda column: widths[column], default=None)
+        if longest is None or widths[longest] <= SHORTEST_NAME:
+            return
+        others = [widths[column] for column in names if column != longest]
+        most = max(SHORTEST_NAME, widths[longest] - over, max(others, default=0) - 1)
+        for row in fitted.rows:
+            if len(name := row[longest]) > most:  # both ends tell more than one
+                row[longest] = f"{name[: most // 2]}…{name[len(name) - (most - 1 - most // 2) :]}"
