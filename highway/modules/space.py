@@ -6,10 +6,18 @@ import os
 import shutil
 from pathlib import Path
 
+from highway import cgroup
 
-def available_memory(cgroup: Path = Path("/sys/fs/cgroup"), meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Return the bytes of memory that the machine and the cgroup's limit leave; where neither says, half of what the machine has."""
-    found = [limit for limit in (_in_cgroup(cgroup), _on_machine(meminfo)) if limit is not None]
+
+def available_memory(root: Path = cgroup.ROOT) -> int:
+    """Return the bytes of memory that the machine and the control groups of this process leave to it.
+
+    Where neither says, that is half of what the machine has.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    found = [limit for limit in (cgroup.free_memory(root), _on_machine(root / "proc/meminfo")) if limit is not None]
     return min(found) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
@@ -19,14 +27,6 @@ def free_disk(path: str) -> int:
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return shutil.disk_usage(folder).free
-
-
-def _in_cgroup(cgroup: Path) -> int | None:
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        if (cgroup / limit).is_file() and (cgroup / used).is_file():
-            text = (cgroup / limit).read_text().strip()
-            return None if text == "max" else max(0, int(text) - int((cgroup / used).read_text()))
-    return None
 
 
 def _on_machine(meminfo: Path) -> int | None:

@@ -21,7 +21,7 @@ from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
 from highway.modules.cache_folder import CacheFolder, CacheFullError
 from highway.modules.fingerprint import fingerprint
-from highway.modules.space import available_memory, free_disk
+from highway.modules.space import free_disk
 from highway.stage import Passport, Stamped, expand
 from highway.transforms import CenterCrop, RandomResizedCrop
 
@@ -418,15 +418,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(photos, tmp_path):
         run(after(Cache(str(tmp_path / "file" / "c")), reader(photos)))
 
 
-def test_memory_and_disk_are_asked_for(tmp_path):
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("2000\n")
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:       2 kB\n")
-    assert available_memory(tmp_path, tmp_path / "meminfo") == 2048
-    assert available_memory(tmp_path, tmp_path / "nothing") == 3000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_memory(tmp_path, tmp_path / "meminfo") == 2048
-    assert 10**6 < available_memory() < 10**14
+def test_the_disk_is_asked_for(tmp_path):
     assert free_disk(str(tmp_path / "not" / "yet")) > 10**6
 
 

@@ -1,0 +1,100 @@
+"""What the control groups of this process (of systemd, Slurm, Kubernetes, Docker) leave to it: the tightest limit on the way to the root.
+
+``/proc/self/cgroup`` says in which groups the process is, ``/proc/self/mountinfo`` where their files are: cgroups(7), and the kernel's
+``admin-guide/cgroup-v2.rst`` and ``cgroup-v1/memory.rst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Return how many cores' time the process may use; ``None`` if no group limits that.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    quotas = [quota for folder, version in _folders("cpu", root) if (quota := _quota(folder, version)) is not None]
+    return min(quotas, default=None)
+
+
+def free_memory(root: Path = ROOT) -> int | None:
+    """Return the bytes that the process may still use; ``None`` if no group limits that.
+
+    Files in the page cache that nobody has used for long count as free: the kernel drops them when memory is short.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    left = [free for folder, version in _folders("memory", root) if (free := _free(folder, version)) is not None]
+    return min(left, default=None)
+
+
+def _quota(folder: Path, version: int) -> float | None:
+    with suppress(OSError, ValueError):
+        if version == 2:
+            limit, period = (folder / "cpu.max").read_text().split()
+            return None if limit == "max" else int(limit) / int(period)
+        limit_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return limit_us / int((folder / "cpu.cfs_period_us").read_text()) if limit_us > 0 else None
+    return None  # the root of the tree has no such files
+
+
+def _free(folder: Path, version: int) -> int | None:
+    limits, used, cached = (
+        (("memory.max", "memory.high"), "memory.current", "inactive_file")
+        if version == 2
+        else (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
+    )
+    found = [int(text) for name in limits if (text := _read(folder / name)) not in ("", "max")]
+    if not found:
+        return None
+    stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
+    return max(0, min(found) - max(0, int(_read(folder / used) or 0) - int(stat.get(cached, 0))))
+
+
+def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the folders of the process's group and of those above it, each with the version of its files."""
+    groups = [line.split(":", 2) for line in _read(root / "proc/self/cgroup").splitlines()]  # number, controllers, path
+    for mounted, mount, version, controllers in _mounts(root):
+        if version == 1 and controller not in controllers:
+            continue
+        for _, names, path in groups:
+            if (controller in names.split(",")) if version == 1 else not names:
+                yield from ((folder, version) for folder in _upwards(mount, mounted, path))
+
+
+def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
+    """Yield a group's folder and all above it, as far as they can be seen here.
+
+    Args:
+        mount: Where the tree is mounted.
+        mounted: Which group is its root there: in a container, often not that of the machine.
+        path: The group.
+    """
+    group = PurePosixPath(path)
+    inside = group.relative_to(mounted) if group.is_relative_to(mounted) and ".." not in group.parts else PurePosixPath()
+    for part in (inside, *inside.parents):
+        yield mount / part
+
+
+def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
+    """Yield each mounted tree of groups: its root, where it is, its version, and the controllers of one of version 1."""
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        first, _, second = line.partition(" - ")
+        fields, kind = first.split(), second.split()
+        if len(fields) > 4 and kind and kind[0] in ("cgroup", "cgroup2"):
+            mount = root / fields[4].encode().decode("unicode_escape").lstrip("/")  # spaces are written \040
+            yield fields[3], mount, 2 if kind[0] == "cgroup2" else 1, kind[-1].split(",")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
