@@ -7,6 +7,7 @@
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
     │   └── ParameterError (TypeError)  a parameter that there is not, or a value of another type than it takes
+    ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
     ├── FrameError       (ValueError)  received bytes that are not a message
     ├── ImageError       (ValueError)  an image file that cannot be used (in highway.modules.header)
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
@@ -38,6 +39,10 @@ class ConfigError(HighwayError, ValueError):
 
 class ParameterError(ConfigError, TypeError):
     """A parameter that there is not, or a value of another type than it takes; names the class, the value and what was expected."""
+
+
+class ItemError(HighwayError, TypeError, ValueError):
+    """An item that a link or a file cannot take as it is, because of its type or its size; names the field and the way out."""
 
 
 class FrameError(HighwayError, ValueError):

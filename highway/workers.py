@@ -15,7 +15,7 @@ from highway import cancel
 from highway.batch import nbytes
 from highway.channel import Channel
 from highway.cores import available_cores
-from highway.errors import Cancelled, EndOfStream
+from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.randomness import generator, stage_key
 from highway.stage import DROP, Origin, Passport, Shape, Stage, Stamped, open_source, takes_rng
 from highway.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
@@ -185,7 +185,7 @@ class StageWorkers:
 
     def _tolerate(self, error: Exception) -> None:
         """Count and report an error that the stage may leave out, or raise it."""
-        if self.stage.on_error != "skip":
+        if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error
         meter = self.meters[self._here.number]
         meter.errors += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from highway.cancel import check_cancelled, finish, tolerate
-from highway.errors import Cancelled, EndOfStream, FrameError
+from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
 from highway.parameters import checked
 from highway.stage import Items, Stamped
 from highway.wire import context, tally
@@ -131,8 +131,8 @@ class ZMQSink:
     Raises:
         ConfigError: the URL cannot be used as written.
         LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
-        TypeError: a field is no array, or 64 bits wide without ``allow64``; with ``on_error="skip"`` the item is left out.
-        ValueError: an item's keys and field names, or one of its fields (``max_mb``), are too long for a message; the same holds.
+        ItemError: a field is no array, 64 bits wide without ``allow64``, or larger than ``max_mb``, or there are too many of them; with
+            ``on_error="skip"`` the item is left out.
     """
 
     url: str | list[str]
@@ -173,7 +173,7 @@ class ZMQSink:
                 outlet.send(item, items.passport)
             except BaseException as error:
                 counts[tally.SENT] -= 1
-                if not isinstance(error, (TypeError, ValueError)):  # ValueError: keys too long, a frame too large
+                if not isinstance(error, ItemError):
                     raise
                 tolerate(error)
 

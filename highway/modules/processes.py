@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -122,20 +123,32 @@ class _Child:
             )
         self._is_busy = True
         self._items, self._results = Sender("Processes", budget_mb), Receiver("Processes")
-        ours, theirs = zip(*(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)), strict=True)
-        self._items.meeting.adopt(ours[0])
-        self._results.meeting.adopt(ours[1])
-        fds = [sock.fileno() for sock in theirs]
-        code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
-        environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
-        self._process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
-        for sock in theirs:
-            sock.close()
+        try:
+            self._process = self._started(budget_mb)
+        except BaseException as error:
+            self._items.close()
+            self._results.close()
+            if isinstance(error, OSError):
+                raise PipelineError(f"Processes: a process cannot be started: {error}") from error
+            raise
         try:
             self._ask(pack((Script.of_this_process(), sys.argv, work.seed)), pack(work))
         except BaseException:
             self.close()
             raise
+
+    def _started(self, budget_mb: float) -> subprocess.Popen[bytes]:
+        """Start the process, with one end of each of two pairs of sockets."""
+        with contextlib.ExitStack() as theirs:
+            fds = []
+            for meeting in (self._items.meeting, self._results.meeting):
+                our, their = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                theirs.enter_context(their)
+                meeting.adopt(our)
+                fds.append(their.fileno())
+            code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
+            environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
+            return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
 
     @property
     def is_gone(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from highway.cancel import tolerate
-from highway.errors import ConfigError, FrameError
+from highway.errors import ConfigError, FrameError, ItemError
 from highway.modules.images import writing
 from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
@@ -89,7 +89,7 @@ class TenSink:
     Raises:
         ConfigError: ``name`` has other fields, or does not end in ``.ten``.
         FileExistsError: there is a file of that name.
-        TypeError: a field cannot be saved; with ``on_error="skip"`` the item is left out.
+        ItemError: a field cannot be saved; with ``on_error="skip"`` the item is left out.
     """
 
     data_dir: str
@@ -116,7 +116,7 @@ class TenSink:
                 raise FileExistsError(f"'{path}' is there already; say overwrite=True, or choose another data_dir or name")
             try:
                 frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
-            except TypeError as error:
+            except ItemError as error:
                 tolerate(error)
                 continue
             with writing(path) as name, open(name, "wb") as stream:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from highway import batch
-from highway.errors import ConfigError, FrameError
+from highway.errors import ConfigError, FrameError, ItemError
 from highway.place import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
 from highway.wire.envelope import Envelope, ItemKind, pack, unpack
@@ -52,7 +52,7 @@ class Tensorcom:
         """See :class:`Codec`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
         values = batch.fields(item)
         if not values and not envelope.end:
-            raise TypeError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
+            raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
         types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else type(value) for value in values])
         form = _form(_kind(item), batch.names(item), types, allow64, None if infos is None else tuple(infos))
         frames: list[Frame] = []
@@ -92,7 +92,7 @@ def _form(kind: ItemKind, names: tuple[batch.Field, ...], types: tuple[Any, ...]
             raise tenbin.no_array(name, type_)
         tenbin.check_type(type_[0], len(type_[1]), name, allow64)
     if kind == "dict" and not all(isinstance(name, str) for name in names):
-        raise TypeError(f"the fields {names} are not all named by strings")
+        raise ItemError(f"the fields {names} are not all named by strings")
     if infos is None:
         infos = tuple(name if isinstance(name, str) and len(name) <= 8 and name.isascii() else "" for name in names)
     if len(infos) != len(types):

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
 
-from highway.errors import FrameError
+from highway.errors import FrameError, ItemError
 from highway.stage import Origin, Passport
 
 ItemKind = Literal["tuple", "list", "dict", "value"]
@@ -98,7 +98,7 @@ def _constants(
 ) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
     if len(names) > MAX_ROW:
-        raise ValueError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
+        raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
     first: dict[str, Any] = {"kind": kind}
     if names:
         first["names"] = names
@@ -163,7 +163,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
 def _plain(passport: Passport) -> tuple[Any, ...]:
     """Return a passport with its keys as one string, so that a batch of any size has a row of fixed length."""
     if wrong := [key for key in passport.keys if "\0" in key]:
-        raise ValueError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
+        raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
     return passport._replace(keys="\0".join(passport.keys) if passport.keys else None)  # type: ignore[arg-type]
 
 

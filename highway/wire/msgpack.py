@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 
-from highway.errors import FrameError
+from highway.errors import FrameError, ItemError
 from highway.wire.envelope import check_sender
 
 MAX_ROW = 10_000  # elements of a list or map; msgpack allocates them before it reads them, and they nest
@@ -36,7 +36,7 @@ def encode(item: Any) -> bytes:
     try:
         packed: bytes = msgpack.packb(item, default=_encode)
     except ValueError as error:  # an integer or a string beyond msgpack's limits, or an item that contains itself
-        raise TypeError(f"the item cannot be sent as msgpack: {error}") from error
+        raise ItemError(f"the item cannot be sent as msgpack: {error}") from error
     return packed
 
 
@@ -76,7 +76,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, (np.bool_, np.number)):
         return {b"nd": False, b"type": value.dtype.str, b"data": value.tobytes()}
     what = f"an array of dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-    raise TypeError(f"{what} cannot be sent as msgpack; expected arrays of numbers, numbers, strings, bytes, lists and dicts")
+    raise ItemError(f"{what} cannot be sent as msgpack; expected arrays of numbers, numbers, strings, bytes, lists and dicts")
 
 
 def _decode(value: dict[Any, Any]) -> Any:

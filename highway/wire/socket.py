@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import zmq
 
 from highway.cancel import check_cancelled, wait
-from highway.errors import ConfigError, LinkError
+from highway.errors import ItemError, LinkError
 from highway.wire import address, context
 from highway.wire.memory import keep_freed_memory
 from highway.wire.monitor import Monitor, readable
@@ -247,7 +247,7 @@ class ZMQSender(_Base):
         return self.link.transport == "ipc" and self.peers() is not None and self._monitor is not None and self._monitor.unread()
 
     def _refuse(self, nbytes: int) -> None:
-        raise ConfigError(
+        raise ItemError(
             f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller batches, "
             f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
         )

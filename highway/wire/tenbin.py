@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.errors import FrameError
+from highway.errors import FrameError, ItemError
 
 Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
 Array = np.ndarray[Any, Any]
@@ -98,22 +98,22 @@ def check_array(array: Any, field: object, allow64: bool) -> None:
     check_type(array.dtype, array.ndim, field, allow64)
 
 
-def no_array(field: object, found: type) -> TypeError:
+def no_array(field: object, found: type) -> ItemError:
     """Return what to raise where something else than an array is to be sent."""
     way_out = "make it one, such as np.asarray(value, np.int32)"
-    return TypeError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
+    return ItemError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
 
 
 def check_type(dtype: np.dtype[Any], rank: int, field: object, allow64: bool) -> None:
     """Check that arrays of this dtype and number of dimensions can be sent. Raises as :func:`check_acceptable_input_type`."""
     little = dtype if dtype in _CODES else dtype.newbyteorder("<")
     if little not in _CODES and little != np.bool_:
-        raise TypeError(f"field {field!r} has dtype {dtype}; the wire takes bool, {', '.join(long_to_short)}")
+        raise ItemError(f"field {field!r} has dtype {dtype}; the wire takes bool, {', '.join(long_to_short)}")
     if not allow64 and little in _WIDE:
         narrow = f"{dtype.name[:-2]}32"
-        raise TypeError(f"field {field!r} has dtype {dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
+        raise ItemError(f"field {field!r} has dtype {dtype}, 64 bits wide; send astype(np.{narrow}), or say allow64=True")
     if rank > MAX_RANK:
-        raise TypeError(f"field {field!r} has {rank} dimensions; the wire takes at most {MAX_RANK}")
+        raise ItemError(f"field {field!r} has {rank} dimensions; the wire takes at most {MAX_RANK}")
 
 
 def check_infos(data: Any, infos: Sequence[str], required_infos: Infos = None) -> Any:

@@ -300,6 +300,20 @@ def test_stop_ends_a_source_and_a_sink_that_wait_for_peers(ipc):
         raise KeyboardInterrupt
 
 
+class Own(np.ndarray):
+    """An array whose own code is wrong."""
+
+    @property
+    def shape(self):
+        raise TypeError("of the user's own")
+
+
+def test_an_error_of_the_users_own_is_not_taken_for_an_item_that_cannot_be_sent(ipc):
+    sink = Stage(ZMQSink(f"ipc://{ipc()}"), on_error="skip")
+    with Pipeline([[(np.zeros(1, np.uint8).view(Own),)], sink]) as sender, pytest.raises(TypeError, match="of the user's own"):
+        sender.run()
+
+
 @pytest.mark.parametrize(("on_error", "received"), [("raise", []), ("skip", [1])])
 def test_a_field_that_cannot_be_sent_is_an_error_or_is_left_out(on_error, received, ipc):
     place = ipc()

@@ -256,6 +256,15 @@ def test_a_child_that_dies_is_an_error_of_its_item(fn, message):
     assert "item 3" in "\n".join(caught.value.__notes__)
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_child_that_cannot_be_started_is_an_error_that_leaves_no_sockets(on_error, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(PipelineError, match=r"Processes: a process cannot be started: .*'/nowhere/python'"):
+        run(square, on_error=on_error)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
 def test_another_child_takes_the_place_of_one_that_died(caplog):
     assert run(die_at_3, with_pid, on_error="skip", source=range(8))[-1][0] == 7
     assert "was killed by SIGKILL" in caplog.text

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import zmq
 
-from highway import ConfigError, LinkError
+from highway import LinkError
+from highway.errors import ItemError
 from highway.wire import address
 from highway.wire.connection import Connection
 from highway.wire.socket import ZMQReceiver, ZMQSender
@@ -173,7 +174,7 @@ def test_messages_of_changing_size_never_stall(first, ipc):
 
 def test_a_frame_beyond_the_limit_is_refused_by_its_sender(ipc):
     sender, receiver = pair(ipc, "?max_mb=0.5")
-    with pytest.raises(ConfigError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
+    with pytest.raises(ItemError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
         sender.send([np.zeros(600_000, np.uint8)], timeout=20)
     sender.close(0)
     receiver.close(0)
