@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ BUSY: Final = 0
 STARVED: Final = 1
 BLOCKED: Final = 2
 IDLE: Final = 3
+
+FREE = 0.5  # of a core, at least, that must be free for more workers to help
 
 
 class Meter:
@@ -60,6 +62,7 @@ class StageStats:
         capacity: How many of these there can be.
         shape: ``"source"``, ``"map"``, ``"stream"`` or ``"sink"``.
         counters: What the component counts of its own (a link's gaps, the decoder in use).
+        parameter: The parameter that says how many workers it has.
     """
 
     name: str
@@ -74,6 +77,7 @@ class StageStats:
     capacity: int = 0
     shape: Shape = "map"
     counters: Mapping[str, Any] = field(default_factory=dict)
+    parameter: str = "num_workers"
 
     @classmethod
     def of(cls, name: str, meters: list[Meter], **rest: Any) -> StageStats:
@@ -96,10 +100,19 @@ class StageStats:
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """All stages of a pipeline, in order, and the ``seconds`` since it started. ``str()`` is a table, and so is what a notebook shows."""
+    """All stages of a pipeline since it started. ``str()`` is a table, and so is what a notebook shows.
+
+    Args:
+        stages: The stages, in order.
+        seconds: Seconds since it started.
+        cpu: Seconds of cores that its process has used since then, with the processes that it has started.
+        cores: The cores that its process may use; 0 if that is not known.
+    """
 
     stages: list[StageStats]
     seconds: float
+    cpu: float = 0.0
+    cores: int = 0
 
     @property
     def items(self) -> int:
@@ -117,28 +130,46 @@ class PipelineStats:
         return sum(stage.memory for stage in self.stages)
 
     @property
+    def cores_used(self) -> float:
+        """Cores that its process has used, on average."""
+        return self.cpu / self.seconds if self.seconds > 0 else 0.0
+
+    @property
     def bottleneck(self) -> str:
-        """One sentence that names what limits the rate.
+        """One sentence that names what limits the rate; see :meth:`limit`."""
+        return self.limit()
+
+    def limit(self, others: float = 0.0) -> str:
+        """Return one sentence that names what limits the rate.
 
         It is the stage whose workers are busiest: what stands behind it starves, what stands before it is blocked.
+
+        Args:
+            others: Cores of this machine that other processes of the same run use.
         """
-        if not self.stages[-1].items:
-            return "Nothing has passed through yet."
         last = self.stages[-1]
-        if last.capacity and last.share(last.blocked) > 0.5:
-            return (
-                f"The consumer is the bottleneck: {last.name} waited {_percent(last.share(last.blocked))} of its time to hand on its items."
-            )
+        waited = last.share(last.blocked)
+        if last.shape == "sink" and waited > 0.5:
+            return f"What receives from {last.name} is the bottleneck: it waited {_percent(waited)} of its time for that."
+        if not last.items:
+            return "Nothing has passed through yet."
+        if last.capacity and waited > 0.5:
+            return f"The consumer is the bottleneck: {last.name} waited {_percent(waited)} of its time to hand on its items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))
         if stage.share(stage.busy) < 0.5:
             return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
-        more = f"give it more workers (num_workers={stage.num_workers + 1}) while there are cores"
-        advice = more if stage.shape == "map" else f"a {stage.shape} has one thread: move work from it into a map"
+        more = f"give it more workers ({stage.parameter}={stage.num_workers + 1})"
+        one = f"a {stage.shape} has one thread: move work from it into a map"
+        advice = more_cores([more], self.cores, self.cores_used + others) if stage.shape == "map" else one
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
         return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        return f"{fit(self._rows(), WIDTH).text()}\n{self.bottleneck}"
+        return f"{self.table()}\n{self.bottleneck}"
+
+    def table(self) -> str:
+        """Return the stages as a table."""
+        return fit(self._rows(), WIDTH).text()
 
     def _repr_html_(self) -> str:
         from highway import notebook  # here, since only notebooks need it
@@ -166,6 +197,23 @@ class PipelineStats:
             number(stage.memory / 1e6, 1),
             number(stage.errors),
         )
+
+
+def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") -> str:
+    """Return what to do about a stage that is short of time: one of the ``ways`` to let it use more cores, if there are any.
+
+    Args:
+        ways: What would help, in words.
+        cores: The cores that there are; 0 if that is not known.
+        used: How many of them are used.
+        where: The machine, as ``" of gpu1"``; by default it is this one.
+    """
+    if not cores:
+        return f"{', or '.join(ways)}, while there are cores"
+    if used > cores - FREE:
+        what = f"all {cores} cores{where} are in use" if cores > 1 else f"the only core{where} is in use"
+        return f"{what}, so more workers would not help: have it do less, or move it to another machine"
+    return f"{', or '.join(ways)}: {cores - used:.1f} of {cores} cores{where} are free"
 
 
 def _percent(part: float) -> str:

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from highway import script
 from highway.channel import Channel
+from highway.cores import available_cores, cpu_seconds
 from highway.errors import PipelineError
 from highway.stage import Origin, Shape, Stage
 from highway.stats import PipelineStats
@@ -47,6 +48,7 @@ class Run:
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
+        self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
 
     def spawn(self) -> None:
@@ -73,7 +75,8 @@ class Run:
             return
         script.forget(self)
         self.spawn()
-        self._started_at = self._started_at or time.perf_counter()
+        if not self._started_at:
+            self._started_at, self._cpu_at_start = time.perf_counter(), cpu_seconds()
         self._open()
 
     def _open(self) -> None:
@@ -105,7 +108,7 @@ class Run:
         with self._lock:
             self._unfinished -= 1
             if self._unfinished == 0:
-                self._ended_at = time.perf_counter()
+                self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
 
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:
@@ -161,7 +164,8 @@ class Run:
     def stats(self) -> PipelineStats:
         until = self._ended_at or time.perf_counter()
         seconds = until - self._started_at if self._started_at else 0.0
-        return PipelineStats([workers.stats() for workers in self.workers], seconds)
+        cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
+        return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
 
 
 def _position(thread: threading.Thread) -> str:

@@ -60,7 +60,15 @@ class StageWorkers:
     def stats(self) -> StageStats:
         counters = dict(getattr(self.stage.op, "counters", {}))
         queued = 0 if self.shape == "sink" else len(self.outbox)
-        return StageStats.of(self.stage.name, self.meters, queued=queued, capacity=self.capacity, shape=self.shape, counters=counters)
+        return StageStats.of(
+            self.stage.name,
+            self.meters,
+            queued=queued,
+            capacity=self.capacity,
+            shape=self.shape,
+            counters=counters,
+            parameter=getattr(self.stage.op, "workers_parameter", "num_workers"),
+        )
 
     def work(self, number: int, owner: Owner) -> None:
         """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""

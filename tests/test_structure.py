@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "stats": {"columns", "notebook", "stage"},
     "script": set(),
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
-    "threads": {"channel", "errors", "script", "stage", "stats", "workers"},
+    "threads": {"channel", "cores", "errors", "script", "stage", "stats", "workers"},
     "engine": {"cancel", "errors", "renamed", "notebook", "script", "stage", "stats", "threads", "topology"},
     "functional": {"transforms", *FOUNDATION},
     "transforms": {"functional", *FOUNDATION},

@@ -98,11 +98,12 @@ class Screen:
 
         Of a replica that was started again, its own table is that of the last process; links count all of them.
         """
+        used = sum(state.stats.cores_used for state in states if state.stats)
         for state in states:
             if figures := state.stats:
                 again = f" since restart {state.restarts}" if state.restarts else ""
                 done = f"{state.name}: {figures.items:,} items in {figures.seconds:.1f} s, {figures.rate:,.1f} items/s{again}"
-                print(f"\n{done}\n{figures}", file=self._out, flush=True)
+                print(f"\n{done}\n{figures.table()}\n{figures.limit(used - figures.cores_used)}", file=self._out, flush=True)
         if links:
             print(f"\n{links_table(links)}", file=self._out, flush=True)
 

@@ -95,6 +95,8 @@ def _check_picklable(part: Stage) -> None:
 class _Remote:
     """A map whose work is done in another process: one for each of its worker threads, for as long as that lives."""
 
+    workers_parameter = "num_processes"  # what says how many
+
     def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: float) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
         self._children: dict[int, _Child] = {}  # by thread

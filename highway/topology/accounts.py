@@ -61,6 +61,7 @@ class Account:
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
         missing: Messages that were sent and not received, exactly; ``None`` where not all ends of the link are seen.
         reasons: Why some are missing, as far as it is known.
+        unwanted: Whether nobody wanted the missing ones: the receivers ended of themselves, before the senders.
     """
 
     link: str
@@ -68,6 +69,7 @@ class Account:
     received: int | None
     missing: int | None
     reasons: Sequence[str] = ()
+    unwanted: bool = False
 
     def __str__(self) -> str:
         """A sentence for people, if something is missing."""
@@ -91,8 +93,17 @@ def account(
     for link in traffic(seen):
         missing = link.missing if link.link in whole else None
         reasons = list(_reasons(link, seen, departures, ends)) if missing else []
-        found.append(Account(link.link, link.sent, link.received, missing, reasons))
+        found.append(
+            Account(link.link, link.sent, link.received, missing, reasons, bool(missing) and _unwanted(link.link, departures, ends))
+        )
     return found
+
+
+def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
+    """Say whether a link's receivers ended of themselves, and its senders had to be stopped: then what was under way is no loss."""
+    receivers = {one.how for one in departures if ends[one.name].receives == link}
+    senders = {one.how for one in departures if ends[one.name].sends == link}
+    return receivers == {"ended"} and senders <= {"ended", "was stopped"} and "was stopped" in senders
 
 
 def _reasons(link: Traffic, seen: Sequence[Seen], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from highway.stats import StageStats
+from highway.stats import StageStats, more_cores
 from highway.topology.snapshot import Ends
 from highway.topology.survey import Seen
 
@@ -22,6 +22,7 @@ class _Role:
 
     name: str
     ends: Ends
+    machines: set[str] = field(default_factory=set)
     stages: defaultdict[str, list[StageStats]] = field(default_factory=lambda: defaultdict(list))
 
     def share(self, stage: str, part: Part) -> float:
@@ -56,7 +57,7 @@ def bottleneck(seen: Sequence[Seen]) -> str:
             return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
     busiest, stage = max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
     if busiest.share(stage, "busy") >= FULL:
-        return _advice(busiest, stage)
+        return _advice(busiest, stage, seen)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
         return "Nothing has passed through in the last seconds."
     return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
@@ -69,20 +70,31 @@ def _roles(seen: Sequence[Seen]) -> Mapping[str, _Role]:
             role = roles.setdefault(one.state.role, _Role(one.state.role, one.ends))
             for stage in one.recent.stages:
                 role.stages[stage.name].append(stage)
+            role.machines.add(one.machine)
     return roles
 
 
-def _advice(role: _Role, name: str) -> str:
+def _advice(role: _Role, name: str, seen: Sequence[Seen]) -> str:
     figures = role.stages[name]
     stage, many = figures[0], len(figures) > 1
     who = f"its {len(figures)} replicas were" if many else f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
     ways = [f"start more replicas (replicas: {len(figures) + 1})"] if role.ends.receives and role.ends.sends else []
     if stage.shape == "map":
-        ways.append(f"give {'them' if many else 'it'} more workers (num_workers: {stage.num_workers + 1})")
-        advice = f"{', or '.join(ways)}, while there are cores"
+        ways.append(f"give {'them' if many else 'it'} more workers ({stage.parameter}: {stage.num_workers + 1})")
+        machine, cores, used = _freest(role.machines, seen)
+        advice = more_cores(ways, cores, used, f" of {machine}" if machine else "")
     else:
         advice = f"a {stage.shape} has one thread: {', or '.join([*ways, 'move work from it into a map'])}"
     return f"{role.name} ({name}) is the bottleneck: {who} busy {_percent(role.share(name, 'busy'))} of the time; {advice}."
+
+
+def _freest(machines: Collection[str], seen: Sequence[Seen]) -> tuple[str, int, float]:
+    """Return the machine of some that has most to spare, its cores (0 if that is not known), and how many what is seen uses of them."""
+    found = []
+    for machine in sorted(machines):
+        recent = [one.recent for one in seen if one.machine == machine and one.runs and one.recent]
+        found.append((machine, max((stats.cores for stats in recent), default=0), sum(stats.cores_used for stats in recent)))
+    return max(found, key=lambda one: one[1] - one[2])
 
 
 def _slow_link(roles: Mapping[str, _Role]) -> str:

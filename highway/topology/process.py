@@ -246,7 +246,7 @@ class Report(NamedTuple):
     def read(cls, line: str) -> Report:
         report = json.loads(line)
         if stats := report.get("stats"):
-            report["stats"] = PipelineStats([StageStats(**stage) for stage in stats["stages"]], stats["seconds"])
+            report["stats"] = PipelineStats(**{**stats, "stages": [StageStats(**stage) for stage in stats["stages"]]})
         return cls(**report)
 
 

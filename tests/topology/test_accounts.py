@@ -146,6 +146,14 @@ def test_a_link_with_an_end_elsewhere_misses_nothing_that_is_known():
     assert (raw.sent, raw.received, raw.missing) == (100, 40, None)
 
 
+def test_what_comes_after_the_receivers_have_ended_is_no_loss():
+    states = [state("reader", sent=100), state("worker", received=90)]
+    (raw, _) = account(states, [departure("reader", "was stopped", False), departure("worker", "ended", False)], ENDS, {"raw"})
+    assert (raw.missing, raw.unwanted) == (10, True)
+    (raw, _) = account(states, [departure("reader", "ended", False), departure("worker", "was drained", False)], ENDS, {"raw"})
+    assert (raw.missing, raw.unwanted) == (10, False)
+
+
 def test_more_than_was_sent_is_no_negative_loss():
     (raw, _) = account([state("reader", sent=10), state("worker", received=40)], [], ENDS, {"raw"})
     assert raw.missing is None

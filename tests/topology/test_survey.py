@@ -71,6 +71,21 @@ def test_the_busiest_stage_over_all_replicas_is_the_bottleneck():
     )
 
 
+def test_the_advice_knows_what_all_roles_on_a_machine_use():
+    def using(one, cpu, machine="here"):
+        figures = replace(one.recent, cpu=cpu, cores=2)
+        return replace(one, recent=figures, state=replace(one.state, stats=figures), machine=machine)
+
+    full = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.4), using(worker(1, busy=0.98), 1.5)]
+    assert bottleneck(full).endswith(
+        "all 2 cores of here are in use, so more workers would not help: have it do less, or move it to another machine."
+    )
+    room = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.5, "gpu1"), using(worker(1, busy=0.98), 2.0, "gpu2")]
+    assert bottleneck(room).endswith(
+        "start more replicas (replicas: 3), or give them more workers (num_workers: 2): 1.2 of 2 cores of gpu1 are free."
+    )
+
+
 def test_one_busy_replica_among_idle_ones_is_no_bottleneck():
     assert bottleneck([reader(), worker(0, busy=0.98), worker(1, busy=0.0), trainer(0.6)]) == (
         "trainer (Train) is the bottleneck: it was busy 60% of the time; a sink has one thread: move work from it into a map."
