@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -68,11 +69,13 @@ class Pipeline:
             script.run_at_end(self._run, self, frame)
 
     @staticmethod
-    def from_yaml(path: str, role: str, *, replica: int = 0, plugins: Collection[str] = (), **variables: Any) -> Pipeline:
+    def from_yaml(
+        path: str | Path | Sequence[str | Path], role: str, *, replica: int = 0, plugins: Collection[str] = (), **variables: Any
+    ) -> Pipeline:
         """Build the pipeline of one role of a topology file.
 
         Args:
-            path: The YAML file.
+            path: The YAML file, or several, which are merged by key; later ones count.
             role: One of the file's roles.
             replica: Which one of its processes this is, from 0.
             plugins: Modules whose classes the file may name as ``package.module:Class``.
