@@ -188,4 +188,4 @@ def test_a_training_script_takes_a_role_from_several_files(tmp_path):
     (tmp_path / "t.yaml").write_text("vars: {size: 1}\nroles: {r: [Noise: {shape: ['${size}'], count: 1}]}")
     (tmp_path / "over.yaml").write_text("vars: {size: 3}")
     with Pipeline.from_yaml([tmp_path / "t.yaml", tmp_path / "over.yaml"], "r") as pipeline:
-        assert [len(item) for item in pipeline] == [3]
+        assert [item[0].shape for item in pipeline] == [(3,)]
