@@ -73,6 +73,7 @@ setup(
         "pyyaml>=6.0.1",
         "pyzmq>=26",
         "rich>=13.7",
+        "xxhash>=3.4",
     ],
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
     entry_points={

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Any, Literal
 
 from highway.errors import Cancelled
 
@@ -16,7 +16,11 @@ class Scope:
     """One stage's run, as the code that runs inside it sees it; the engine makes one for each stage."""
 
     def __init__(
-        self, tolerate: Callable[[Exception], None] | None = None, report: Callable[[State], None] = lambda _: None, seed: int = 0
+        self,
+        tolerate: Callable[[Exception], None] | None = None,
+        report: Callable[[State], None] = lambda _: None,
+        seed: int = 0,
+        nested: Callable[[Sequence[Any]], Any] | None = None,
     ) -> None:
         self._event = threading.Event()  # set: check() raises
         self.cancelled = False
@@ -25,6 +29,7 @@ class Scope:
         self._tolerate = tolerate
         self.report = report
         self.seed = seed
+        self.nested = nested
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -88,6 +93,17 @@ def at_end(callback: Callable[[], None]) -> None:
 def seed() -> int:
     """Return the seed of the pipeline whose stage runs on this thread."""
     return _here.scope.seed
+
+
+def nested(stages: Sequence[Any]) -> Any:
+    """Return a new pipeline of ``stages``, with the seed of the one whose stage runs on this thread, which is to close it (``with``).
+
+    Raises:
+        RuntimeError: no stage runs on this thread.
+    """
+    if _here.scope.nested is None:
+        raise RuntimeError("a pipeline inside a stage was asked for outside of any pipeline")
+    return _here.scope.nested(stages)
 
 
 def check_cancelled() -> None:

@@ -60,7 +60,7 @@ class Pipeline:
     finishes = True  # as the source of another pipeline; see highway.cancel.finish
 
     def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None, start: bool = True) -> None:
-        self._run = Run(expand(stages), seed, origin or Origin(os.uname().nodename))
+        self._run = Run(expand(stages), seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
         self._ended = self._stopped = self._warned = False

@@ -73,9 +73,16 @@ class Component(Protocol):
 
 
 class Items(Protocol):
-    """What a stream or sink iterates over: the bare items. ``passport`` is that of the item returned last."""
+    """What a stream or sink iterates over: the bare items.
+
+    ``passport`` is that of the item returned last. ``left_out`` is how many errors ``on_error="skip"`` has left out in the stages before,
+    up to now: of items that are on their way, too.
+    """
 
     passport: Passport
+
+    @property
+    def left_out(self) -> int: ...
 
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any: ...
@@ -228,7 +235,7 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
     for stage, shape in zip(flat, shapes, strict=True):
         if shape != "map" and (stage.num_workers or 1) > 1:
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is for maps")
-    return list(zip(_unique(flat), shapes, strict=True))
+    return list(zip(unique(flat), shapes, strict=True))
 
 
 def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
@@ -263,7 +270,8 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
     return replace(part, **changes)
 
 
-def _unique(stages: list[Stage]) -> list[Stage]:
+def unique(stages: Sequence[Stage]) -> list[Stage]:
+    """Return stages with names of their own: the second ``Map`` is ``Map-2``. Randomness hangs on these names."""
     seen: dict[str, int] = {}
     named = []
     for stage in stages:

@@ -165,7 +165,12 @@ class PipelineStats:
         return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
-        return f"{self.table()}\n{self.bottleneck}"
+        return "\n".join([self.table(), *self.progress, self.bottleneck])
+
+    @property
+    def progress(self) -> list[str]:
+        """A line for each stage that says how far it is with something that takes long, such as the first epoch of a cache."""
+        return [f"{stage.name}: {stage.counters['progress']}." for stage in self.stages if "progress" in stage.counters]
 
     def table(self) -> str:
         """Return the stages as a table."""

@@ -17,7 +17,7 @@ from highway.cores import available_cores, cpu_seconds
 from highway.errors import PipelineError
 from highway.stage import Origin, Shape, Stage
 from highway.stats import PipelineStats
-from highway.workers import StageWorkers, worker_count
+from highway.workers import Nested, StageWorkers, worker_count
 
 log = logging.getLogger("highway")
 
@@ -28,12 +28,14 @@ GLANCE = 1.0  # seconds between two looks whether Ctrl-C was overlooked
 class Run:
     """The threads and queues of a pipeline. They hold on to this and never to the ``Pipeline``, so that it can be collected."""
 
-    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int, origin: Origin) -> None:
+    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int, origin: Origin, nested: Nested | None = None) -> None:
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # in front of the source: never used
         for stage, shape in stages:
             inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape), worker_count(stage, shape))
-            self.workers.append(StageWorkers(stage, shape, inbox, self.output, seed, origin))
+            workers = StageWorkers(stage, shape, inbox, self.output, seed, origin, nested)
+            workers.before = list(self.workers)
+            self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
         if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
             first.demand = last.demand = threading.Event()

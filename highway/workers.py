@@ -6,7 +6,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from numpy.random import Generator
@@ -25,6 +25,9 @@ log = logging.getLogger("highway")
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
 
 
+Nested = Callable[[Sequence[Any]], Any]  # makes a pipeline of stages for :func:`highway.cancel.nested`
+
+
 class Owner(Protocol):
     """What a stage's workers tell the run that they belong to."""
 
@@ -35,17 +38,20 @@ class Owner(Protocol):
 class StageWorkers:
     """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
 
-    def __init__(self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, seed: int, origin: Origin) -> None:
+    def __init__(
+        self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, seed: int, origin: Origin, nested: Nested | None = None
+    ) -> None:
         self.stage, self.shape, self.origin = stage, shape, origin
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
-        self.scope = cancel.Scope(self._tolerate, self._report, seed)
+        self.scope = cancel.Scope(self._tolerate, self._report, seed, nested)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
         self._tally = threading.Lock()
         self._running = len(self.meters)
         self._here = threading.local()
-        self._errors = 0
+        self.errors = 0
+        self.before: list[StageWorkers] = []  # the stages that its input has passed through
         self._unreported = 0
         self._warned = -WARN_EVERY
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
@@ -198,15 +204,15 @@ class StageWorkers:
         meter = self.meters[self._here.number]
         meter.errors += 1
         with self._tally:
-            self._errors += 1
+            self.errors += 1
             self._unreported += 1
-            spent = self.stage.max_errors is not None and self._errors > self.stage.max_errors
+            spent = self.stage.max_errors is not None and self.errors > self.stage.max_errors
             now = time.monotonic()
             count, due = self._unreported, now - self._warned >= WARN_EVERY
             if due:
                 self._warned, self._unreported = now, 0
         if spent:
-            error.add_note(f"max_errors={self.stage.max_errors} is spent: this is error {self._errors}")
+            error.add_note(f"max_errors={self.stage.max_errors} is spent: this is error {self.errors}")
             raise error
         if due:
             what = f"{count} items, the last" if count > 1 else "an item"
@@ -248,6 +254,10 @@ class _Items:
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
         self.passport = Passport()
         self._workers, self._meter, self._count = workers, meter, count
+
+    @property
+    def left_out(self) -> int:
+        return sum(workers.errors for workers in self._workers.before)
 
     def __iter__(self) -> _Items:
         return self

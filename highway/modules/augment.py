@@ -55,6 +55,11 @@ class Augmentations:
     points: str | int | None = None
     mask: str | int | None = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in what comes out."""
+        return not self.deterministic
+
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         where = self._fields(item)
         given = {role: get(item, field) for role, field in where.items()}

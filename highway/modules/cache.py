@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any
 
-import numpy as np
-from numpy.random import Generator, Philox
-
-from highway.cancel import is_draining
 from highway.errors import ConfigError
-from highway.modules.cache_epoch import Epochs, Passing, Stacker
 from highway.modules.cache_file import CacheFile
-from highway.modules.cache_folder import CacheFolder, CacheFullError, CacheWriter
-from highway.modules.fingerprint import epochs_of, fingerprint
-from highway.modules.space import available_memory, free_disk
+from highway.modules.cache_folder import CacheFolder
+from highway.modules.cache_run import CacheRun, Gate, Reading, serve
 from highway.parameters import checked
-from highway.stage import Items, Passport, Stage, Stamped
-
-log = logging.getLogger("highway")
+from highway.stage import Items, Stage, Stamped, unique
 
 
 @checked
@@ -79,132 +68,21 @@ class Cache:
             raise ConfigError("Cache: path=''; expected a folder, or None to keep the cache in memory")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        return _Run(self, []).stream(items)
+        run = CacheRun(self, [])
+        reading = Reading(self.stack, run.repair)
+        for item, passport in run.stream(items):
+            yield Stamped(reading(item), passport)
 
     def after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return what takes the place of this stage and of all ``stages`` before it.
 
         So they are known, which gives the cache its key and its number of epochs, and the source need not start if it is finished.
         """
-        source, *rest = stages
-        run = _Run(self, [stage.op for stage in stages])
+        source, *rest = before = unique(stages)
+        run = CacheRun(self, before)
         if run.gated:
-            source = replace(source, op=_Gate(source.op, run), name=source.label)
-        return [source, *rest, Stage(run, name="Cache")]
-
-
-@dataclass
-class _Gate:
-    """The source before a cache: empty if the cache is finished."""
-
-    source: Iterable[Any]
-    run: _Run
-
-    @property
-    def counters(self) -> dict[str, Any]:
-        return getattr(self.source, "counters", {})
-
-    @property
-    def finishes(self) -> bool:
-        finishes: bool = getattr(self.source, "finishes", False)
-        return finishes
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(()) if self.run.open() else iter(self.source)
-
-
-@dataclass
-class _Run:
-    """A cache in one pipeline.
-
-    Args:
-        cache: What the user wrote.
-        before: The components that its input comes from; empty if they are not known.
-    """
-
-    cache: Cache
-    before: list[Any]
-    file: CacheFile | None = field(default=None, init=False)
-    _folder: CacheFolder | None = field(default=None, init=False)
-    _full: bool = field(default=False, init=False)
-
-    @property
-    def counters(self) -> dict[str, Any]:
-        return self.cache.counters
-
-    @property
-    def gated(self) -> bool:
-        """Whether a :class:`_Gate` stands before it, and opens it."""
-        return bool(self.before) and hasattr(self.before[0], "__iter__")
-
-    @property
-    def epochs(self) -> int | None:
-        return self.cache.epochs or (epochs_of(self.before[0]) if self.before else None)
-
-    def open(self) -> bool:
-        """Open the cache if it is finished, and say whether it is."""
-        if self._folder is None:
-            self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
-        self.file = self._folder.open()
-        return self.file is not None
-
-    def _fingerprint(self) -> str:
-        cache = self.cache
-        if not cache.key and not self.before:
-            raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
-        return f"{cache.key or fingerprint(self.before)} {'batches' if cache.batch_size is None else 'samples'}"
-
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        self.counters.update(samples=0, bytes=0, state="new")
-        source = Epochs(items, self.epochs)
-        if self.gated:
-            source.peek()  # by then the gate has opened the cache, or there is none
-        else:
-            self.open()
-        while self.file is None and source.peek():
-            yield from self._pass(source)
-        if self.file is not None:
-            self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
-            yield from _serve(self.file, self.cache, source.epoch, self.epochs)
-
-    def _pass(self, source: Epochs) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
-        assert self._folder is not None
-        passing = Passing(self.cache.batch_size, Stacker(self.cache.stack))
-        with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
-            if writer is None and not self._full and self.open():
-                return
-            self.counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
-            for outputs, samples in passing.epoch(source):
-                if writer is not None and not self._full:
-                    with self._giving_up(writer):
-                        for sample, keys in samples:
-                            writer.add(sample, keys)
-                    self.counters.update(samples=len(writer), bytes=writer.nbytes)
-                yield from outputs
-            if writer is not None and len(writer) and not self._full and not is_draining():
-                with self._giving_up(writer):
-                    self.file = writer.seal(passing.batch_size)
-
-    @contextlib.contextmanager
-    def _giving_up(self, writer: CacheWriter) -> Iterator[None]:
-        """Go on without a cache if the samples do not fit."""
-        try:
-            yield
-        except CacheFullError as error:
-            self._full = True
-            writer.close()
-            log.warning(
-                "Cache: %s in %s after %d samples; they are discarded and every epoch is decoded: raise budget, free space, or cache less",
-                error,
-                self.cache.path or "memory",
-                len(writer),
-            )
-
-    def _budget(self) -> int:
-        if self.cache.budget is not None:
-            return self.cache.budget
-        return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
+            source = replace(source, op=Gate(source.op, run), name=source.label)
+        return [source, *rest, Stage(run, name="Cache.epochs"), Stage(Reading(self.stack, run.repair), name="Cache")]
 
 
 @checked
@@ -225,6 +103,7 @@ class CacheReader:
 
     Raises:
         FileNotFoundError: there is no finished cache (on the first item, not here).
+        DamagedError: a sample does not fit its checksum, or the file was cut short: make the cache anew.
     """
 
     path: str
@@ -238,22 +117,12 @@ class CacheReader:
         self._cache = Cache(self.path, None, self.batch_size, self.stack, self.shuffle, self.seed, self.epochs)
 
     def __iter__(self) -> Iterator[Stamped]:
-        file = CacheFolder(self.path, None).open()
-        if file is None:
+        opened = CacheFolder(self.path, None).open()
+        if opened is None:
             raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
-        return _serve(file, self._cache, 0, self.epochs)
+        return self._batches(opened.file)
 
-
-def _serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iterator[Stamped]:
-    """Yield the batches of the epochs from ``first`` on."""
-    stacker, size = Stacker(cache.stack), cache.batch_size or file.batch_size
-    for epoch in count(first) if epochs is None else range(first, epochs):
-        order = np.arange(len(file))
-        if cache.shuffle and epoch:
-            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
-        for index, start in enumerate(range(0, len(file), size)):
-            if is_draining():
-                return
-            rows = order[start : start + size].tolist()
-            values = [stacker.column(name, file.values(n, rows)) for n, name in enumerate(file.layout.names)]
-            yield Stamped(file.layout.item(values), Passport(epoch, index, keys=file.keys(rows)))
+    def _batches(self, file: CacheFile) -> Iterator[Stamped]:
+        reading = Reading(self.stack)
+        for item, passport in serve(file, self._cache, 0, self.epochs):
+            yield Stamped(reading(item), passport)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from highway.batch import Field, Item, fields, names, rebuild, split
 from highway.modules.pool import BufferPool
 from highway.stage import Items, Passport, Stamped
+
+log = logging.getLogger("highway")
+
+LOG_EVERY: Final = 10.0  # seconds between two lines about the first epoch
 
 
 class Keyed(NamedTuple):
@@ -31,6 +37,11 @@ class Epochs:
         self._items, self._limit = items, limit
         self._next: Stamped | None = None
         self.epoch = 0
+
+    @property
+    def left_out(self) -> int:
+        """Errors that the stages before have left out up to now."""
+        return self._items.left_out
 
     def peek(self) -> bool:
         """Wait for the next item, and say whether there is one."""
@@ -62,12 +73,14 @@ class Stacker:
         self.stack = stack
         self._pools: dict[Field, BufferPool] = {}
 
-    def column(self, name: Field, values: list[Any]) -> Any:
-        """Return the field ``name``.
+    def column(self, name: Field, values: Any) -> Any:
+        """Return the field ``name`` of its values in a list, or in one array already.
 
         Raises:
             ValueError: the samples are to be stacked and differ in shape.
         """
+        if isinstance(values, np.ndarray):
+            return values if self.stack or values.ndim == 1 else list(_read_only(values))
         if isinstance(values[0], (str, bytes)) or (not self.stack and np.ndim(values[0])):
             return values
         arrays = [np.asarray(value) for value in values]
@@ -84,6 +97,37 @@ class Stacker:
         if name not in self._pools or self._pools[name].nbytes < size:
             self._pools[name] = BufferPool(size)
         return np.stack(arrays, out=self._pools[name].take((len(arrays), *first.shape)))
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+class Progress:
+    """How far the first epoch is, as a text, and every now and then in the log.
+
+    Args:
+        name: What the log calls the cache.
+        total: How many samples there will be, if that is known.
+    """
+
+    def __init__(self, name: str, total: int | None) -> None:
+        self._name, self._total = name, total
+        self._began = self._said = time.monotonic()
+
+    def at(self, samples: int) -> str:
+        """Return what to say when so many samples are written."""
+        now = time.monotonic()
+        text = f"{samples:,} samples written"
+        if self._total:
+            left = (now - self._began) * max(self._total - samples, 0) / max(samples, 1)
+            share, minutes = 100 * samples // self._total, f"{left // 60:.0f}:{left % 60:02.0f}"
+            text = f"{samples:,} of {self._total:,} samples written ({share}%), {minutes} left"
+        if now - self._said > LOG_EVERY:
+            self._said = now
+            log.info("%s: %s; later epochs are served from it", self._name, text)
+        return text
 
 
 class Passing:
@@ -105,7 +149,7 @@ class Passing:
         """Yield what goes out for an item, and the samples in it; and once more, for what is left in the end."""
         for item, passport in items:
             if self.batched:
-                yield [Stamped(self._unstacked(item), passport)], self._rows(item, passport)
+                yield [Stamped(self._unstacked(item), passport)], self.rows(item, passport)
                 continue
             sample = Keyed(item, passport.keys)
             self._waiting.append(sample)
@@ -114,7 +158,12 @@ class Passing:
         if self._waiting:
             yield [self._batch(passport)], []
 
-    def _rows(self, item: Item, passport: Passport) -> list[Keyed]:
+    def rows(self, item: Item, passport: Passport) -> list[Keyed]:
+        """Return the samples of a batch, with their keys.
+
+        Raises:
+            ValueError: it is no batch.
+        """
         way_out = "if it is a sample and no batch, give Cache batch_size="
         try:
             samples = split(item)

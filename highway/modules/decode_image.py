@@ -48,6 +48,11 @@ class DecodeImage:
     antialias: bool = False
     max_pixels: int = MAX_PIXELS
 
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in what comes out."""
+        return self.crop is not None or self.flip > 0
+
     def __post_init__(self) -> None:
         if self.shape is not None and (self.crop is not None or min(self.shape) < 1):
             raise ConfigError(f"DecodeImage: shape={self.shape}; expected (height, width) in pixels, and not together with crop")

@@ -142,6 +142,11 @@ class DecodeBatch:
     antialias: bool = False
     max_pixels: int = MAX_PIXELS
 
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in what comes out."""
+        return self.crop is not None or self.flip > 0
+
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")

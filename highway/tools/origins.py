@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 
 from highway.data import resolve_data_dir
 from highway.errors import ConfigError
-from highway.modules.cache_folder import CacheFolder
+from highway.modules.cache_folder import MANIFEST, CacheFolder
 from highway.modules.folders import ImageFiles, flat_files, labelled_files
 from highway.modules.ten import TenSource
 from highway.modules.webdataset import WebDatasetSource
@@ -58,7 +57,7 @@ def open_source(path: str) -> Source:
         files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
         tens = TenSource(list(files))
         return Source(lambda skip: Rest(tens, skip), len(files), _states(files))
-    if os.path.isfile(os.path.join(root, "manifest.json")):
+    if os.path.isfile(os.path.join(root, MANIFEST)):
         return _cache(root)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
     return Source(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
@@ -78,12 +77,10 @@ def _matching(path: str) -> list[str]:
 
 def _cache(root: str) -> Source:
     folder = CacheFolder(root, None)
-    file = folder.open()
-    if file is None:
-        raise ConfigError(f"{root}: its manifest.json is not that of a finished cache")
-    with open(os.path.join(root, "manifest.json"), encoding="utf-8") as manifest:
-        name = json.load(manifest)["data"]
-    return Source(lambda skip: CacheSource(folder, skip), len(file), name)
+    opened = folder.open()
+    if opened is None:
+        raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
+    return Source(lambda skip: CacheSource(folder, skip), len(opened.file), opened.file.name)
 
 
 def _has(root: str, predicate: Callable[[str], bool]) -> bool:
@@ -129,12 +126,13 @@ class CacheSource:
     skip: Skip
 
     def __iter__(self) -> Iterator[Stamped]:
-        file = self.folder.open()
-        if file is None:
+        opened = self.folder.open()
+        if opened is None:
             raise FileNotFoundError(f"{self.folder.path!r}: no finished cache there")
+        file = opened.file
         for row in range(len(file)):
             if not self.skip(row):
-                values = [file.values(position, [row])[0] for position in range(len(file.layout.names))]
+                values = [column[0] for column in file.columns([row])]
                 yield Stamped(file.layout.item(values), Passport(0, row, keys=file.keys([row])))
 
 

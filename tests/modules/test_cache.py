@@ -19,7 +19,8 @@ from highway import Pipeline, Stage
 from highway.errors import ConfigError
 from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
-from highway.modules.cache_folder import CacheFolder, CacheFullError
+from highway.modules.cache_folder import MANIFEST, CacheFolder
+from highway.modules.cache_writer import CacheFullError
 from highway.modules.fingerprint import fingerprint
 from highway.modules.space import free_disk
 from highway.stage import Passport, Stamped, expand
@@ -208,12 +209,12 @@ def test_batches_that_are_kept_are_never_written_again(photos):
 def made_anew(photos, tmp_path, change, **kwargs):
     path = tmp_path / "c"
     run(after(Cache(str(path)), reader(photos)))
-    before = (path / "manifest.json").read_text()
+    before = (path / MANIFEST).read_text()
     change()
     found = run(after(Cache(str(path)), reader(photos, **kwargs)))
     assert [item[0].shape[0] for item, _ in found[:2]] == [5, 5]
-    assert len(list(path.glob("data-*"))) == 1
-    return before != (path / "manifest.json").read_text()
+    assert len(list(path.glob("*.data"))) == 1
+    return before != (path / MANIFEST).read_text()
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,14 @@ def test_maps_before_it_count():
     assert known[0] == fingerprint([Numbers(), Augmentations([CenterCrop((1, 2))])])
 
 
-@pytest.mark.parametrize("before", [[Numbers(), lambda n: n], [range(3)]])
+class Unknown:
+    """A map of which nobody can say what it holds."""
+
+    def __call__(self, n):
+        return n
+
+
+@pytest.mark.parametrize("before", [[Numbers(), Unknown()], [range(3)]])
 def test_what_cannot_be_known_needs_a_key(tmp_path, before):
     with pytest.raises(ConfigError, match=r"whether .* still makes the same items: give Cache\(key="):
         run(after(Cache(str(tmp_path / "c")), *before))
@@ -297,20 +305,20 @@ def test_a_cache_whose_writer_was_killed_is_discarded_and_made_anew(tmp_path, di
         killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     if die_at[0] == 0:
-        assert len(list(path.glob("data-*"))) == 1 and not (path / "manifest.json").exists()
+        assert len(list(path.glob("*.data"))) == 1 and not (path / MANIFEST).exists()
     with script(path, None) as process:
         output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert labels(output)[:40] == list(range(40))
     assert [sorted(labels(output)[start : start + 40]) for start in (0, 40, 80)] == [list(range(40))] * 3
-    assert len(list(path.glob("data-*"))) == 1
+    assert len(list(path.glob("*.data"))) == 1
 
 
 def test_a_run_that_stops_early_leaves_no_cache(photos, tmp_path):
     path = tmp_path / "c"
     with Pipeline(after(Cache(str(path)), ImageFileReader(str(photos), 1, (6, 8)))) as pipeline:
         pipeline.dequeue()
-    assert [file.name for file in path.iterdir()] == ["lock"]
+    assert [file.name for file in path.iterdir()] == ["highway-cache.lock"]
 
 
 def test_a_source_that_fails_leaves_no_cache(photos, tmp_path):
@@ -325,21 +333,21 @@ def test_a_source_that_fails_leaves_no_cache(photos, tmp_path):
     [
         lambda path, data: data.write_bytes(data.read_bytes()[:-1]),
         lambda path, data: data.unlink(),
-        lambda path, data: (path / "manifest.json").write_text('{"format": 1'),
-        lambda path, data: (path / "manifest.json").write_text("[]"),
-        lambda path, data: (path / "manifest.json").unlink(),
-        lambda path, data: (path / "manifest.json").rename(path / "manifest.json.new"),
-        lambda path, data: (path / "manifest.json").write_text((path / "manifest.json").read_text().replace('"format": 1', '"format": 0')),
+        lambda path, data: (path / MANIFEST).write_text('{"manifest": 1'),
+        lambda path, data: (path / MANIFEST).write_text("[]"),
+        lambda path, data: (path / MANIFEST).unlink(),
+        lambda path, data: (path / MANIFEST).rename(path / f"{MANIFEST}.new"),
+        lambda path, data: (path / MANIFEST).write_text((path / MANIFEST).read_text().replace('"format": 2', '"format": 0')),
     ],
 )
 def test_a_damaged_cache_is_not_served_but_made_anew(photos, tmp_path, damage):
     path = tmp_path / "c"
     whole = content(run(after(Cache(str(path)), reader(photos))))
-    (data,) = path.glob("data-*")
+    (data,) = path.glob("*.data")
     damage(path, data)
     assert content(run(after(Cache(str(path)), reader(photos)))) == whole
-    (new,) = path.glob("data-*")
-    assert new != data and json.loads((path / "manifest.json").read_text())["data"] == new.name
+    (new,) = path.glob("*.data")
+    assert new != data and json.loads((path / MANIFEST).read_text())["manifest"]["name"] == new.stem
 
 
 # --- several processes ---
@@ -371,7 +379,7 @@ def test_two_processes_at_once_both_get_every_sample_and_leave_one_cache(tmp_pat
             output, errors = process.communicate()
         assert process.returncode == 0, errors
         assert [sorted(labels(output)[start : start + 40]) for start in (0, 40, 80)] == [list(range(40))] * 3
-    assert len(list(path.glob("data-*"))) == 1
+    assert len(list(path.glob("*.data"))) == 1
     assert CacheFolder(str(path), "k samples").open() is not None
 
 
@@ -398,7 +406,7 @@ def test_samples_over_the_budget_are_decoded_in_every_epoch_and_it_is_said_once(
     assert numbers.decode.counts == dict.fromkeys(range(10), 4)
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 1 and "the budget of 1,000 bytes is used" in warnings[0] and "raise budget" in warnings[0]
-    assert [file.name for file in (tmp_path / "c").iterdir()] == ["lock"]
+    assert [file.name for file in (tmp_path / "c").iterdir()] == ["highway-cache.lock"]
     assert cache.counters["state"] == "full"
 
 
@@ -409,7 +417,7 @@ def test_a_full_disk_is_no_end_of_the_run(tmp_path, limit):
     assert process.returncode == 0, errors
     assert labels(output) == list(range(40)) * 3
     assert errors.count("File too large") == 1 and "every epoch is decoded" in errors
-    assert [file.name for file in (tmp_path / "c").iterdir()] == ["lock"]
+    assert [file.name for file in (tmp_path / "c").iterdir()] == ["highway-cache.lock"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(photos, tmp_path):
@@ -480,9 +488,9 @@ def test_a_sample_comes_back_as_it_was(sample, keys):
     with folder.writer(10**6) as writer:
         for _ in range(3):
             writer.add(sample, keys)
-        file = writer.seal(2)
+        file = writer.seal(2).file
     assert len(file) == 3 and file.keys([1]) == tuple(keys)
-    back = file.layout.item([file.values(n, [2])[0] for n in range(len(sample))])
+    back = file.layout.item([column[1] for column in file.columns([0, 2])])
     assert list(back) == list(sample)
     for name, value in sample.items():
         if isinstance(value, (str, bytes)):
@@ -496,9 +504,9 @@ def test_every_array_begins_at_a_multiple_of_64_bytes():
     with CacheFolder("", "k").writer(10**6) as writer:
         for n in range(1, 20):
             writer.add((np.zeros(n, np.uint8), np.float64(n)))
-        file = writer.seal(1)
-    for column in (0, 1):
-        assert {view.__array_interface__["data"][0] % 64 for view in file.values(column, range(19))} == {0}
+        file = writer.seal(1).file
+    for column in file.columns(range(19)):
+        assert {view.__array_interface__["data"][0] % 64 for view in column} == {0}
 
 
 def test_the_index_too_must_fit_on_the_disk(tmp_path, monkeypatch):
@@ -510,4 +518,7 @@ def test_the_index_too_must_fit_on_the_disk(tmp_path, monkeypatch):
 
 def test_stage_settings_before_it_are_kept(photos):
     stages = after(Cache(), Stage(reader(photos), name="photos", num_workers=3))
-    assert [(stage.label, stage.num_workers) for stage in stages] == [("photos.row_ranges", None), ("photos.decode", 3), ("Cache", None)]
+    assert [(stage.label, stage.num_workers) for stage in stages] == [
+        *(("photos.row_ranges", None), ("photos.decode", 3)),
+        *(("Cache.epochs", None), ("Cache", None)),
+    ]

@@ -105,7 +105,7 @@ def test_an_image_that_cannot_be_decoded_is_named_and_leaves_nothing_half_writte
         error = capsys.readouterr().err
         assert "not an image" in error and "dog/03" in error
     assert not list((tmp_path / "ten").glob("*.part")) and len(list((tmp_path / "ten").glob("*.ten"))) <= 11
-    assert not list((tmp_path / "cache").glob("data-*"))
+    assert not list((tmp_path / "cache").glob("*.data"))
 
 
 def test_other_files_are_no_way_to_go_on(photos, tmp_path, capsys):
@@ -164,7 +164,7 @@ sys.exit(convert.main(sys.argv[1:]))
         assert [stamped.passport.keys for stamped in found[0]] == [stamped.passport.keys for stamped in found[1]]
         for one, other in zip(found[0][0].item["image"], found[1][0].item["image"], strict=True):
             np.testing.assert_array_equal(one, other)
-        assert len(list((tmp_path / "killed" / "c").glob("data-*"))) == 1
+        assert len(list((tmp_path / "killed" / "c").glob("*.data"))) == 1
     else:
         pattern = "*.tar" if "%" in target else "t/*.ten"
         whole, killed = (sorted((tmp_path / name).glob(pattern)) for name in ("whole", "killed"))

@@ -1,0 +1,265 @@
+"""A cache at work in one pipeline: which epochs pass and are written down, which are served, and what is made again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.random import Generator, Philox
+
+from highway import cancel
+from highway.cancel import is_draining
+from highway.errors import ConfigError
+from highway.modules.cache_epoch import Epochs, Keyed, Passing, Progress, Stacker
+from highway.modules.cache_file import CacheFile, DamagedError, DiskFile
+from highway.modules.cache_folder import CacheFolder, FolderWriter
+from highway.modules.cache_repair import repair
+from highway.modules.cache_writer import CacheFullError
+from highway.modules.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
+from highway.modules.space import available_memory, free_disk
+from highway.stage import Items, Passport, Stage, Stamped
+
+log = logging.getLogger("highway")
+
+
+class Options(Protocol):
+    """The parameters of :class:`~highway.modules.cache.Cache`."""
+
+    path: str | None
+    budget: int | None
+    batch_size: int | None
+    stack: bool
+    shuffle: bool
+    seed: int
+    epochs: int | None
+    key: str
+    counters: dict[str, Any]
+
+
+@dataclass
+class Gate:
+    """The source before a cache: empty if the cache is finished."""
+
+    source: Iterable[Any]
+    run: CacheRun
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        return getattr(self.source, "counters", {})
+
+    @property
+    def finishes(self) -> bool:
+        finishes: bool = getattr(self.source, "finishes", False)
+        return finishes
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(()) if self.run.open() else iter(self.source)
+
+
+@dataclass
+class CacheRun:
+    """A cache in one pipeline.
+
+    Args:
+        cache: What the user wrote.
+        before: The stages that its input comes from; empty if they are not known.
+    """
+
+    cache: Options
+    before: list[Stage]
+    file: CacheFile | None = field(default=None, init=False)
+    _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
+    _folder: CacheFolder | None = field(default=None, init=False)
+    _full: bool = field(default=False, init=False)
+    _repairing: dict[str, object] = field(default_factory=dict, init=False)
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        return self.cache.counters
+
+    @property
+    def gated(self) -> bool:
+        """Whether a :class:`Gate` stands before it, and opens it."""
+        return bool(self.before) and hasattr(self.before[0].op, "__iter__")
+
+    @property
+    def epochs(self) -> int | None:
+        return self.cache.epochs or (epochs_of(self.before[0].op) if self.before else None)
+
+    def open(self) -> bool:
+        """Open the cache if it is finished, and say whether it is."""
+        if self._folder is None:
+            self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
+        opened = self._folder.open()
+        if opened is not None and not opened.record.settled:
+            log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
+            self._old = opened.file
+        elif opened is not None:
+            self.file = opened.file
+        return self.file is not None
+
+    def _fingerprint(self) -> str:
+        cache = self.cache
+        if not cache.key and not self.before:
+            raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
+        made = f"{cache.key} {chance(self.before, cancel.seed())}" if cache.key else fingerprint(self.before, cancel.seed())
+        return f"{made.strip()} {'batches' if cache.batch_size is None else 'samples'}"
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        self.counters.update(samples=0, bytes=0, state="new")
+        source = Epochs(items, self.epochs)
+        if self.gated:
+            source.peek()  # by then the gate has opened the cache, or there is none
+        else:
+            self.open()
+        while self.file is None and source.peek():
+            yield from self._pass(source)
+        self.file = self.file or self._old
+        if self.file is not None:
+            self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
+            yield from serve(self.file, self.cache, source.epoch, self.epochs)
+
+    def _pass(self, source: Epochs) -> Iterator[Stamped]:
+        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
+        assert self._folder is not None
+        passing = Passing(self.cache.batch_size, Stacker(self.cache.stack))
+        with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
+            if writer is None and not self._full and self.open():
+                return
+            self.counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
+            progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
+            for outputs, samples in passing.epoch(source):
+                if writer is not None and self._written(writer, samples):
+                    self.counters.update(samples=len(writer), bytes=writer.nbytes, progress=progress.at(len(writer)))
+                else:
+                    writer = None
+                yield from outputs
+            self.counters.pop("progress", None)
+            if writer is not None and len(writer) and not is_draining():
+                self._seal(writer, passing.batch_size, source.left_out)
+            elif self._old is not None:
+                self.file = self._old
+
+    def _written(self, writer: FolderWriter, samples: list[Keyed]) -> bool:
+        """Write samples, and say whether they fit."""
+        try:
+            for sample, keys in samples:
+                writer.add(sample, keys)
+        except CacheFullError as error:
+            self._give_up(writer, error)
+            return False
+        return True
+
+    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int) -> None:
+        """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
+        tried, self._old = self._old, None
+        unique = left_out > 0 and has_unique_keys(self.before)  # a bad image's row holds the next one, which has a row of its own
+        try:
+            opened = writer.seal(batch_size, left_out, tried, unique)
+        except CacheFullError as error:
+            self._old = tried
+            self._give_up(writer, error)
+            return
+        if opened.record.settled:
+            self.file = opened.file
+        else:
+            self._old = opened.file
+        if left_out:
+            way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
+            log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
+
+    def repair(self, file: CacheFile, error: DamagedError) -> None:
+        """Make samples again that were found damaged, or raise the error if that cannot be done; of several threads, one does it."""
+        me = object()
+        while self._repairing.setdefault("", me) is not me:  # atomic
+            cancel.wait(0.05)
+            if "" not in self._repairing:
+                return
+        try:
+            assert isinstance(file, DiskFile)  # one in memory is never damaged
+            self.counters["state"] = "repairing"
+            repair(file, self.before, self.cache.batch_size is None, error)
+            self.counters["state"] = "serving"
+        except DamagedError:
+            CacheFolder(self.cache.path or "", None).discard()
+            raise
+        finally:
+            del self._repairing[""]
+
+    def _give_up(self, writer: FolderWriter, error: CacheFullError) -> None:
+        """Go on without a cache, or with the one that is there, since the samples do not fit."""
+        self._full = self._old is None
+        self.counters["state"] = "full"
+        log.warning(
+            "Cache: %s in %s after %d samples; they are discarded and %s: raise budget, free space, or cache less",
+            error,
+            self.cache.path or "memory",
+            len(writer),
+            "every epoch is decoded" if self._full else "the cache that is there serves, without what was left out",
+        )
+        writer.close()
+
+    def _budget(self) -> int:
+        if self.cache.budget is not None:
+            return self.cache.budget
+        return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
+
+    def __str__(self) -> str:
+        return f"cache {self.cache.path or 'in memory'}"
+
+
+class Rows(NamedTuple):
+    """A batch that is still to be read from a cache."""
+
+    file: CacheFile
+    rows: list[int]
+
+
+@dataclass
+class Reading:
+    """A map that reads batches, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
+
+    Args:
+        stack: See :class:`~highway.modules.cache.Cache`.
+        repair: Makes samples again that are found damaged, or raises the error.
+    """
+
+    parallel: ClassVar[bool] = True
+
+    stack: bool
+    repair: Callable[[CacheFile, DamagedError], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._stacker = Stacker(self.stack)
+
+    def __call__(self, item: Any) -> Any:
+        if type(item) is not Rows:
+            return item
+        file = item.file
+        try:
+            columns = file.columns(item.rows)
+        except DamagedError as error:
+            if self.repair is None:
+                raise
+            self.repair(file, error)
+            columns = file.columns(item.rows)
+        return file.layout.item([self._stacker.column(name, column) for name, column in zip(file.layout.names, columns, strict=True)])
+
+
+def serve(file: CacheFile, cache: Options, first: int, epochs: int | None) -> Iterator[Stamped]:
+    """Yield the :class:`Rows` of the epochs from ``first`` on."""
+    size = cache.batch_size or file.batch_size
+    for epoch in count(first) if epochs is None else range(first, epochs):
+        order = np.arange(len(file))
+        if cache.shuffle and epoch:
+            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
+        for index, start in enumerate(range(0, len(file), size)):
+            if is_draining():
+                return
+            rows = order[start : start + size].tolist()
+            yield Stamped(Rows(file, rows), Passport(epoch, index, keys=file.keys(rows)))
