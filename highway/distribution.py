@@ -25,6 +25,12 @@ def pip_install(extra: str) -> str:
     return f"pip install '{NAME}[{extra}]'"
 
 
+def version() -> str:
+    """Return the version of this package."""
+    found: str = sys.modules[__name__.partition(".")[0]].__version__
+    return found
+
+
 def check() -> None:
     """Warn if the other project is installed beside this one.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from highway.cancel import check_cancelled, finish, tolerate
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
+from highway.modules.software import Comparison, made_here
 from highway.parameters import checked
 from highway.stage import Items, Stamped
 from highway.wire import context, tally
@@ -81,7 +82,7 @@ class ZMQSource:
         yield from rest  # with the socket closed, so that the senders turn to others
 
     def _items(self, inlet: Inlet, timeout: float | None) -> Iterator[Any]:
-        counts = tally.here()
+        counts, comparison, made = tally.here(), Comparison(self._link()), None
         while True:
             check_cancelled()
             try:
@@ -93,6 +94,9 @@ class ZMQSource:
                 tolerate(error)
                 continue
             counts[tally.RECEIVED] += 1
+            if envelope and envelope.made != made and envelope.made:
+                made = envelope.made
+                comparison.note(made)
             counts[tally.SENDERS] = int(self.counters.get("senders", 0))
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
@@ -156,7 +160,7 @@ class ZMQSink:
         """Send all items, then the end."""
         link = self._link()
         self.counters["budget_mb"] = link.budget_mb
-        with Outlet(link, self.allow64) as outlet:
+        with Outlet(link, self.allow64, made_here()) as outlet:
             self.bound = outlet.bound
             outlet.wait_for_receivers()
             try:

@@ -25,6 +25,7 @@ VERSION = 1
 MAX_PAYLOAD = 1 << 20  # bytes
 MAX_ROW = 1024  # elements; msgpack allocates rows before it reads them, and they nest
 NAME_BYTES = range(8, 33)  # of a sender's name: receivers keep it
+MOST_MADE = 512  # characters of what a sender says of its software
 NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
 
@@ -41,6 +42,7 @@ class Envelope(NamedTuple):
         number: The message's number among those of the sender, from 0; for an end, how many there were.
         shared: Whether the sender deals its messages out to several receivers, so that each sees gaps in the numbers.
         end: Whether this message says that the sender has ended; its arrays are empty then.
+        made: The software of the sender, which pixels depend on, and its host; empty if it does not say.
     """
 
     kind: ItemKind = "tuple"
@@ -51,6 +53,7 @@ class Envelope(NamedTuple):
     number: int = 0
     shared: bool = False
     end: bool = False
+    made: tuple[str, ...] = ()
 
 
 _DEFAULTS = Envelope._field_defaults
@@ -58,8 +61,8 @@ _DEFAULTS = Envelope._field_defaults
 
 def pack(envelope: Envelope) -> bytes:
     """Return the extension of a header: a multiple of 8 bytes."""
-    kind, names, bools, passport, sender, number, shared, end = envelope
-    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end)
+    kind, names, bools, passport, sender, number, shared, end, made = envelope
+    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end, made)
     packed = first if passport is None else first + msgpack.packb(_plain(passport))
     if sender:
         packed += second + msgpack.packb(number)
@@ -94,7 +97,14 @@ def check_sender(sender: bytes, number: int) -> None:
 
 @lru_cache(1024)
 def _constants(
-    kind: ItemKind, names: tuple[str, ...], bools: tuple[int, ...], passport: bool, sender: bytes, shared: bool, end: bool
+    kind: ItemKind,
+    names: tuple[str, ...],
+    bools: tuple[int, ...],
+    passport: bool,
+    sender: bytes,
+    shared: bool,
+    end: bool,
+    made: tuple[str, ...],
 ) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
     if len(names) > MAX_ROW:
@@ -104,7 +114,9 @@ def _constants(
         first["names"] = names
     if bools:
         first["bools"] = bools
-    third = {name: True for name, value in (("shared", shared), ("end", end)) if value}
+    third: dict[str, Any] = {name: True for name, value in (("shared", shared), ("end", end)) if value}
+    if made:
+        third["made"] = made
     count = len(first) + passport + (2 if sender else 0) + len(third)
     pair = msgpack.packb("sender") + msgpack.packb(sender) + msgpack.packb("number")
     start = msgpack.Packer().pack_map_header(count) + _pairs(first)
@@ -147,7 +159,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         if name in fields:
             _check(name, value, _TYPES[name])
             fields[name] = value
-    kind, names, bools, passport, sender, number, shared, end = fields.values()
+    kind, names, bools, passport, sender, number, shared, end, made = fields.values()
     check_sender(sender, number)
     if kind not in KINDS:
         raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(KINDS)}")
@@ -157,7 +169,15 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
             raise FrameError(f"extension: names repeat: {names}")
     if bools:
         _check_row("bools", bools, int)
-    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end)
+    if made:
+        _check_made(made)
+    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end, made)
+
+
+def _check_made(made: tuple[Any, ...]) -> None:
+    _check_row("made", made, str)
+    if len(made) != 2 or sum(map(len, made)) > MOST_MADE:
+        raise FrameError(f"extension: made is {made!r:.80}; expected two texts of {MOST_MADE} characters together")
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
@@ -192,6 +212,7 @@ _TYPES: _Types = {
     "number": (int,),
     "shared": (bool,),
     "end": (bool,),
+    "made": (tuple,),
 }
 _PASSPORT: _Types = {"epoch": (int,), "index": (int,), "origin": (tuple,), "keys": (str, NoneType), "times": (tuple,)}
 _ORIGIN: _Types = {"host": (str,), "role": (str,), "replica": (int,)}

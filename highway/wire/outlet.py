@@ -39,14 +39,15 @@ class Outlet:
     Args:
         link: Where to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` says otherwise.
+        made: What to say of this process's software, and its host; nothing by default.
 
     Raises:
         ConfigError: there is no such codec.
         LinkError: the socket cannot be bound or connected.
     """
 
-    def __init__(self, link: Link, allow64: bool = False) -> None:
-        self._link, self._allow64 = link, allow64
+    def __init__(self, link: Link, allow64: bool = False, made: tuple[str, ...] = ()) -> None:
+        self._link, self._allow64, self._made = link, allow64, made
         self._codec = codec.named(link.options.codec)
         self._name = os.urandom(8)
         self._number = 0
@@ -89,7 +90,7 @@ class Outlet:
         """
         if passport is not None:
             passport = passport._replace(times=(*passport.times, time.time()))
-        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=self._is_shared())
+        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=self._is_shared(), made=self._made)
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)

@@ -32,6 +32,7 @@ ENVELOPES = st.builds(
     number=st.integers(0, 2**63 - 1),
     shared=st.booleans(),
     end=st.booleans(),
+    made=st.just(()) | st.tuples(TEXT, TEXT).filter(lambda made: sum(map(len, made)) <= 512),
 )
 
 
