@@ -1,7 +1,7 @@
 """What flows: a sample or a batch, as a tuple or dict of numpy arrays. The only module that knows the two kinds.
 
-A *batch* has the batch axis first in every field, a *sample* has none. A field is addressed by its name (dict) or its position (tuple).
-A value that is neither a tuple, a list nor a dict counts as an item with one field, ``0``.
+A *batch* has the batch axis first in every field, a *sample* has none. A field is addressed by its name (dict) or its position (tuple or
+list), from the end if it is below 0. A value that is neither a tuple, a list nor a dict counts as an item with one field, ``0``.
 """
 
 from __future__ import annotations
@@ -50,23 +50,33 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
         _check(item, field)
     if isinstance(item, dict):
         return {**item, **values}
-    if not isinstance(item, (tuple, list)):
-        return values.get(0, item)
-    return tuple(values.get(position, value) for position, value in enumerate(item))
+    changed = list(fields(item))
+    for field, value in values.items():
+        changed[field] = value  # type: ignore[index]  # a position, as was checked
+    return rebuild(item, changed)
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:
-    """Return an item of the kind of ``item`` (dict with the same names, tuple, or one bare value) that holds ``values``."""
+    """Return an item of the kind of ``item`` (dict with the same names, tuple, list, or one bare value) that holds ``values``."""
     if isinstance(item, dict):
         return dict(zip(item, values, strict=True))
-    return tuple(values) if isinstance(item, (tuple, list)) else values[0]
+    if isinstance(item, list):
+        return list(values)
+    return tuple(values) if isinstance(item, tuple) else values[0]
 
 
-def collate(samples: Sequence[Item]) -> Item:
+def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``.
 
+    Python's own numbers become int32 and float32, the types of frameworks, as do lists of them.
+
+    Args:
+        samples: At least one.
+        as_lists: Whether each field becomes the list of the samples' values instead.
+
     Raises:
-        ValueError: there are no samples, they differ in kind or fields, or in the shape or dtype of one field; the message names it.
+        ValueError: there are no samples, they differ in kind or fields, or in the shape or dtype of one field, or a number is too large for
+            int32; the message names the field.
     """
     if not samples:
         raise ValueError("collate: no samples")
@@ -78,7 +88,8 @@ def collate(samples: Sequence[Item]) -> Item:
                 f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
             )
     rows = [fields(sample) for sample in samples]
-    return rebuild(first, [_stack(name, [row[i] for row in rows]) for i, name in enumerate(columns[0])])
+    values = [[row[i] for row in rows] for i in range(len(columns[0]))]
+    return rebuild(first, values if as_lists else [_stack(name, column) for name, column in zip(columns[0], values, strict=True)])
 
 
 def split(batch: Item) -> list[Item]:
@@ -110,18 +121,31 @@ def nbytes(item: Item) -> int:
 
 def _check(item: Item, field: Field) -> None:
     known = names(item)
-    if field not in known:
+    if field not in known and not (isinstance(field, int) and isinstance(item, (tuple, list)) and -len(known) <= field < 0):
         raise KeyError(f"no field {field!r}; the item has {', '.join(map(repr, known)) or 'no fields'}")
 
 
 def _stack(name: Field, values: list[Any]) -> np.ndarray:
-    arrays = [np.asarray(value) for value in values]
+    arrays = [value if type(value) is np.ndarray else _array(name, value) for value in values]
     shapes, dtypes = {a.shape for a in arrays}, {a.dtype for a in arrays}
     if len(shapes) > 1:
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
         raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
     return np.stack(arrays)
+
+
+_NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}
+
+
+def _array(name: Field, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype not in _NARROW or isinstance(value, (np.ndarray, np.generic)):
+        return array
+    if array.dtype.kind == "i" and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        shown = str(value) if len(str(value)) <= 60 else "a number"
+        raise ValueError(f"collate: field {name!r} holds {shown}, which int32 has no room for; make it an array, such as np.int64(value)")
+    return array.astype(_NARROW[array.dtype])
 
 
 def _length(value: Any) -> int | None:

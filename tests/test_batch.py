@@ -22,17 +22,42 @@ def test_get_lists_the_fields_that_there_are():
     assert batch.get({"a": 1}, "a") == 1 and batch.get((5, 6), 1) == 6 and batch.get(9, 0) == 9
     with pytest.raises(KeyError, match="no field 'b'; the item has 'a'"):
         batch.get({"a": 1}, "b")
-    with pytest.raises(KeyError, match="no field -1"):
-        batch.get((1, 2), -1)
+    assert (batch.get((5, 6), -1), batch.get([5, 6], -2)) == (6, 5)
+    for item, field in [((1, 2), -3), ((1, 2), 2), ({"a": 1}, -1), (9, -1)]:
+        with pytest.raises(KeyError, match=f"no field {field}"):
+            batch.get(item, field)
 
 
 def test_replace_makes_a_new_item_and_adds_no_field():
     given = {"a": 1, "b": 2}
     assert batch.replace(given, {"b": 3}) == {"a": 1, "b": 3} and given == {"a": 1, "b": 2}
-    assert batch.replace((1, 2), {0: 9}) == (9, 2)
+    assert batch.replace((1, 2), {0: 9}) == (9, 2) and batch.replace((1, 2), {-1: 9}) == (1, 9)
     assert batch.replace(1, {0: 9}) == 9
     with pytest.raises(KeyError, match="no field 'c'"):
         batch.replace(given, {"c": 3})
+
+
+def test_a_list_stays_a_list():
+    assert batch.replace([1, 2], {-1: 9}) == [1, 9]
+    assert batch.rebuild([1, 2], (3, 4)) == [3, 4]
+    joined = batch.collate([[1, np.zeros(2)], [2, np.ones(2)]])
+    assert type(joined) is list and [type(part) for part in batch.split(joined)] == [list, list]
+
+
+def test_numbers_of_pythons_own_become_int32_and_float32():
+    joined = batch.collate([(7, 0.5, True, [1, 2], np.int64(3), np.float64(0.5)), (8, 1.5, False, [3, 4], np.int64(4), np.float64(2))])
+    assert [field.dtype.name for field in joined] == ["int32", "float32", "bool", "int32", "int64", "float64"]
+    assert joined[0].tolist() == [7, 8] and joined[3].shape == (2, 2)
+    assert batch.collate([-(2**31), 2**31 - 1]).tolist() == [-(2**31), 2**31 - 1]
+    with pytest.raises(ValueError, match=r"field 'n' holds 2147483648, which int32 has no room for; make it an array, such as np.int64"):
+        batch.collate([{"n": 1}, {"n": 2**31}])
+
+
+def test_fields_may_become_lists():
+    samples = [(np.zeros((2, 3)), 1), (np.zeros((4, 5)), 2)]
+    images, labels = batch.collate(samples, as_lists=True)
+    assert images == [samples[0][0], samples[1][0]] and labels == [1, 2]
+    assert batch.collate([{"a": "x"}, {"a": None}], as_lists=True) == {"a": ["x", None]}
 
 
 samples = arrays.arrays(st.sampled_from([np.uint8, np.int32, np.float32]), arrays.array_shapes(min_dims=0, max_dims=3, max_side=4))

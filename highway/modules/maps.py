@@ -61,7 +61,7 @@ class Select:
         fields: Names of a dict's fields, or positions in a tuple; one alone need not be a list.
 
     Returns:
-        A dict of a dict, a tuple of a tuple.
+        A dict of a dict, a list of a list, a tuple of a tuple.
 
     Raises:
         KeyError: a field is not there.
@@ -77,7 +77,9 @@ class Select:
     def __call__(self, item: Item) -> Item:
         wanted: list[Field] = self.fields if isinstance(self.fields, list) else [self.fields]
         values = [get(item, name) for name in wanted]
-        return dict(zip(wanted, values, strict=True)) if isinstance(item, dict) else tuple(values)
+        if isinstance(item, dict):
+            return dict(zip(wanted, values, strict=True))
+        return values if isinstance(item, list) else tuple(values)
 
 
 @checked

@@ -24,10 +24,11 @@ class Batch:
     Args:
         size: Samples per batch, at least 1.
         last: Whether to ``"keep"`` or ``"drop"`` a last batch that is smaller.
+        as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
 
     Yields:
-        Items like the samples, with a new first axis in each field. Passport: epoch, origin and times of the first sample, a running index,
-        and the keys of all samples.
+        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. Passport: epoch, origin
+        and times of the first sample, a running index, and the keys of all samples.
 
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; the message names it.
@@ -35,6 +36,7 @@ class Batch:
 
     size: int
     last: Literal["keep", "drop"] = "keep"
+    as_list: bool = False
 
     def __post_init__(self) -> None:
         _require(self.size >= 1, self, "size", "at least 1")
@@ -44,10 +46,10 @@ class Batch:
         for item in items:
             rows.add(item, items.passport)
             if len(rows.samples) == self.size:
-                yield rows.batch(next(index))
+                yield rows.batch(next(index), self.as_list)
                 rows = _Rows()
         if rows.samples and self.last == "keep":
-            yield rows.batch(next(index))
+            yield rows.batch(next(index), self.as_list)
 
 
 @checked
@@ -97,8 +99,8 @@ class _Rows:
         self.samples.append(sample)
         self.keys += passport.keys
 
-    def batch(self, index: int) -> Stamped:
-        return Stamped(collate(self.samples), self.first._replace(index=index, keys=tuple(self.keys)))
+    def batch(self, index: int, as_list: bool = False) -> Stamped:
+        return Stamped(collate(self.samples, as_list), self.first._replace(index=index, keys=tuple(self.keys)))
 
 
 @checked

@@ -183,6 +183,27 @@ def test_peek_prints_the_first_items_and_hands_on_all(capsys):
     ]
 
 
+def test_peek_shows_what_is_in_lists_and_dicts_with_names(capsys):
+    images = [np.zeros((n, 2, 3), np.uint8) for n in range(1, 19)]
+    run(Peek(names=["images", "about"]), [[images, {"boxes": np.ones((2, 4), np.float32), "tags": ["a", "b"]}]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["epoch 0, item 0, keys key 0", "  images: list of 18", "    0: uint8 (1, 2, 3), 0 to 0"]
+    assert lines[17:] == [
+        "    15: uint8 (16, 2, 3), 0 to 0",
+        "    ... and 2 more",
+        "  about: dict of 2",
+        "    boxes: float32 (2, 4), 1 to 1",
+        "    tags: list ['a', 'b']",
+    ]
+    with pytest.raises(ValueError, match="Peek: 2 names, a, b, but the item has 1 fields; expected one for each"):
+        run(Peek(names=["a", "b"]), [(1,)])
+
+
+def test_batches_may_be_lists():
+    (out,) = run(Batch(2, as_list=True), [[np.zeros((1, 2)), 7], [np.zeros((3, 4)), 8]])
+    assert [array.shape for array in out.item[0]] == [(1, 2), (3, 4)] and out.item[1] == [7, 8]
+
+
 def test_benchmark_prints_a_rate_for_each_n_items_and_for_the_rest(capsys):
     out = run(Benchmark(4), [np.zeros(1000, np.uint8)] * 11)
     lines = capsys.readouterr().out.splitlines()
