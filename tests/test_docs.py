@@ -72,3 +72,9 @@ def test_links_between_the_pages_lead_somewhere():
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)}: {target}"
+
+
+def test_the_index_lists_every_page():
+    index = ROOT / "docs" / "README.md"
+    listed = {index.parent / target for target in re.findall(r"\]\(([^)]+)\)", index.read_text())}
+    assert [str(page) for page in sorted(index.parent.rglob("*.md")) if page != index and page not in listed] == []
