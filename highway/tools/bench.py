@@ -21,6 +21,7 @@ from highway.stage import Shape, Stage
 from highway.tools import command
 from highway.tools.recorded import Roles
 from highway.topology import Topology
+from highway.topology.plan import Role
 from highway.workers import worker_count
 
 
@@ -47,9 +48,9 @@ class Cost(NamedTuple):
         """Whether it sends or receives: how fast that goes is for both ends to say."""
         return isinstance(self.stage.op, (ZMQSink, ZMQSource))
 
-    def rate(self, cores: int) -> float:
-        """Return the items per second of all its workers; it must have been measured."""
-        return min(self.workers, cores) / self.seconds
+    def rate(self, cores: int, processes: float = 1) -> float:
+        """Return the items per second of all its workers, in one process or several on a machine; it must have been measured."""
+        return min(self.workers * processes, cores) / self.seconds
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         costs = _costs(roles, role)
         show(console, costs, available_cores())
         console.print()
-        rates[role] = min((cost.rate(available_cores()) for cost in costs if cost.seconds), default=0.0) * topology.roles[role].replicas
+        rates[role] = _rate(costs, topology.roles[role], available_cores())
     _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
     return command.DONE
 
@@ -120,6 +121,12 @@ def _costs(roles: Roles, role: str) -> list[Cost]:
     except PipelineError as error:
         raise roles.topology.roles[role].place.error(str(error)) from None
     return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
+
+
+def _rate(costs: list[Cost], role: Role, cores: int) -> float:
+    """Return the items per second of all replicas of a role, on machines like this one; 0 if nothing was measured."""
+    machines = len(set(role.hosts)) or 1
+    return machines * min((cost.rate(cores, role.replicas / machines) for cost in costs if cost.seconds), default=0.0)
 
 
 def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> None:

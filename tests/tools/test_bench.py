@@ -2,9 +2,11 @@ import re
 
 import pytest
 
+from highway.place import Place
 from highway.stage import Stage, expand
 from highway.tools.alone import measure
-from highway.tools.bench import Cost, balance, main
+from highway.tools.bench import Cost, _rate, balance, main
+from highway.topology.plan import Role
 
 
 def identity(item):
@@ -30,6 +32,12 @@ def test_a_stage_with_one_thread_limits_the_others():
 def test_on_one_core_every_stage_has_one_worker():
     plan = balance(costs(0.1, 0.2, 0.7), cores=1)
     assert plan.rate == pytest.approx(1.0) and plan.workers == [1, 1, 1] and plan.limit == "the one core"
+
+
+@pytest.mark.parametrize(("hosts", "rate"), [((), 2.0), (("a",), 2.0), (("a", "b"), 4.0), (("a", "b", "c", "d"), 4.0)])
+def test_replicas_share_the_cores_of_a_machine(hosts, rate):
+    role = Role("r", [], Place(), replicas=4, hosts=hosts)
+    assert _rate(costs(0.0, 1.0, workers=1), role, cores=2) == rate
 
 
 def test_nothing_measured_changes_nothing():
