@@ -78,7 +78,7 @@ setup(
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
     entry_points={
         "console_scripts": [
-            "highway = highway.cli:main",
+            "highway = highway.__main__:main",
             "tensormon = highway.tools.mon:main",
             "tensorshow = highway.tools.show:main",
             "tensorstat = highway.tools.stat:main",

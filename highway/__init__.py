@@ -8,6 +8,11 @@
 __version__ = "0.1.0"
 __distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
 
+from highway import interrupt
+
+if interrupt.is_command():
+    interrupt.leave_quietly()  # before the imports, which take a while
+
 import sys
 from typing import TYPE_CHECKING, Any
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from highway import interrupt
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
@@ -22,14 +23,16 @@ from highway.stats import PipelineStats
 from highway.topology import Topology
 from highway.topology.control import Door
 from highway.topology.endpoint import Endpoint, parse_metrics
-from highway.topology.launch import DRAIN, Watcher, launch
+from highway.topology.launch import DRAIN, Result, Watcher, launch
 from highway.topology.plan import End
 from highway.topology.preflight import preflight
 from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run
 from highway.topology.state import Phase, ReplicaState
-from highway.wire import tally
+from highway.wire import inlet, tally
 
 log = logging.getLogger("highway")
+
+INTERRUPTED = interrupt.CODE
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -49,6 +52,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}",
     )
+    parser.add_argument(
+        "--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something"
+    )
     parser.add_argument("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
     parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
     parser.add_argument("--count-in", type=int, metavar="FD", help=argparse.SUPPRESS)
@@ -66,6 +72,8 @@ _seconds.__name__ = "number of seconds"  # as argparse calls it in messages
 
 
 def _run(options: argparse.Namespace) -> int:
+    interrupt.leave_quietly()  # nothing runs yet that would have to end in order
+    inlet.wait_for_senders = options.wait
     if options.report_to is not None:
         return _run_for_launcher(options)
     topology = _load(options)
@@ -110,38 +118,52 @@ def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Na
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     passed.append(f"--drain-timeout={options.drain_timeout}")
+    passed += [] if options.wait is None else [f"--wait={options.wait}"]
     screen = Screen(keep_output=options.json)
+    interrupt.raise_again()
     try:
         with _endpoint(topology, ends, options, screen) as watchers, screen:
             result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
-        if options.json:
-            screen.print(to_json(result))
-        else:
-            screen.summary(result.states, result.links)
-        for loss in losses(result):
-            screen.say(f"highway: {loss}")
-        if result.message:
-            screen.say(f"highway: {result.message}")
+        _conclude(screen, result, options.json)
+        for sentence in filter(None, [*losses(result), result.message]):
+            screen.say(f"highway: {sentence}")
         return result.code
     finally:
         screen.finish()
+
+
+def _conclude(screen: Screen, result: Result, as_json: bool) -> None:
+    """Print what a run has done."""
+    if as_json:
+        screen.print(to_json(result))
+    else:
+        screen.summary(result.states, result.links)
 
 
 def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
     role = topology.roles[end.role]
     environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **role.env}
     if environment != os.environ:  # libraries read theirs when they are imported: begin again
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+        with interrupt.Withheld():
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     state = ReplicaState(end.role, end.replica, end.host, "starting", single=role.replicas == 1)
-    screen = Screen()
+    screen = Screen(keep_output=options.json)
     here = _Here(state, [screen])
+    code, message = INTERRUPTED, "interrupted"
+    interrupt.raise_again()
     try:
-        with _endpoint(topology, [end], options, screen) as watchers, screen:
+        with _endpoint(topology, [end], options, screen) as watchers, screen, screen.output():
             here.watchers += watchers
             logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
-            return _run_role(topology, end, options.drain_timeout, here)
+            code = _run_role(topology, end, options.drain_timeout, here)
+            message = "terminated" if code else ""
+            return code
+    except RunError as error:
+        code, message = 1, explain(error)
+        raise
     finally:
-        screen.summary([here.state])
+        if here.state.stats:  # it began
+            _conclude(screen, Result(code, message, [here.state]), options.json)
         screen.finish()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -69,6 +70,10 @@ class Screen:
             self.console.print(Text.assemble((f"{name} | ", self._color(name)), text), soft_wrap=True)
         else:
             print(f"{name} | {text}", file=self._error if is_error else self._out, flush=True)
+
+    def output(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context in which what this process prints goes to standard error, if standard output is kept for the summary."""
+        return contextlib.redirect_stdout(sys.stderr) if self._keep_output else contextlib.nullcontext()
 
     def print(self, text: str) -> None:
         """Print a text on standard output."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from highway import interrupt
 from highway.stats import PipelineStats
 from highway.topology.idle import Idle
 from highway.topology.process import Report
@@ -58,15 +59,16 @@ class Process:
         """
         tally, (reading, writing) = Tally(), os.pipe()
         try:
-            popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "highway", "run", *arguments, f"--report-to={writing}", f"--count-in={tally.descriptor}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[writing, tally.descriptor],
-                process_group=0,
-                env=env,
-            )
+            with interrupt.Withheld():
+                popen = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "highway", "run", *arguments, f"--report-to={writing}", f"--count-in={tally.descriptor}"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[writing, tally.descriptor],
+                    process_group=0,
+                    env=env,
+                )
         except BaseException:
             os.close(reading)
             tally.close()

@@ -1,0 +1,56 @@
+"""Ctrl-C while a command of highway begins or ends: exit code 130 at once, and no traceback.
+
+Python's ``KeyboardInterrupt`` would come out of the middle of an import, or of the interpreter's own end. While a command does its work it
+gets that exception, which it expects there. Before the very first lines of highway run, what Ctrl-C does is Python's affair.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
+    from types import FrameType
+
+COMMANDS = ("highway", "tensormon", "tensorshow", "tensorstat", "serve-imagenet-dir", "serve-imagenet-shards")
+CODE = 130
+
+
+def is_command() -> bool:
+    """Say whether highway is imported as one of its commands, not as a library."""
+    called = sys.argv[0] if getattr(sys, "argv", None) else ""
+    return os.path.basename(called) in COMMANDS or (called == "-m" and "highway" in sys.orig_argv)  # "-m" while Python looks for the module
+
+
+def leave_quietly() -> None:
+    """From now on Ctrl-C ends the process at once, with exit code 130; nothing may be under way that has to be cleaned up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored, as in the background of a script
+        signal.signal(signal.SIGINT, _leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def raise_again() -> None:
+    """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Withheld:
+    """Withhold Ctrl-C from the processes that are started in the block until they are ready for it: they call :func:`leave_quietly`."""
+
+    def __enter__(self) -> None:
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105  # contextlib may be what is just being imported
+            stream.flush()
+        except Exception:  # it is in the middle of a write, or closed
+            pass
+    os._exit(CODE)
