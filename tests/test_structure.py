@@ -10,6 +10,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 FOUNDATION = {
     "_jpeg",
+    "interrupt",
     "backend",
     "distribution",
     "docstrings",
