@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import backend, spline
 from highway.backend import Interp, computed_in_float32
+from highway.renamed import with_old_names
 
 Order = Literal[0, 1, 2, 3, 4, 5]
 Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap"]
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 PerChannel = float | tuple[float, ...]
 
-PADDING_OF_BORDER: dict[Border, Padding] = {  # numpy's word for each of scipy.ndimage's; "reflect" is not the same in the two
-    "constant": "constant",
-    "nearest": "edge",
-    "reflect": "symmetric",
-    "mirror": "reflect",
-    "wrap": "wrap",
-}
+# numpy's words for scipy.ndimage's; "reflect" is not the same in the two
+PADDINGS: tuple[Padding, ...] = ("constant", "edge", "symmetric", "reflect", "wrap")
+PADDING_OF_BORDER: dict[Border, Padding] = dict(zip(get_args(Border), PADDINGS, strict=True))
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -59,6 +56,7 @@ def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], 
     return np.pad(image, [*sides, *[(0, 0)] * (image.ndim - 2)], mode=mode)
 
 
+@with_old_names
 def crop(image: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """Cut out a box, as a view.
 
@@ -118,6 +116,7 @@ def rotate(image: np.ndarray, angle: float, order: Order = 0, reshape: bool = Fa
     return _sampled(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), order)
 
 
+@with_old_names
 def clipped_zoom(image: np.ndarray, zoom_factor: float, order: Order = 0, place: tuple[float, float] = (0.5, 0.5)) -> np.ndarray:
     """Scale the image and keep its size.
 
@@ -161,6 +160,7 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return moved.astype(np.float32)
 
 
+@with_old_names
 @computed_in_float32
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
     """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value.

@@ -6,8 +6,12 @@ the check of a component's parameters asks :func:`new_name`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _WORKERS = "it is num_workers= of Stage({component}(...), num_workers=...), in YAML num_workers: beside the component"
 _OWN_WORKERS = "it is called num_workers now"
@@ -43,8 +47,11 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
     "ImageFileReader.cache_size": _CACHE,
     "Batch.remainder": "it is called last now",
+    "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
+    "add_noise.tensor": "it is called image now",
+    "clipped_zoom.img": "it is called image now",
 }
-"""What to write in place of a parameter, by its old name, or by ``Component.name`` where it is another in others."""
+"""What to write in place of a parameter, by its old name, or by ``Component.name`` or ``function.name`` where others have another."""
 
 CLASSES: Final[Mapping[str, str]] = {
     "ClfImgReader": "highway.modules.ImageFileReader (its labels are numbers; one_hot=True makes them what they were)",
@@ -82,6 +89,22 @@ def new_name(component: str, keyword: str) -> str:
     """Return ``; `` and what to write in place of a component's old parameter; empty if it never had one of that name."""
     advice = KEYWORDS.get(f"{component}.{keyword}") or KEYWORDS.get(keyword)
     return f"; {advice.format(component=component)}" if advice else ""
+
+
+def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Have the error for a function's old parameter name the new one."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            for keyword in kwargs:
+                if advice := new_name(function.__name__, keyword):
+                    raise TypeError(f"unknown parameter {keyword!r} of {function.__name__}{advice}") from error
+            raise
+
+    return call
 
 
 def missing(module: str, name: str) -> Exception:

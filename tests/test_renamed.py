@@ -8,7 +8,7 @@ import re
 import pytest
 
 import highway
-from highway import modules, renamed
+from highway import functional, modules, renamed
 from highway.errors import ConfigError
 from highway.place import Place
 from highway.registry import Registry
@@ -40,7 +40,7 @@ def test_every_way_to_import_a_module_that_is_gone_says_so(statement):
         exec(statement)
 
 
-@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine"])
+@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine", "highway.adapters"])
 @pytest.mark.parametrize("name", renamed.CLASSES)
 def test_a_class_that_is_gone_names_what_to_use(module, name):
     with pytest.raises(ImportError, match=f"there is no {name} in {module}; use highway") as caught:
@@ -51,7 +51,7 @@ def test_a_class_that_is_gone_names_what_to_use(module, name):
     assert hasattr(importlib.import_module(where), new), caught.value
 
 
-@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine"])
+@pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine", "highway.adapters"])
 def test_any_other_name_is_missing_as_usual(module):
     with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'Nonsense'"):
         _ = importlib.import_module(module).Nonsense
@@ -68,15 +68,20 @@ def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_i
     component = component or "Augmentations"
     advice = renamed.KEYWORDS[old].format(component=component)
     expected = f"unknown parameter {parameter!r} of {component}; {advice}"
+    is_function = hasattr(functional, component)
     with pytest.raises(TypeError) as caught:
-        getattr(modules, component)(**{parameter: 1})
+        getattr(functional if is_function else modules, component)(**{parameter: 1})
     assert str(caught.value) == expected
+    if is_function:
+        return
     with pytest.raises(ConfigError) as caught:
         Registry().build({component: {parameter: 1}}, Place())
     assert str(caught.value).endswith(expected)
 
 
 NEW = {
+    "corner",
+    "image",
     "num_workers",
     "buffer_size",
     "shape",
@@ -97,8 +102,8 @@ NEW = {
 def test_the_parameter_that_is_named_is_there(old):
     component, _, parameter = old.rpartition(".")
     named = {word for word in re.findall(r"\w+", renamed.KEYWORDS[old]) if word in NEW}
-    of_component = set(inspect.signature(getattr(modules, component or "Augmentations")).parameters) | set(
-        inspect.signature(highway.Stage).parameters
-    )
+    of_component = set(
+        inspect.signature(getattr(modules, component or "Augmentations", None) or getattr(functional, component)).parameters
+    ) | set(inspect.signature(highway.Stage).parameters)
     assert named <= of_component
     assert parameter not in of_component

@@ -101,6 +101,8 @@ def check_array(array: Any, field: object, allow64: bool) -> None:
 def no_array(field: object, found: type) -> ItemError:
     """Return what to raise where something else than an array is to be sent."""
     way_out = "make it one, such as np.asarray(value, np.int32)"
+    if found is list:
+        way_out += "; images of different sizes need one first, such as by Augmentations([Resize((224, 224))])"
     return ItemError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
 
 
