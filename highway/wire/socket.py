@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 POLL_MS = 100  # between two looks whether the stage was cancelled
 RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
+# Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
+# (session_base.cpp:233, its issue 3442).
+LEAST_LINGER_MS = 100
 COPY_BELOW = 1 << 16  # bytes; copying less is cheaper than keeping track of it
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message, before the first one shows its size
@@ -123,12 +126,12 @@ class _Base:
         return self._monitor.peers()
 
     def close(self, linger: float) -> None:
-        """Close; what has not left yet may do so within ``linger`` seconds, in the background. Closing again does nothing."""
+        """Close; what has not left yet may do so within ``linger`` seconds (at least 0.1), in the background. Closing again does nothing."""
         if self.socket.closed or os.getpid() != self._pid:
             return
         if self._monitor is not None:
             self._monitor.close()
-        self.socket.close(int(linger * 1000))
+        self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
         context.closed()
 
     def _fit(self, nbytes: int) -> None:

@@ -379,3 +379,39 @@ def test_a_receiver_that_leaves_in_the_middle_of_a_message_does_not_stop_the_sen
         assert [bytes(frame) for frame in receivers[1].recv(timeout=20)] == expected
     receivers[1].close(0)
     sender.close(0)
+
+
+@pytest.mark.slow
+def test_a_sender_and_its_receiver_may_close_at_the_same_moment(ipc):
+    # Where a message is half sent, libzmq 4.3.5 aborts the process: within 50 to 300 rounds of this.
+    script = f"""
+        import random, threading
+        from highway.wire.socket import ZMQReceiver, ZMQSender
+        from highway.wire.url import parse
+
+        part = memoryview(bytes(900_000))
+
+        def send(sender, closing):
+            while not closing.is_set():
+                try:
+                    sender.send([b"header", part, part, part], timeout=0.01)
+                except TimeoutError:
+                    pass
+            sender.close(0)
+
+        for number in range(400):
+            place = "{ipc()}" + str(number)
+            sender = ZMQSender(parse(f"zrpush+ipc://{{place}}", "send"))
+            receiver = ZMQReceiver(parse(f"zrpull+ipc://{{place}}", "receive"))
+            closing = threading.Event()
+            thread = threading.Thread(target=send, args=(sender, closing))
+            thread.start()
+            for _ in range(5):
+                receiver.recv(timeout=20)
+            closing.set()
+            threading.Event().wait(random.random() * 0.02)
+            receiver.close(0)
+            thread.join()
+    """
+    child = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (child.returncode, child.stderr) == (0, "")
