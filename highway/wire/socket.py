@@ -126,7 +126,7 @@ class _Base:
         return self._monitor.peers()
 
     def close(self, linger: float) -> None:
-        """Close; what has not left yet may do so within ``linger`` seconds (at least 0.1), in the background. Closing again does nothing."""
+        """Close; what has not left yet may do so within ``linger`` seconds (at least 0.1), in the background. Closing again is nothing."""
         if self.socket.closed or os.getpid() != self._pid:
             return
         if self._monitor is not None:

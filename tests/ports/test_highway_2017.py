@@ -58,7 +58,7 @@ def test_the_readmes_local_example(start):
 
 
 def test_the_readmes_three_kinds_of_machines(start, own_address):
-    others = [start("readme.py", machine, f"{photos()}/train", own_address) for machine in ("data source", "worker", "worker")]
+    others = [start("readme.py", machine, f"{photos()}/train", own_address) for machine in ("data source", "worker")]
     trainer = start("readme.py", "training", "-", own_address)
     out, err = trainer.communicate(timeout=120)
     assert (trainer.returncode, out, err) == (0, "(16, 240, 320, 3) uint8 (16,) int32\n" * 5, "")
