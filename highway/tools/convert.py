@@ -27,9 +27,8 @@ _TICK = 0.1  # seconds between two looks at the progress
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    parser.add_argument(
-        "source", metavar="SRC", help="a folder of images, shards ('photos-{000..015}.tar' or 'photos-*.tar'), .ten files, or a cache"
-    )
+    sources = "a folder of images, shards ('photos-{000..015}.tar' or photos-*.tar), .ten files, or a cache"
+    parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
     parser.add_argument("target", metavar="DST", help="a folder; for shards a path with their number: photos-%%06d.tar")
     parser.add_argument("--to", choices=TARGETS, help="what to make; default: shards if DST ends in .tar, else it must be said")
     parser.add_argument("--shard-size", type=command.positive, default=1000, metavar="N", help="samples in a shard; default: 1000")
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     kind = options.to or kind_of_target(options.target)
     target = TARGETS[kind](options.target, options.shard_size)
     source = open_source(options.source)
-    if os.path.realpath(options.source) == os.path.realpath(options.target):
+    if os.path.realpath(options.target) in map(os.path.realpath, options.source):
         raise ConfigError(f"{options.target}: SRC and DST are the same")
     about: dict[str, str | int] = {"files": source.fingerprint, "kind": kind}
     if kind == "shards":

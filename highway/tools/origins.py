@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,8 +40,8 @@ class Source(NamedTuple):
     fingerprint: str
 
 
-def open_source(path: str) -> Source:
-    """Return the samples at ``path``: of label folders or a folder of images, shards, .ten files, or a cache.
+def open_source(paths: Sequence[str]) -> Source:
+    """Return the samples at a path: of label folders or a folder of images, shards, .ten files, or a cache; shards may have several paths.
 
     Shards and .ten files may be given by a pattern, such as ``photos-*.tar``; shards also with braces.
 
@@ -49,10 +49,13 @@ def open_source(path: str) -> Source:
         FileNotFoundError: there is nothing there.
         ConfigError: it is none of these.
     """
-    root = resolve_data_dir(path)
-    if path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:"):
-        shards = WebDatasetSource(_matching(path), epochs=1, shuffle=False)
+    if all(path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:") for path in paths):
+        shards = WebDatasetSource([shard for path in paths for shard in _matching(path)], epochs=1, shuffle=False)
         return Source(lambda skip: Rest(shards, skip), None, _states(shards.shards))
+    if len(paths) > 1:
+        raise ConfigError(f"{paths[1]}: of several SRC all must be shards; name a folder, or a pattern in quotes, such as 'samples-*.ten'")
+    path = paths[0]
+    root = resolve_data_dir(path)
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
         files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
         tens = TenSource(list(files))

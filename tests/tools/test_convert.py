@@ -52,6 +52,9 @@ def test_shards_may_be_named_by_a_pattern(photos, tmp_path, capsys):
     assert convert(photos, tmp_path / "s-%03d.tar", "--shard-size", 6) == 0
     assert convert(tmp_path / "s-*.tar", tmp_path / "back", "--to", "folder") == 0
     assert files(tmp_path / "back") == files(photos)
+    shards = [tmp_path / f"s-{number:03}.tar" for number in range(4)]  # as a shell writes a pattern without quotes
+    assert convert(*shards, tmp_path / "again", "--to", "folder") == 0
+    assert files(tmp_path / "again") == files(photos)
     assert convert(tmp_path / "t-*.tar", tmp_path / "none", "--to", "folder") == 1
     assert "t-*.tar': no file has a name like this" in capsys.readouterr().err
 
@@ -181,6 +184,7 @@ sys.exit(convert.main(sys.argv[1:]))
         (["{photos}", "{tmp}/x.tar"], "expected one place for the shard's number, such as photos-%06d.tar"),
         (["{photos}", "{tmp}", "--to", "ten"], "there is something already, which no conversion has written"),
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
+        (["{tmp}/a.ten", "{tmp}/b.ten", "{tmp}/x", "--to", "folder"], "of several SRC all must be shards; name a folder, or a pattern in"),
     ],
 )
 def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, message):
