@@ -15,6 +15,7 @@ from highway.errors import ConfigError, FrameError, ItemError
 from highway.modules.images import writing
 from highway.parameters import checked
 from highway.stage import Items, Passport, Stamped
+from highway.wire.checksum import check, with_checksums
 from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
@@ -30,7 +31,7 @@ class TenSource:
         epochs: Passes over the files, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of its own.
         seed: What that order derives from.
-        mmap: Map the files into memory instead of reading them.
+        mmap: Map the files into memory instead of reading them. They must not be cut short while items are in use: that ends the process.
 
     Yields:
         What was saved: a dict, if :class:`TenSink` saved one, else a tuple of arrays, read-only. The passport's keys are the saved ones,
@@ -38,7 +39,7 @@ class TenSource:
 
     Raises:
         FileNotFoundError: there are no such files (on the first item, not here).
-        FrameError: a file is not whole, or not tenbin; with ``on_error="skip"`` it is left out.
+        FrameError: a file is not whole, not tenbin, or does not fit its checksums; with ``on_error="skip"`` it is left out.
     """
 
     paths: str | list[str]
@@ -56,7 +57,9 @@ class TenSource:
             for index, position in enumerate(order):
                 path = files[position]
                 try:
-                    message = named("tensorcom").decode(load_chunks(path, self.mmap))
+                    frames = load_chunks(path, self.mmap)
+                    message = named("tensorcom").decode(frames)
+                    check(frames)
                 except FrameError as error:
                     tolerate(FrameError(f"{path}: {error}"))
                     continue
@@ -77,9 +80,9 @@ class TenSource:
 @checked
 @dataclass
 class TenSink:
-    """Write each item to a ``.ten`` file of its own, with its passport.
+    """Write each item to a ``.ten`` file of its own, with its passport and a checksum for each array.
 
-    A file appears under its name when it is whole, and on the disk.
+    A file appears under its name when it is whole, and on the disk. Tensorcom reads it, too, and passes over what it does not know.
 
     Args:
         data_dir: Folder for the files; made if it is missing.
@@ -120,7 +123,7 @@ class TenSink:
                 tolerate(error)
                 continue
             with writing(path) as name, open(name, "wb") as stream:
-                for frame in frames:
+                for frame in with_checksums(frames):
                     write_chunk(stream, frame)
                 self.counters["bytes"] += stream.tell()
                 stream.flush()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from highway.errors import FrameError
+from highway.wire.checksum import check
 from highway.wire.tenbin import Array, Buffer, Infos, decode_list, encode_list
 
 magic_str = "~TenBin~"
@@ -128,14 +129,18 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
     Args:
         infos: ``True`` returns ``(arrays, infos)``; a list is compared with those in the file.
-        mmap: Map the file into memory instead of reading it, so that only the pages that are used are read.
+        mmap: Map the file into memory instead of reading it; one without checksums is then read only where it is used. A mapped file must
+            not be cut short while its arrays are in use: that ends the process.
 
     Raises:
-        FrameError: the file is not whole, or not tenbin; the message begins with its name.
+        FrameError: the file is not whole, not tenbin, or does not fit the checksums in it; the message begins with its name.
     """
     _check_name(fname, nocheck)
     try:
-        return decode_list(load_chunks(fname, mmap), infos)
+        frames = load_chunks(fname, mmap)
+        arrays = decode_list(frames, infos)
+        check(frames)
+        return arrays
     except FrameError as error:
         raise FrameError(f"{os.fspath(fname)}: {error}") from None
 

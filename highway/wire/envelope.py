@@ -95,6 +95,11 @@ def check_sender(sender: bytes, number: int) -> None:
         raise FrameError(f"extension: number is {number}; expected 0 to 2**63 - 1")
 
 
+def length(extension: bytes | memoryview) -> int:
+    """Return how many bytes an envelope takes of those behind a valid header; none if there is no envelope."""
+    return _START.size + -(-_START.unpack_from(extension)[2] // 8) * 8 if extension[:8] == MAGIC else 0
+
+
 @lru_cache(1024)
 def _constants(
     kind: ItemKind,

@@ -8,6 +8,8 @@ import pytest
 
 from highway import ConfigError, FrameError, Passport, Pipeline, Stage, Stamped, tenbin
 from highway.modules.ten import TenSink, TenSource
+from highway.wire.codec import named
+from highway.wire.envelope import Envelope
 
 
 def items(count=3):
@@ -108,6 +110,62 @@ def test_a_name_that_cannot_be_used_is_found_before_anything_is_written(name, sa
 def test_an_item_that_cannot_be_saved_is_left_out_when_told_to(tmp_path):
     Pipeline([[("text",), (np.zeros(1),)], Stage(TenSink(str(tmp_path)), on_error="skip")]).run()
     assert [path.name for path in tmp_path.iterdir()] == ["000-00000001.ten"]
+
+
+# --- damage ---
+
+
+def damages(whole):
+    """Every byte changed, a page of zeros anywhere, a tail cut off anywhere."""
+    for place in range(len(whole)):
+        yield whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+        yield whole[:place] + bytes(len(whole[place : place + 64])) + whole[place + 64 :]
+        yield whole[:place]
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("keys", [(), ("a/photo.jpg",)])
+def test_a_damaged_file_is_never_read_as_something_else(tmp_path, mmap, keys):
+    item = {"image": np.arange(30, dtype=np.uint8).reshape(2, 5, 3), "box": np.arange(4, dtype=np.float32), "flag": np.array([True, False])}
+    Pipeline([[Stamped(item, Passport(1, 2, keys=keys))], TenSink(str(tmp_path))]).run()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    refused = 0
+    for damaged in damages(whole):
+        path.write_bytes(damaged)
+        try:
+            ((found, passport),) = TenSource(str(path), mmap=mmap)
+            arrays = tenbin.load(path, mmap=mmap)
+        except FrameError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+            continue
+        assert list(found) == list(item) and passport.keys == (keys or (str(path),))  # in the padding
+        for name, array, again in zip(item, found.values(), arrays, strict=True):
+            np.testing.assert_array_equal(array, item[name])
+            np.testing.assert_array_equal(again, item[name])
+    assert refused > 0.6 * 3 * len(whole)
+
+
+def test_what_does_not_fit_its_checksum_is_said(tmp_path):
+    Pipeline([list(items(1)), TenSink(str(tmp_path))]).run()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-64] + b"\x09" + whole[-63:])
+    with pytest.raises(FrameError, match=r"001-00000000.ten: array 1: it does not fit its checksum: the file is damaged"):
+        list(TenSource(str(path)))
+
+
+def test_files_of_tensorcom_and_of_highway_0_1_0_have_no_checksums_and_are_read(tmp_path):
+    frames = named("tensorcom").encode({"x": np.arange(3, dtype=np.int32)}, Envelope(passport=Passport(keys=("k",))))
+    foreign = [bytes(frames[0])[:32] + b"of some other program...", frames[1]]
+    for name, chunks in (("old", frames), ("foreign", foreign)):
+        with open(tmp_path / f"{name}.ten", "wb") as file:
+            for chunk in chunks:
+                tenbin.write_chunk(file, chunk)
+        ((item, passport),) = TenSource(str(tmp_path / f"{name}.ten"))
+        assert (item["x"] if name == "old" else item[0]).tolist() == [0, 1, 2]
+        assert passport.keys == (("k",) if name == "old" else (str(tmp_path / "foreign.ten"),))
 
 
 def test_a_file_that_cannot_be_finished_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -1,0 +1,60 @@
+"""A checksum for each array of a ``.ten`` file, behind its header's dimensions, where stock tensorcom looks for nothing.
+
+It is the last 16 bytes of the header's chunk: ``~HwXxh3~`` and the xxh3_64, little-endian, of the header up to there and of the data.
+Files that carry none, of tensorcom or of highway 0.1.0, are read as they are. Messages on the wire have no checksums.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import xxhash
+
+from highway.errors import FrameError
+from highway.wire import envelope
+from highway.wire.tenbin import Buffer, behind_header
+
+MAGIC = b"~HwXxh3~"
+_SUM = struct.Struct("<8sQ")
+
+
+def with_checksums(frames: Sequence[Buffer]) -> list[Buffer]:
+    """Return headers and data in turn, each header with a checksum of itself and the data behind it."""
+    sealed: list[Buffer] = []
+    for header, data in zip(frames[::2], frames[1::2], strict=True):
+        sealed += [bytes(header) + _SUM.pack(MAGIC, _sum(header, data)), data]
+    return sealed
+
+
+def check(frames: Sequence[Buffer]) -> None:
+    """Check the checksums of valid headers and data in turn; where one has a checksum, all have.
+
+    Raises:
+        FrameError: they do not fit, or a header of highway's has something else behind it.
+    """
+    headers = [memoryview(header).cast("B") for header in frames[::2]]
+    if not any(behind_header(header)[:8] == envelope.MAGIC or header[-_SUM.size : -8] == MAGIC for header in headers):
+        return
+    ends = [_end_of(header, position) for position, header in enumerate(headers)]
+    if any(ends) and not all(ends):
+        raise FrameError(f"array {ends.index(b'')}: its checksum is missing, though others have one: the file is damaged")
+    for position, end in enumerate(ends):
+        header, data = headers[position], frames[2 * position + 1]
+        if end and _SUM.pack(MAGIC, _sum(header[: -_SUM.size], data)) != end:
+            raise FrameError(f"array {position}: it does not fit its checksum: the file is damaged")
+
+
+def _end_of(header: Buffer, position: int) -> bytes:
+    """Return the checksum behind a header, or nothing if there is none."""
+    behind = behind_header(header)
+    end = bytes(behind[envelope.length(behind) :])
+    if end and (len(end) != _SUM.size or not end.startswith(MAGIC)):
+        raise FrameError(f"array {position}: {len(end)} bytes behind its header that are no checksum: the file is damaged")
+    return end
+
+
+def _sum(header: Buffer, data: Buffer) -> int:
+    digest = xxhash.xxh3_64(header)
+    digest.update(data)
+    return int(digest.intdigest())
