@@ -169,8 +169,8 @@ class PipelineStats:
 
     @property
     def progress(self) -> list[str]:
-        """A line for each stage that says how far it is with something that takes long, such as the first epoch of a cache."""
-        return [f"{stage.name}: {stage.counters['progress']}." for stage in self.stages if "progress" in stage.counters]
+        """A line for each stage that counts how far its first epoch is, as a cache does."""
+        return [f"{stage.name}: {stage.counters['first_epoch']}." for stage in self.stages if "first_epoch" in stage.counters]
 
     def table(self) -> str:
         """Return the stages as a table."""

@@ -20,19 +20,22 @@ class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
 
     The first epoch passes as it comes. A finished cache in a folder is used again by later runs, if it was made from the same files with
-    the same parameters; else it is made anew. What is drawn by chance before the cache is drawn once: put crops and flips behind it.
+    the same parameters and code (:mod:`highway.modules.function_code` says what of it is seen), and with the same seed if anything was
+    drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
 
     A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,
     and use it from the epoch after it is finished. If the samples do not fit, a warning says so once and every epoch is decoded.
 
+    Each sample is checked when it is read first. What is damaged is made again by the stages before, with a warning. What these leave out
+    (``on_error="skip"``) is tried again by the next epoch, in this run or the next; what fails twice running stays out.
+
     Args:
-        path: Folder for the cache; it is made if need be. Without one the cache is in memory, for this run.
+        path: Folder for the cache alone; it is made if need be. Without one the cache is in memory, for this run.
         budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left.
         batch_size: ``None`` if batches come in, whose rows are the samples; batches of the same size go out. Else samples come in, and
             batches of so many go out, the last of an epoch maybe smaller.
         stack: Whether fields go out as arrays with a batch axis. ``False``: fields with axes of their own, such as images, go out as
-            lists of arrays, which may differ in shape and are read-only views of the cache: ``Augmentations`` crops from them straight
-            into its batch, without a copy.
+            lists of arrays, which may differ in shape and are read-only.
         shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples came.
         seed: What the orders derive from, at least 0.
         epochs: Passes that go out. ``None``: as many as the reader before it makes, or without end if there is none that says.
@@ -42,7 +45,8 @@ class Cache:
         Tuples or dicts as they came in. Passports carry the epoch, the batch's number in it and the samples' keys.
 
     Raises:
-        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed.
+        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, or the folder holds other files.
+        DamagedError: samples are damaged, and what stands before the cache does not make them again as they were.
         OSError: the folder cannot be made or written to, for other reasons than a lack of space.
         ValueError: the samples differ in their fields, or in shape and are to be stacked.
     """

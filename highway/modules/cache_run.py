@@ -135,11 +135,11 @@ class CacheRun:
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
             for outputs, samples in passing.epoch(source):
                 if writer is not None and self._written(writer, samples):
-                    self.counters.update(samples=len(writer), bytes=writer.nbytes, progress=progress.at(len(writer)))
+                    self.counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
                     writer = None
                 yield from outputs
-            self.counters.pop("progress", None)
+            self.counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
                 self._seal(writer, passing.batch_size, source.left_out)
             elif self._old is not None:

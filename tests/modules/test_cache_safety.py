@@ -297,6 +297,7 @@ def swap(data, place, size):
     return data[:start] + data[start : start + size][::-1] + data[start + size :]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["data", "index", "json"]),
