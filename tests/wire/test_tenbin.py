@@ -99,6 +99,8 @@ def test_64_bit_arrays_are_refused_unless_allowed(dtype):
 def test_a_value_that_is_no_array_is_named_with_the_way_out():
     with pytest.raises(TypeError, match=r"field 0 is a int; the wire takes numpy arrays: make it one, such as np.asarray"):
         tenbin.check_acceptable_input_type([3], False)
+    with pytest.raises(TypeError, match=r"field 0 is a list; .* images of different sizes need one first, such as by Augmentations"):
+        tenbin.check_acceptable_input_type([[np.zeros((2, 3, 3), np.uint8)]], False)
 
 
 def test_an_info_over_8_characters_is_an_error():
