@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import socketserver
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,10 +16,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import make_wsgi_app
 
 from highway.errors import ConfigError
+from highway.topology.flow import whole_links
+from highway.topology.losses import Losses
 from highway.topology.metrics import health, registry
 from highway.topology.model import Topology
 from highway.topology.plan import End, ports
-from highway.topology.snapshot import Snapshot, find_ends
+from highway.topology.snapshot import Loss, Snapshot, find_ends
 from highway.topology.spec import MetricsSpec
 from highway.topology.state import ReplicaState
 from highway.topology.totals import Totals
@@ -48,6 +50,8 @@ class Endpoint:
             ReplicaState(end.role, end.replica, end.host, "starting", single=topology.roles[end.role].replicas == 1) for end in ends
         ]
         self._totals = Totals()
+        self._losses = Losses(self._ends, whole_links(topology, ends))
+        self._lost: Mapping[str, Loss] = {}
         self._prometheus = make_wsgi_app(registry(self.snapshot))
         self._server = _open(spec)
         self._server.set_app(self._answer)
@@ -59,10 +63,11 @@ class Endpoint:
     def update(self, states: Iterable[ReplicaState]) -> None:
         """Take in how the replicas are; call it some times per second, with all of them."""
         self._states = self._totals.count(states)
+        self._lost = self._losses.count(self._states)
 
     def snapshot(self) -> Snapshot:
         """Return what there is to tell at this moment."""
-        return Snapshot(self._name, self._states, self._ends)
+        return Snapshot(self._name, self._states, self._ends, self._lost)
 
     def close(self) -> None:
         """Close the port."""

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from highway.stats import StageStats
 from highway.topology.snapshot import Ends, Snapshot
 from highway.topology.state import ReplicaState
+from highway.wire.tally import Counts
 
 REPLICA = ("role", "replica")
 STAGE = (*REPLICA, "stage")
@@ -30,7 +31,7 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
 """Field of :class:`StageStats` -> its metric."""
 
 LINKS: Mapping[str, tuple[str, str]] = {
-    "messages": ("highway_link_messages", "Messages that a ZMQSource received; items that a ZMQSink sent."),
+    "messages": ("highway_link_messages", "Messages that a ZMQSource received, or a ZMQSink sent; ends of streams not counted."),
     "bytes": ("highway_link_bytes", "Bytes of them."),
     "gaps": ("highway_link_gaps", "Messages that a receiver found missing."),
     "duplicates": ("highway_link_duplicates", "Messages that came twice."),
@@ -53,11 +54,16 @@ def health(snapshot: Snapshot) -> list[str]:
     return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
 
 
-def link_counts(stage: StageStats) -> Mapping[str, float]:
-    """Return what a stage at the end of a link counts: its own counters if it receives, what it took if it sends."""
+def link_counts(stage: StageStats, counts: Counts) -> Mapping[str, float]:
+    """Return what the stage at the end of a link counts.
+
+    Args:
+        stage: The stage: a source, which has counters of its own, or a sink.
+        counts: The messages of its replica.
+    """
     if stage.shape == "sink":
-        return {"messages": stage.items, "bytes": stage.bytes}
-    return {name: stage.counters[name] for name in LINKS if name in stage.counters}
+        return {"messages": counts.sent, "bytes": stage.bytes}
+    return {**{name: stage.counters[name] for name in LINKS if name in stage.counters}, "messages": counts.received}
 
 
 def ends_of(state: ReplicaState, ends: Ends) -> Iterator[tuple[StageStats, str]]:
@@ -83,6 +89,7 @@ class _Figures(Collector):
         yield from (up, restarts)
         yield from _stages(snapshot)
         yield from _links(snapshot)
+        yield from _losses(snapshot)
 
 
 def _stages(snapshot: Snapshot) -> Iterator[Metric]:
@@ -99,9 +106,18 @@ def _links(snapshot: Snapshot) -> Iterator[Metric]:
         family = CounterMetricFamily(name, about, labels=LINK)
         for state in snapshot.states:
             for stage, link in ends_of(state, snapshot.ends.get(state.name, Ends())):
-                if (value := link_counts(stage).get(count)) is not None:
+                if (value := link_counts(stage, state.counts).get(count)) is not None:
                     family.add_metric([*_replica(state), stage.name, link], value)
         yield family
+
+
+def _losses(snapshot: Snapshot) -> Iterator[Metric]:
+    missing = GaugeMetricFamily("highway_link_missing", "Messages sent and not received: under way, or lost.", labels=("link",))
+    lost = CounterMetricFamily("highway_link_lost", "Messages lost since a process at an end of the link has ended.", labels=("link",))
+    for link, loss in snapshot.losses.items():
+        missing.add_metric([link], loss.missing)
+        lost.add_metric([link], loss.lost)
+    yield from (missing, lost)
 
 
 def _replica(state: ReplicaState) -> list[str]:

@@ -31,6 +31,19 @@ class Ends:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What a link that deals out its messages lacks.
+
+    Args:
+        missing: Messages that were sent and not received: under way, or lost.
+        lost: Those that are lost, since a process at one of its ends has ended; exact when nothing is under way any more.
+    """
+
+    missing: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The replicas of one ``highway run``.
 
@@ -38,6 +51,7 @@ class Snapshot:
         topology: The name of the topology.
         states: The replicas that it runs; the figures of a restarted one count on.
         ends: The links of each, by the replica's name.
+        losses: The links all of whose ends it runs, by name.
         machine: What the machine calls itself.
         pid: The process that answers.
         time: When this was, in seconds of ``time.time()``.
@@ -46,6 +60,7 @@ class Snapshot:
     topology: str
     states: Sequence[ReplicaState] = ()
     ends: Mapping[str, Ends] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
     machine: str = field(default_factory=lambda: os.uname().nodename)
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)

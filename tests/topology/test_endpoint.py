@@ -17,6 +17,7 @@ from highway.topology.snapshot import Ends, Snapshot
 from highway.topology.spec import MetricsSpec
 from highway.topology.state import ReplicaState
 from highway.topology.totals import Totals
+from highway.wire.tally import Counts
 
 TEXT = """
 links: {raw: {from: reader, to: worker, port: 5555}}
@@ -34,7 +35,8 @@ def figures(items, seconds=1.0, queued=0):
 
 
 def worker(replica=0, items=8, phase="running", **rest):
-    return ReplicaState("worker", replica, phase=phase, stats=figures(items), single=False, **rest)
+    counts = Counts(received=items + 1, sent=items)
+    return ReplicaState("worker", replica, phase=phase, stats=figures(items), single=False, counts=counts, **rest)
 
 
 @pytest.fixture
@@ -95,6 +97,16 @@ def test_metrics_are_what_prometheus_reads_under_the_names_of_the_design(endpoin
     assert found["highway_role_up", "worker", "0"] == 1
     assert found["highway_role_up", "worker", "1"] == 0
     assert found["highway_role_restarts_total", "worker", "1"] == 0
+
+
+def test_what_a_link_has_lost_is_a_metric_that_rises(endpoint):
+    reader = ReplicaState("reader", counts=Counts(sent=20))
+    endpoint.update([reader, worker(0), worker(1, 5)])
+    found = samples(get(endpoint, "/metrics")[1])
+    assert (found["highway_link_missing", "raw"], found["highway_link_lost_total", "raw"]) == (20 - 9 - 6, 0)
+    endpoint.update([replace(reader, phase="ended"), worker(0, phase="failed"), worker(1, 5, phase="ended")])
+    assert samples(get(endpoint, "/metrics")[1])["highway_link_lost_total", "raw"] == 5
+    assert Snapshot.from_json(get(endpoint, "/stats")[1].encode()).losses["raw"].lost == 5
 
 
 def test_metrics_come_as_openmetrics_if_asked_for(endpoint):
