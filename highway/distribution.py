@@ -13,7 +13,7 @@ import warnings
 NAME = "highway-data"
 OTHER = "highway"
 _FOLDER = os.path.dirname(__file__)
-_WAY_OUT = f"Keep one of them: pip uninstall -y {OTHER} {NAME} && pip install {NAME}"
+_WAY_OUT = f"Remove both, with `pip uninstall -y {OTHER} {NAME}`, and install the one that you want."
 
 
 def pip_install(extra: str) -> str:
@@ -45,4 +45,4 @@ def check() -> None:
         if entry.startswith(f"{OTHER}-") and entry.endswith(".dist-info"):
             version = entry.removeprefix(f"{OTHER}-").removesuffix(".dist-info")
             message = f"the distribution {OTHER} {version} is installed in the same folder {_FOLDER} as {NAME}: they overwrite each other. "
-            warnings.warn(message + _WAY_OUT, stacklevel=2)
+            warnings.warn_explicit(message + _WAY_OUT, UserWarning, "highway", 0)  # no line of code: it is about none

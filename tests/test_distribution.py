@@ -36,7 +36,7 @@ def test_the_other_project_beside_this_one_is_named_at_import(site):
     done = python(site, "import highway; print(highway.__file__)")
     assert (done.returncode, done.stdout.strip()) == (0, str(site / "highway" / "__init__.py"))
     assert "UserWarning: the distribution highway 0.9.1 is installed in the same folder" in done.stderr
-    assert "pip uninstall -y highway highway-data && pip install highway-data" in done.stderr
+    assert "Remove both, with `pip uninstall -y highway highway-data`, and install the one that you want." in done.stderr
 
 
 def test_nothing_is_said_without_it(site):
@@ -53,7 +53,7 @@ def test_the_other_project_in_the_place_of_this_one_is_an_error(site, code):
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ImportError: {site}/highway/__init__.py belongs to another project called highway")
-    assert "pip uninstall -y highway highway-data && pip install highway-data" in last
+    assert "Remove both, with `pip uninstall -y highway highway-data`, and install the one that you want." in last
 
 
 def test_the_name_is_the_same_everywhere():
