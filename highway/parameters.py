@@ -69,9 +69,9 @@ def _arguments(name: str, construct: Callable[..., None], args: Sequence[Any], k
     if len(args) > len(parameters):
         raise ParameterError(f"{name} takes {len(parameters)} parameters at most, got {len(args)}: {', '.join(map(_short, args))}")
     given = dict(zip(parameters, args, strict=False))
+    if strange := [key for key in kwargs if key not in parameters]:
+        raise ParameterError("\n".join(unknown(name, key, parameters) for key in strange))
     for key, value in kwargs.items():
-        if key not in parameters:
-            raise ParameterError(unknown(name, key, parameters))
         if key in given:
             raise ParameterError(f"{name}: {key} is given twice, as {_short(given[key])} by position and as {_short(value)} by name")
         given[key] = value

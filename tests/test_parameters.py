@@ -53,7 +53,7 @@ def test_every_component_checks_its_parameters(cls):
         (ImageFileReader, ("d", 4), {"batch_size": 8}, "ImageFileReader: batch_size is given twice, as 4 by position and as 8 by name"),
         (ImageFileReader, ("d", 4), {"batchsize": 8}, "unknown parameter 'batchsize' of ImageFileReader; did you mean batch_size?"),
         (Augmentations, ([FlipX],), {}, f"Augmentations: transforms[0]=<class 'highway.transforms.geometry.FlipX'>; {TRANSFORM}; {CLASS}"),
-        (Noise, ([[4, 3], [1]],), {}, "Noise: shape[0]=[4, 3]; expected int"),
+        (Noise, ([[4, [3]], [1]],), {}, "Noise: shape[0][1]=[3]; expected int"),
         (Noise, (), {"data_shape": (1,)}, "unknown parameter 'data_shape' of Noise; it is called shape now"),
         (Rotate, ("10",), {}, "Rotate: angle='10'; expected int or float"),
         (DecodeImage, (), {"crop": FlipX()}, "DecodeImage: crop=FlipX(p=0.5); expected a BoxCrop, an object with shape, box or None"),

@@ -79,6 +79,15 @@ def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_i
     assert str(caught.value).endswith(expected)
 
 
+def test_all_old_parameters_are_named_at_once():
+    with pytest.raises(TypeError) as caught:
+        modules.Noise(data_shape=(2, 3), n_tensors=3, force_constant=True)
+    assert str(caught.value).splitlines() == [
+        "unknown parameter 'data_shape' of Noise; it is called shape now",
+        "unknown parameter 'force_constant' of Noise; it is called constant now",
+    ]
+
+
 NEW = {
     "corner",
     "image",

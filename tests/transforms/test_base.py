@@ -174,7 +174,11 @@ def test_boxes_follow_a_painted_rectangle_within_a_pixel(transform, data, seed):
         assert_allclose(found, moved, atol=1 if transform in UPRIGHT else 1.5)
 
 
-@pytest.mark.parametrize("transform", [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True)], ids=str)
+@pytest.mark.parametrize(
+    "transform",
+    [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True), *[T.Rotate(40, n) for n in range(1, 6)], *[T.Zoom(0.5, n) for n in range(1, 6)]],
+    ids=str,
+)
 def test_an_image_and_its_mask_move_alike(backend, transform):
     blob = np.zeros((48, 60), np.uint8)
     blob[10:30, 5:40] = 200
