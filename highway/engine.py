@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from highway import cancel, script
 from highway.errors import Cancelled, EndOfStream, PipelineError
 from highway.renamed import missing
-from highway.stage import DROP, Origin, Stage, expand
+from highway.stage import DROP, Origin, Stage, Stamped, expand
 from highway.stats import PipelineStats
 from highway.threads import Run
 
@@ -60,7 +60,10 @@ class Pipeline:
     finishes = True  # as the source of another pipeline; see highway.cancel.finish
 
     def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None, start: bool = True) -> None:
-        self._run = Run(expand(stages), seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
+        expanded = expand(stages)
+        self.stages = [stage for stage, _ in expanded]  # as they run: composites replaced by what they consist of, with names of their own
+        self.seed = seed
+        self._run = Run(expanded, seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
         self._ended = self._stopped = self._warned = False
@@ -101,12 +104,15 @@ class Pipeline:
             PipelineError: the pipeline ends in a sink.
             Exception: what a stage raised, with notes that say where; again on every later call.
         """
+        return self._dequeue(timeout if block else 0.0).item
+
+    def _dequeue(self, timeout: float | None) -> Stamped:
         if self.ends_in_sink:
             script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         self._run.start()
         try:
-            return self._get(timeout if block else 0.0).item
+            return self._get(timeout)
         except (EndOfStream, Cancelled):
             cancel.check_cancelled()
             self._ended = self._ended or not self._stopped
@@ -114,21 +120,22 @@ class Pipeline:
             self._run.raise_error()
             raise EndOfStream(ENDED if self._ended else STOPPED) from None
 
-    def _get(self, timeout: float | None) -> Any:
+    def _get(self, timeout: float | None) -> Stamped:
+        output: Callable[[float | None], Stamped] = self._run.output.get
         if not self._warned and not cancel.in_stage() and (others := script.not_begun()):
             self._warned = True
             try:
-                return self._run.output.get(PATIENCE if timeout is None else timeout)
+                return output(PATIENCE if timeout is None else timeout)
             except TimeoutError as error:
                 if timeout is not None:
                     raise TimeoutError(f"{error}; {others}") from None
                 log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
         if timeout is not None or not cancel.in_stage():
-            return self._run.output.get(timeout)
+            return output(timeout)
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), cancel.starved():
-                return self._run.output.get(0.1)
+                return output(0.1)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the end.
@@ -142,10 +149,15 @@ class Pipeline:
         return self._items()
 
     def _items(self) -> Iterator[Any]:
+        for stamped in self.stamped():
+            yield stamped.item
+
+    def stamped(self) -> Iterator[Stamped]:
+        """Yield items with their passports until the end: what another pipeline takes that this one is the source of."""
         try:
             while True:
                 try:
-                    item = self.dequeue()
+                    item = self._dequeue(None)
                 except EndOfStream:
                     return
                 except Cancelled:  # the pipeline that this one is the source of

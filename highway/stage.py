@@ -13,7 +13,7 @@ composite  ``stages(self)``, a list of stages that take its place              t
 =========  ==================================================================  =====================
 
 A stage that must know what stands before it, as a cache must, defines ``after(self, stages)`` besides: it returns what takes the place of
-those stages and of itself, the last of which runs as the stage does.
+those stages and of itself, the last of which runs as the stage does, unless the component says ``adds_a_stage = False``.
 """
 
 from __future__ import annotations
@@ -190,6 +190,8 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
 
 def open_source(op: Any) -> Iterator[Any]:
     """Return the iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``."""
+    if callable(stamped := getattr(op, "stamped", None)):  # a pipeline
+        return stamped()  # type: ignore[no-any-return]
     if hasattr(op, "__iter__"):
         return iter(op)
     try:
@@ -245,7 +247,11 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
         first = at_start and not flat
         if flat and callable(getattr(stage.op, "after", None)):
             *flat, last = stage.op.after(flat)
-            flat.append(replace(stage, op=last.op, name=stage.label))
+            if getattr(stage.op, "adds_a_stage", True):
+                last = replace(stage, op=last.op, name=stage.label)
+            elif replace(stage, op=None) != Stage(None, name=stage.name):
+                raise PipelineError(f"{stage.label} runs as the stages before it do; give settings to those")
+            flat.append(last)
         elif shape_of(stage.op, first, stage.label) == "composite":
             parts = [replace(part, name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
             flat += [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]

@@ -221,7 +221,8 @@ class StageWorkers:
     def _place(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
-            cause, error = error, RuntimeError(f"{self.stage.name} raised {type(error).__name__}; to end a stream, return")
+            what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+            cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
         if cause is not None:
             error.__cause__ = cause
         error.add_note(f"highway: {self._where()}")

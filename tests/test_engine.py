@@ -348,7 +348,7 @@ def test_a_source_error_is_not_an_end_of_stream():
 
 @pytest.mark.parametrize("error", [EndOfStream("inner"), StopIteration("inner")])
 def test_an_error_that_looks_like_an_end_is_not_taken_for_one(error):
-    with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}; to end a stream, return"):
+    with pytest.raises(RuntimeError, match=f"raised {type(error).__name__}: inner; to end a stream, return"):
         list(Pipeline([range(5), fail_at(2, error)]))
 
 

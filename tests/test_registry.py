@@ -11,7 +11,7 @@ import pytest
 
 from highway.components import PACKAGES, Components, built_in
 from highway.errors import ConfigError
-from highway.modules import Augmentations, ImageFileReader
+from highway.modules import Augmentations, ImageFileReader, Mix, Noise, Repeat
 from highway.place import Place
 from highway.registry import Registry
 from highway.stage import Stage
@@ -99,6 +99,14 @@ def test_components_nest_by_name():
     assert build({"Augmentations": ["FlipX", {"CenterCrop": [4, 5]}]}) == Augmentations([FlipX(), CenterCrop((4, 5))])
     reader = build({"ImageFileReader": {"data_dir": "d", "batch_size": 4, "crop": {"RandomResizedCrop": {"shape": [8, 8]}}}})
     assert reader.crop == RandomResizedCrop((8, 8))
+
+
+def test_sources_of_sources_may_be_readers_and_have_settings():
+    mixed = build({"Mix": {"sources": [{"ImageFileReader": READER, "on_error": "skip"}, {"Noise": {"count": 1}}], "stop": "first"}})
+    assert mixed == Mix([Stage(ImageFileReader("d", 4, (8, 8)), on_error="skip"), Stage(Noise(count=1))], stop="first")
+    assert build({"Repeat": {"times": 3}}) == Repeat(times=3)
+    assert message_of(build, {"Mix": [["Batch"]]}).startswith("at.Mix[0]: expected a component")
+    assert message_of(build, {"Mix": [{"Batch": 4}]}).startswith("at.Mix: Mix: sources[0] is no source: the first stage must be a source")
 
 
 def test_settings_of_the_stage_stand_beside_the_name():

@@ -9,10 +9,11 @@ from highway.modules.encoded import DecodeBatch, EncodedImageReader
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
+from highway.modules.passes import Repeat
 from highway.modules.processes import Processes
 from highway.modules.readers import ImageFileReader, ImageReader
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
-from highway.modules.sources import Concat, FromQueue, Mix, Repeat, Zip
+from highway.modules.sources import Concat, FromQueue, Mix, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
 from highway.modules.ten import TenSink, TenSource
 from highway.modules.watch import Benchmark, Peek

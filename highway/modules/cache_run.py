@@ -70,6 +70,8 @@ class CacheRun:
         before: The stages that its input comes from; empty if they are not known.
     """
 
+    repeats: ClassVar[bool] = True  # makes epochs of its own
+
     cache: Options
     before: list[Stage]
     file: CacheFile | None = field(default=None, init=False)

@@ -1,12 +1,27 @@
+import itertools
 import queue
 from collections import Counter
 from itertools import islice
 
 import pytest
 
-from highway import EndOfStream, Passport, Pipeline, Stamped
+from highway import EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules import Concat, FromQueue, ImageFileReader, Mix, Repeat, Zip
+from highway.modules import (
+    Batch,
+    Cache,
+    Concat,
+    DumpImages,
+    FromQueue,
+    ImageFileReader,
+    ImageSink,
+    Mix,
+    Noise,
+    Repeat,
+    Shuffle,
+    Take,
+    Zip,
+)
 
 
 def items_of(source):
@@ -53,9 +68,97 @@ def test_repeating_nothing_for_ever_is_an_error():
     assert list(Repeat([], 1)) == []
 
 
-def test_a_reader_cannot_be_repeated_and_the_message_says_what_can():
-    with pytest.raises(ConfigError, match=r"Repeat: source=.*; expected a Source"):
-        Repeat(ImageFileReader("nowhere", 1, (2, 2)))
+def reader(**settings):
+    return ImageFileReader("highway:photos/val", 5, (8, 8), **{"seed": 3, **settings})
+
+
+def stamps_of(source):
+    with Pipeline([source]) as pipeline:
+        return [(each.passport.epoch, each.passport.index, each.passport.keys) for each in pipeline.stamped()]
+
+
+@pytest.mark.parametrize("given", [{}, {"epochs": 1}])
+def test_a_reader_that_is_repeated_makes_as_many_epochs(given):
+    expected = stamps_of(reader(epochs=3))
+    assert stamps_of(Repeat(reader(**given), 3)) == expected
+    with Pipeline([reader(**given), lambda item: item, Repeat(times=3)]) as pipeline:
+        assert [(each.passport.epoch, each.passport.index, each.passport.keys) for each in pipeline.stamped()] == expected
+    assert stamps_of(Repeat(Pipeline([reader(**given)]), 3)) == expected
+    assert expected[:7] != expected[7:14]
+
+
+def test_a_reader_with_epochs_is_repeated_with_all_of_them():
+    assert stamps_of(Repeat(reader(epochs=2), 2)) == stamps_of(reader(epochs=4))
+
+
+def test_repeat_in_the_middle_begins_each_stream_anew():
+    with Pipeline([range(5), Batch(2), Repeat(times=2)]) as pipeline:
+        got = [(each.item.tolist(), each.passport.epoch, each.passport.index) for each in pipeline.stamped()]
+    assert got == [([0, 1], 0, 0), ([2, 3], 0, 1), ([4], 0, 2), ([0, 1], 1, 0), ([2, 3], 1, 1), ([4], 1, 2)]
+    with Pipeline([range(5), Repeat(times=2), Batch(4)]) as pipeline:
+        assert [batch.tolist() for batch in pipeline] == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
+
+
+def test_take_before_repeat_begins_the_source_anew_though_it_never_ends():
+    with Pipeline([itertools_count, Stage(lambda n: 10 * n, num_workers=3), Take(3), lambda n: n + 1, Repeat(times=2)]) as pipeline:
+        assert list(pipeline) == [1, 11, 21, 1, 11, 21]
+    with Pipeline([reader(epochs=1), Take(2), Repeat(times=2), Take(3)]) as pipeline:
+        assert [(each.passport.epoch, each.passport.index) for each in pipeline.stamped()] == [(0, 0), (0, 1), (1, 0)]
+
+
+def itertools_count():
+    yield from itertools.count()
+
+
+def test_what_draws_by_a_seed_draws_anew_in_each_pass():
+    with Pipeline([range(50), Shuffle(50), Repeat(times=2)]) as pipeline:
+        first, second = batched(list(pipeline), 50)
+    with Pipeline([range(50), Shuffle(50)]) as pipeline:
+        assert list(pipeline) == first
+    assert sorted(first) == sorted(second) == list(range(50)) and first != second
+    first, second = batched(items_of(Repeat(Mix([range(20), range(20, 40)]), 2)), 40)
+    assert first == items_of(Mix([range(20), range(20, 40)])) and sorted(first) == sorted(second) and first != second
+
+
+def batched(items, size):
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Pipeline([range(3), Repeat(range(3), 2)]), r"leave it out to repeat those: Repeat\(times=...\)"),
+        (lambda: list(Repeat(times=2)), "as the first stage it needs a source"),
+        (lambda: Pipeline([[(1,)], Cache(), Repeat(times=2)]), "Cache.* repeats by itself; give epochs= to that"),
+        (lambda: Pipeline([range(3), Stage(Repeat(times=2), buffer_size=3)]), "Repeat runs as the stages before it do"),
+    ],
+)
+def test_a_repeat_that_means_nothing_is_refused(make, message):
+    with pytest.raises((ConfigError, PipelineError), match=message):
+        make()
+
+
+def test_mix_concat_and_zip_take_readers_pipelines_and_functions():
+    photos = reader(epochs=1, shuffle=False)
+    keys = [keys for _, _, keys in stamps_of(photos)]
+    mixed = stamps_of(Mix([photos, Pipeline([photos, lambda item: item])], seed=1))
+    assert sorted(key for _, _, key in mixed) == sorted(keys * 2)
+    assert [index for _, index, _ in mixed] == list(range(14))
+    assert [keys for _, _, keys in stamps_of(Concat([photos, Pipeline([photos, Take(2)])]))] == [*keys, *keys[:2]]
+    assert items_of(Zip([itertools_count, "abc"], strict=False)) == [(0, "a"), (1, "b"), (2, "c")]
+    with Pipeline([Mix([photos, photos]), Take(1)]) as pipeline:  # what is inside ends with it
+        assert len(list(pipeline)) == 1
+
+
+def test_mix_may_end_with_the_first():
+    items = items_of(Mix([range(3), range(100, 200)], stop="first", seed=2))
+    assert [n for n in items if n < 100] == [0, 1, 2] and len(items) < 20
+    assert len(items_of(Mix([range(3), range(100, 200)]))) == 103
+
+
+def test_an_error_in_a_source_of_a_mix_keeps_its_type():
+    with Pipeline([Mix([reader(), ImageFileReader("nowhere", 1, (2, 2))])]) as pipeline, pytest.raises(FileNotFoundError, match="nowhere"):
+        list(pipeline)
 
 
 def test_concat_numbers_through_and_keeps_keys():
@@ -122,9 +225,13 @@ def test_mix_is_an_order_of_its_seed():
         (lambda: Mix([[1]], weights=[1], by_size=True), "two answers to one question"),
         (lambda: Mix([iter([1])], by_size=True), r"sources\[0\], .* has none; give weights"),
         (lambda: Mix([[1]], seed=-1), "seed=-1"),
-        (lambda: Concat([[1], 5]), r"Concat: sources\[1\]=5; expected a Source"),
+        (lambda: Concat([[1], 5]), r"Concat: sources\[1\] is no source: 5 is no stage: expected an iterable"),
         (lambda: Zip([]), "Zip: sources is empty"),
         (lambda: Repeat([1], 0), "Repeat: times=0"),
+        (lambda: Mix([[1], Noise]), r"Mix: sources\[1\] is no source: Noise is a class; an instance is meant: Noise\(...\)"),
+        (lambda: Mix([lambda n: n]), r"Mix: sources\[0\] is no source"),
+        (lambda: Repeat(3), "Repeat: source=3 is no source: 3 is no stage"),
+        (lambda: Concat([Pipeline([[1], DumpImages("x")]), Pipeline([[1], ImageSink("x")])]), r"Concat: sources\[1\] .* ends in a sink"),
     ],
 )
 def test_a_wrong_parameter_is_named(make, message):

@@ -1,0 +1,57 @@
+"""Sources inside of a component, whatever they are made of. The one place among the components that knows the engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from highway import cancel
+from highway.engine import Pipeline
+from highway.errors import ConfigError, PipelineError
+from highway.stage import Passport, Stage, Stamped, expand, open_source, shape_of
+
+
+def opened(source: Any) -> Generator[Stamped]:
+    """Iterate over a source with passports, those of its own if it makes any: an iterable, a function, a reader, a pipeline."""
+    stage = source if isinstance(source, Stage) else Stage(source)
+    if shape_of(stage.op, True) == "composite" or settings_of(stage):
+        with Pipeline([stage], cancel.seed()) as pipeline:
+            yield from pipeline.stamped()
+        return
+    for item in open_source(stage.op):
+        yield item if type(item) is Stamped else Stamped(item, Passport())
+
+
+@contextlib.contextmanager
+def all_opened(sources: Sequence[Any]) -> Iterator[list[Iterator[Stamped]]]:
+    """Iterate over several sources at once, none of which goes on when the block is left."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(opened(source))) for source in sources]
+
+
+def settings_of(stage: Stage) -> list[str]:
+    """Return the names of a stage's settings that are not the default ones."""
+    return [field.name for field in fields(stage) if field.name not in ("op", "name") and getattr(stage, field.name) != field.default]
+
+
+def component(source: Any) -> Any:
+    """Return the component, without a ``Stage`` that there may be around it."""
+    return source.op if isinstance(source, Stage) else source
+
+
+def expect_source(owner: object, parameter: str, source: Any) -> None:
+    """Check that a parameter can be iterated over as a source.
+
+    Raises:
+        ConfigError: it cannot; names the owner and the parameter.
+    """
+    try:
+        last = expand([source])[-1]
+    except PipelineError as error:
+        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {error}") from None
+    if last[1] == "sink":
+        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {last[0].label} is a sink")
+    if isinstance(component(source), Pipeline) and component(source).ends_in_sink:
+        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {component(source)} ends in a sink")

@@ -1,0 +1,201 @@
+"""Several passes over a source, or over all that stands before in a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, ClassVar
+
+from highway.engine import Pipeline
+from highway.errors import ConfigError
+from highway.modules.inner import component, expect_source, opened
+from highway.parameters import checked
+from highway.stage import Component, Items, Passport, Stage, Stamped, shape_of
+
+_APART = 0x9E3779B97F4A7C15  # between the seeds of two passes; odd, so that no two of them meet
+
+
+@checked
+@dataclass
+class Repeat:
+    """Iterate over a source several times; each pass is an epoch.
+
+    In the middle of a pipeline, without a source, it repeats all that stands before it: ``Pipeline([files, decode, Batch(8),
+    Repeat(times=3)])``. What draws order or values by a ``seed`` of its own, such as :class:`Shuffle` and :class:`Mix`, draws anew in each
+    pass. A reader with ``epochs`` makes ``times`` as many of them; where it would repeat for ever, it makes ``times``.
+
+    Args:
+        source: Any source that can be iterated over again: an iterable, a reader, a pipeline (whose stages are run anew). ``None`` means
+            the stages before this one.
+        times: Passes, at least 1, or ``None`` to repeat for ever.
+
+    Raises:
+        ConfigError: a source is given in the middle of a pipeline, or none at its begin; a stage before repeats for ever by itself.
+        ValueError: a pass gives nothing: the source is empty, or used up as a generator is (when running).
+
+    >>> [stamped.item for stamped in Repeat("ab", 2)]
+    ['a', 'b', 'a', 'b']
+    """
+
+    adds_a_stage: ClassVar[bool] = False
+
+    source: Component | None = None
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.source is not None:
+            expect_source(self, f"source={component(self.source)!r:.80}", self.source)
+        if self.times is not None and self.times < 1:
+            raise ConfigError(f"Repeat: times={self.times}; expected at least 1, or None to repeat for ever")
+
+    def __iter__(self) -> Iterator[Stamped]:
+        if self.source is None:
+            raise ConfigError("Repeat: as the first stage it needs a source: Repeat(source, times)")
+        whole = component(self.source)
+        if isinstance(whole, Pipeline):
+            with Pipeline([*whole.stages, Repeat(times=self.times)], whole.seed) as pipeline:
+                yield from pipeline.stamped()
+        elif (repeated := _with_epochs(whole, self.times)) is not None:
+            yield from opened(replace(self.source, op=repeated) if isinstance(self.source, Stage) else repeated)
+        else:
+            yield from _Passes(self.source, self.times)
+
+    def after(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Return ``stages`` with a source of so many passes, and with streams that begin anew in each."""
+        if self.source is not None:
+            raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
+        first, *rest = stages
+        for stage in stages:
+            if getattr(stage.op, "repeats", False):
+                raise ConfigError(f"Repeat: {stage.label} before it repeats by itself; give epochs= to that")
+        repeated = _with_epochs(first.op, self.times)
+        passes = _Passes(first.op, self.times)
+        length = _epochs_of(first.op)
+        source = replace(first, op=passes if repeated is None else repeated, name=first.label)
+        return [source, *(_each_pass(stage, passes, length) for stage in rest)]
+
+
+def _each_pass(stage: Stage, passes: _Passes, length: int) -> Stage:
+    if shape_of(stage.op) != "stream":
+        return stage
+    return replace(stage, op=_EachPass(stage.op, passes, length), name=stage.label)
+
+
+class _Passes:
+    """One pass over a source after the other; a stream that has had enough of one lets the next begin."""
+
+    def __init__(self, source: Any, times: int | None) -> None:
+        self.source, self.times = source, times
+        self.enough = -1  # the last pass of which nothing more is needed
+
+    def __iter__(self) -> Iterator[Stamped]:
+        for epoch in count() if self.times is None else range(self.times):
+            index = -1
+            for index, stamped in enumerate(opened(_drawn_anew(self.source, epoch))):
+                yield Stamped(stamped.item, stamped.passport._replace(epoch=epoch, index=index))
+                if self.enough >= epoch:
+                    break
+            if index < 0 and (epoch > 0 or self.times is None):
+                way_out = "it is used up; give something that can be iterated over again" if epoch else "it is empty"
+                raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} gave nothing: {way_out}")
+
+
+class _EachPass:
+    """A stream that begins anew with each pass, which is over when its epochs are, or when the stream ends by itself."""
+
+    def __init__(self, op: Any, passes: _Passes, length: int) -> None:
+        self._op, self._passes, self._length = op, passes, length
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        feed = _Feed(items)
+        while feed.look() is not None:
+            one = _OnePass(feed, self._length)
+            for index, out in enumerate(_drawn_anew(self._op, one.number).stream(one)):
+                yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
+            self._passes.enough = max(self._passes.enough, one.number)
+            for _ in one:  # what was on its way
+                pass
+
+
+class _Feed:
+    """The items of a stream, of which one can be looked at before it is taken."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._next: Stamped | None = None
+
+    def look(self) -> Stamped | None:
+        """Return the next item, ``None`` if there is none."""
+        if self._next is None:
+            for item in self._items:
+                self._next = Stamped(item, self._items.passport)
+                break
+        return self._next
+
+    def take(self) -> Stamped | None:
+        taken, self._next = self.look(), None
+        return taken
+
+
+class _OnePass:
+    """The items of one pass, as a stream sees them."""
+
+    def __init__(self, feed: _Feed, length: int) -> None:
+        first = feed.look()
+        self.passport = first.passport if first is not None else Passport()
+        self.number = self.passport.epoch // length
+        self._feed, self._length = feed, length
+
+    def __iter__(self) -> _OnePass:
+        return self
+
+    def __next__(self) -> Any:
+        following = self._feed.look()
+        if following is None or following.passport.epoch // self._length != self.number:
+            raise StopIteration
+        self._feed.take()
+        self.passport = following.passport
+        return following.item
+
+
+def _drawn_anew(op: Any, number: int) -> Any:
+    """Return a component with another seed for each pass but the first, and so those that it is made of."""
+    if isinstance(op, Stage):
+        return replace(op, op=_drawn_anew(op.op, number))
+    if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
+        return op
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(op):
+        value = getattr(op, field.name)
+        if field.name == "seed" and isinstance(value, int) and field.init:
+            changes["seed"] = (value + number * _APART) % 2**63
+        elif field.name == "source":
+            changes["source"] = _drawn_anew(value, number)
+        elif field.name == "sources":
+            changes["sources"] = [_drawn_anew(source, number) for source in value]
+    return replace(op, **changes)
+
+
+def _reader_of(op: Any) -> tuple[str, Any] | None:
+    """Return the field of a component that holds a reader with ``epochs``, and the reader; an empty name if it is one itself."""
+    names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
+    if "epochs" in names:
+        return "", op
+    return ("reader", op.reader) if "reader" in names and _reader_of(op.reader) is not None else None
+
+
+def _epochs_of(op: Any) -> int:
+    found = _reader_of(op)
+    return (found[1].epochs or 1) if found is not None else 1
+
+
+def _with_epochs(op: Any, times: int | None) -> Any:
+    """Return a component that makes ``times`` as many epochs; ``None`` if it has no ``epochs``."""
+    found = _reader_of(op)
+    if found is None:
+        return None
+    name, reader = found
+    reader = replace(reader, epochs=None if times is None else times * _epochs_of(op))
+    return replace(op, **{name: reader}) if name else reader
