@@ -23,6 +23,7 @@ test = [  # without torch, whose tests are skipped where it is absent
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.5",
+    "scipy>=1.11",  # what splines and borders are compared with
 ]
 
 
