@@ -74,6 +74,7 @@ setup(
         "pyyaml>=6.0.1",
         "pyzmq>=26",
         "rich>=13.7",
+        "waitress>=3.0",
         "xxhash>=3.4",
     ],
     extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},

@@ -21,8 +21,8 @@ from highway.errors import ConfigError
 from highway.place import did_you_mean
 from highway.stats import PipelineStats
 from highway.topology import Topology
+from highway.topology.address import parse_metrics
 from highway.topology.control import Door
-from highway.topology.endpoint import Endpoint, parse_metrics
 from highway.topology.launch import DRAIN, Result, Watcher, launch
 from highway.topology.plan import End
 from highway.topology.preflight import preflight
@@ -174,6 +174,8 @@ def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespa
     if spec is None:
         yield []
         return
+    from highway.topology.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
+
     with Endpoint(topology, ends, spec) as endpoint:
         screen.say(f"metrics at {endpoint.url}/metrics")
         yield [endpoint]

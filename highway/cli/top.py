@@ -19,8 +19,8 @@ from highway.errors import ConfigError
 from highway.place import did_you_mean
 from highway.tools import command
 from highway.topology import Topology
+from highway.topology.address import parse_metrics
 from highway.topology.bottleneck import bottleneck
-from highway.topology.endpoint import parse_metrics
 from highway.topology.survey import Seen, Survey, Target, View, targets
 from highway.topology.traffic import Flow, Traffic, traffic
 

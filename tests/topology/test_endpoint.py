@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from highway.errors import ConfigError
 from highway.stats import PipelineStats, StageStats
 from highway.topology import check, load
-from highway.topology.endpoint import Endpoint, parse_metrics
+from highway.topology.address import parse_metrics
+from highway.topology.endpoint import Endpoint
 from highway.topology.snapshot import Ends, Snapshot
 from highway.topology.spec import MetricsSpec
 from highway.topology.state import ReplicaState

@@ -1,0 +1,108 @@
+"""An HTTP server for a few clients that may be slow or hostile: waitress, with bounds of our own where it has none."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from highway.errors import ConfigError
+from highway.topology.plan import ports
+from highway.topology.spec import MetricsSpec
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+CONNECTIONS = 64  # at once; who comes then waits until one is closed
+SILENT = 10  # seconds that a client may say nothing
+LIFETIME = 30  # seconds that a connection may last, whatever its client does
+LARGEST = 16384  # bytes of a request
+PAUSE = 1.0  # seconds without accepting when the process has no descriptor left
+
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would stand between the lines of the roles
+
+
+class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
+    """Answers requests at a port until it is stopped.
+
+    Args:
+        listening: A bound socket.
+        application: Answers a request.
+    """
+
+    def __init__(self, listening: socket.socket, application: WSGIApplication) -> None:
+        self.port: int = listening.getsockname()[1]
+        self._stopped = False
+        self._accept_again = 0.0
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(2)
+        limits: dict[str, Any] = {"connection_limit": CONNECTIONS, "channel_timeout": SILENT, "cleanup_interval": 1}
+        sizes: dict[str, Any] = {"max_request_header_size": LARGEST, "max_request_body_size": LARGEST}
+        adjustments = Adjustments(sockets=[listening], ident="highway", log_socket_errors=False, **limits, **sizes)
+        where = (listening.family, listening.type, listening.proto, listening.getsockname())
+        super().__init__(application, {}, True, listening, dispatcher, adjustments, where, bind_socket=False)
+
+    def serve(self) -> None:
+        """Answer until :meth:`stop`, and close the port."""
+        while not self._stopped:
+            wasyncore.loop(timeout=1, use_poll=True, map=self._map, count=1)
+        self.task_dispatcher.shutdown()
+        wasyncore.close_all(self._map)
+
+    def stop(self) -> None:
+        """Have :meth:`serve` return; called from another thread."""
+        self._stopped = True
+        self.pull_trigger()
+
+    def maintenance(self, now: float) -> None:
+        """Close what is silent, as waitress does, and what has lasted too long: it counts each byte as a sign of life."""
+        super().maintenance(now)
+        for channel in self.active_channels.values():
+            if channel.creation_time < now - LIFETIME:
+                channel.will_close = True
+
+    def readable(self) -> bool:
+        """Say whether to look for new connections."""
+        return bool(super().readable()) and time.monotonic() >= self._accept_again
+
+    def accept(self) -> Any:
+        """Accept a connection; if there is no descriptor left for it, not again before some time, so as not to try without end."""
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno in _NONE_LEFT:
+                self._accept_again = time.monotonic() + PAUSE
+            raise
+
+
+def open_port(spec: MetricsSpec) -> socket.socket:
+    """Return a socket that is bound to the first free one of some ports.
+
+    Raises:
+        ConfigError: none is free, or the address is not one of this machine.
+    """
+    numbers = ports(spec)
+    for port in numbers:
+        opened = socket.socket(socket.AF_INET6 if ":" in spec.listen else socket.AF_INET)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind((spec.listen, port))
+            opened.listen()
+            return opened
+        except OSError as error:
+            opened.close()
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"metrics: {spec.listen}:{port} cannot be opened: {error.strerror or error}") from None
+    taken = f"port {numbers[0]} is" if len(numbers) == 1 else f"the ports {numbers[0]} to {numbers[-1]} are all"
+    raise ConfigError(
+        f"metrics: {taken} taken by another process; `ss -ltnp 'sport = :{numbers[0]}'` shows which; --metrics 0 takes any that is free"
+    )
