@@ -213,7 +213,7 @@ def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
             )
             for n in range(40):
                 if n == 20:
-                    first.refuse()
+                    first.leave()
                 outlet.send((np.full(1, n, np.uint8),), timeout=30)
             for inlet, items in got.items():
                 with pytest.raises(TimeoutError):

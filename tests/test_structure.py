@@ -64,7 +64,16 @@ MAY_IMPORT = {
 BESIDES = {"modules/inner.py": {"engine"}, "modules/passes.py": {"engine"}}  # components that consist of pipelines
 ONLY_IN = {
     "zmq": {"wire/socket.py", "wire/monitor.py", "wire/context.py"},
-    "threading": {"topology/process.py", "cancel.py", "channel.py", "script.py", "threads.py", "workers.py", "wire/shm/same_thread.py"},
+    "threading": {
+        "topology/process.py",
+        "cancel.py",
+        "channel.py",
+        "script.py",
+        "threads.py",
+        "workers.py",
+        "wire/leave.py",
+        "wire/shm/same_thread.py",
+    },
     "yaml": {"registry.py", "topology"},
     "msgspec": {"parameters.py", "registry.py", "topology"},
 }

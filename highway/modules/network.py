@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,10 @@ from highway.wire.inlet import Inlet
 from highway.wire.outlet import Outlet
 from highway.wire.url import Link, Options, parse
 
-LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the pipeline is drained
+log = logging.getLogger("highway")
+
+LAST_CALL = 2.5  # seconds at most for taking what has arrived already, when the pipeline is drained
+AT_ONCE = 16  # items that are received between two looks at who has still to say that nothing more comes
 QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
 
 
@@ -101,15 +105,32 @@ class ZMQSource:
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, inlet: Inlet) -> list[Any]:
-        """Return what has arrived already: no more than the link's budget, since quick senders would go on for ever."""
-        inlet.refuse()
+        """Return what was sent to this receiver before its senders knew that it leaves.
+
+        From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
+        """
+        inlet.leave()
         most, until = inlet.counters["bytes"] + self._link().budget_mb * 1e6, time.monotonic() + LAST_CALL
-        items = []
-        with contextlib.suppress(TimeoutError):
-            for item in self._items(inlet, QUIET):
-                items.append(item)
-                if inlet.counters["bytes"] >= most or time.monotonic() > until:
-                    break
+        items: list[Any] = []
+        while time.monotonic() < until:
+            awaited, wanted = inlet.awaits_marks(), len(items) + AT_ONCE
+            try:
+                for item in itertools.islice(self._items(inlet, QUIET), AT_ONCE):
+                    items.append(item)
+            except TimeoutError:
+                if awaited:
+                    continue
+                break
+            if len(items) < wanted or (inlet.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
+                break
+        if untold := inlet.untold():
+            self.counters["untold"] = untold
+            log.warning(
+                "%s: %d of the senders could not be told that this receiver leaves (they are not highway's, or cannot be reached); "
+                "what is on its way here from them is lost",
+                self._link(),
+                untold,
+            )
         return items
 
     def _link(self) -> Link:
@@ -160,7 +181,7 @@ class ZMQSink:
         """Send all items, then the end."""
         link = self._link()
         self.counters["budget_mb"] = link.budget_mb
-        with Outlet(link, self.allow64, made_here()) as outlet:
+        with Outlet(link, self.allow64, made_here(), hears_leave=True) as outlet:
             self.bound = outlet.bound
             outlet.wait_for_receivers()
             try:

@@ -24,9 +24,14 @@ class Message(NamedTuple):
 
 
 class Codec(Protocol):
-    """How items become frames; ``single`` says that a message is one frame whatever it holds."""
+    """How items become frames.
+
+    ``single`` says that a message is one frame whatever it holds, ``has_envelopes`` that the envelope travels with items too, not only with
+    the end.
+    """
 
     single: bool
+    has_envelopes: bool
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """Return the frames of a message; of the envelope, what describes the item (``kind``, ``names``, ``bools``) is filled in here.
@@ -47,11 +52,12 @@ class Tensorcom:
     """tenbin with the envelope as an extension of the first header: a header and a data frame for each array."""
 
     single = False
+    has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """See :class:`Codec`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
         values = batch.fields(item)
-        if not values and not envelope.end:
+        if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
         types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else type(value) for value in values])
         form = _form(_kind(item), batch.names(item), types, allow64, None if infos is None else tuple(infos))
@@ -122,6 +128,7 @@ class Msgpack:
     """Highway 2017's codec: msgpack and msgpack-numpy in one frame, without an envelope."""
 
     single = True
+    has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """See :class:`Codec`. Here numbers, strings and nested lists can be sent too, and 64-bit arrays always."""
@@ -164,7 +171,7 @@ def _item(arrays: list[Any], envelope: Envelope) -> Any:
         if not 0 <= position < len(arrays) or arrays[position].dtype != "u1" or arrays[position].max(initial=0) > 1:
             raise FrameError(f"extension: array {position} is announced as boolean, but does not hold 0 and 1 as u1")
         arrays[position] = arrays[position].view(bool)
-    if envelope.end:
+    if envelope.end or envelope.mark:
         return tuple(arrays)
     if envelope.kind == "dict":
         if len(envelope.names) != len(arrays):

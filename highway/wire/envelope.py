@@ -43,6 +43,8 @@ class Envelope(NamedTuple):
         shared: Whether the sender deals its messages out to several receivers, so that each sees gaps in the numbers.
         end: Whether this message says that the sender has ended; its arrays are empty then.
         made: The software of the sender, which pixels depend on, and its host; empty if it does not say.
+        mark: Whether it is no item, but tells a receiver that leaves that it has read what was sent to it; its arrays are empty then.
+        leave: The TCP port at which receivers tell the sender that they leave, 0 if only those on its machine can; ``None`` if none can.
     """
 
     kind: ItemKind = "tuple"
@@ -54,6 +56,8 @@ class Envelope(NamedTuple):
     shared: bool = False
     end: bool = False
     made: tuple[str, ...] = ()
+    mark: bool = False
+    leave: int | None = None
 
 
 _DEFAULTS = Envelope._field_defaults
@@ -61,8 +65,8 @@ _DEFAULTS = Envelope._field_defaults
 
 def pack(envelope: Envelope) -> bytes:
     """Return the extension of a header: a multiple of 8 bytes."""
-    kind, names, bools, passport, sender, number, shared, end, made = envelope
-    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end, made)
+    kind, names, bools, passport, sender, number, shared, end, made, mark, leave = envelope
+    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end, made, mark, leave)
     packed = first if passport is None else first + msgpack.packb(_plain(passport))
     if sender:
         packed += second + msgpack.packb(number)
@@ -110,6 +114,8 @@ def _constants(
     shared: bool,
     end: bool,
     made: tuple[str, ...],
+    mark: bool,
+    leave: int | None,
 ) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
     if len(names) > MAX_ROW:
@@ -119,7 +125,9 @@ def _constants(
         first["names"] = names
     if bools:
         first["bools"] = bools
-    third: dict[str, Any] = {name: True for name, value in (("shared", shared), ("end", end)) if value}
+    third: dict[str, Any] = {name: True for name, value in (("shared", shared), ("end", end), ("mark", mark)) if value}
+    if leave is not None:
+        third["leave"] = leave
     if made:
         third["made"] = made
     count = len(first) + passport + (2 if sender else 0) + len(third)
@@ -164,8 +172,10 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         if name in fields:
             _check(name, value, _TYPES[name])
             fields[name] = value
-    kind, names, bools, passport, sender, number, shared, end, made = fields.values()
+    kind, names, bools, passport, sender, number, shared, end, made, mark, leave = fields.values()
     check_sender(sender, number)
+    if leave is not None and not 0 <= leave < 1 << 16:
+        raise FrameError(f"extension: leave is {leave}; expected a port, 0 to 65535")
     if kind not in KINDS:
         raise FrameError(f"extension: kind is {kind!r}; expected one of {', '.join(KINDS)}")
     if names:
@@ -176,7 +186,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         _check_row("bools", bools, int)
     if made:
         _check_made(made)
-    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end, made)
+    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end, made, mark, leave)
 
 
 def _check_made(made: tuple[Any, ...]) -> None:
@@ -218,6 +228,8 @@ _TYPES: _Types = {
     "shared": (bool,),
     "end": (bool,),
     "made": (tuple,),
+    "mark": (bool,),
+    "leave": (int, NoneType),
 }
 _PASSPORT: _Types = {"epoch": (int,), "index": (int,), "origin": (tuple,), "keys": (str, NoneType), "times": (tuple,)}
 _ORIGIN: _Types = {"host": (str,), "role": (str,), "replica": (int,)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,9 +15,10 @@ from highway.errors import EndOfStream, FrameError
 from highway.wire import codec, shm
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
+from highway.wire.leave import Leave
 from highway.wire.senders import Senders
 from highway.wire.socket import ZMQReceiver
-from highway.wire.transport import Peers, Receiver
+from highway.wire.transport import Peers, Receiver, Source
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -55,6 +56,7 @@ class Inlet:
         self._link, self.counters = link, counters
         self._codec = codec.named(link.options.codec)
         self._senders = Senders(link, counters)
+        self._leave: Leave | None = None
         self._over = False
         for name in ("messages", "bytes", "received"):
             counters.setdefault(name, 0)
@@ -84,6 +86,10 @@ class Inlet:
             if envelope is None or not envelope.sender:
                 self.counters["received"] += 1
                 return message
+            if envelope.mark:
+                if self._leave is not None:
+                    self._leave.found(envelope.sender)
+                continue
             if not envelope.end:
                 self._senders.take(envelope, partial(self._source, envelope, frames))
                 self.counters["received"] += 1
@@ -123,13 +129,32 @@ class Inlet:
             self.counters["bytes"] += sum([memoryview(frame).nbytes for frame in frames])
             return frames
 
-    def refuse(self) -> None:
-        """Have the senders turn to other receivers, where the transport can tell them; what was sent before can still be received."""
+    def leave(self) -> None:
+        """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
         self._receiver.refuse()
+        if self._link.kind == "pull" and self._link.transport in ("tcp", "ipc"):
+            self._leave = Leave()
+            self.awaits_marks()
+
+    def awaits_marks(self) -> bool:
+        """Say whether, after :meth:`leave`, a sender that was told may have sent something that was not received yet."""
+        if self._leave is None:
+            return False
+        senders = self._senders.unended()
+        for name, known in senders.items():
+            self._leave.tell(name, known.leave, known.host)
+        return any(self._leave.waits_for(name) for name in senders)
+
+    def untold(self) -> int:
+        """Return how many senders are connected that could not be told; what is on its way from them is lost."""
+        peers = None if self._leave is None else self._receiver.peers()
+        return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
     def close(self) -> None:
         """Close the socket."""
         self._receiver.close(0)
+        if self._leave is not None:
+            self._leave.close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,14 +162,13 @@ class Inlet:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _source(self, envelope: Envelope, frames: list[Any]) -> Hashable:
-        """Return the connection that a message came over or, where the transport does not tell, its sender."""
-        source = self._receiver.source(frames)
-        return envelope.sender if source is None else source
+    def _source(self, envelope: Envelope, frames: list[Any]) -> Source:
+        """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
+        return self._receiver.source(frames) or Source(envelope.sender)
 
     def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
         source = self._source(envelope, frames)
-        if self._senders.end(envelope, source, self._receiver.connections(source)):
+        if self._senders.end(envelope, source, self._receiver.connections(source.connection)):
             self._over = self._enough and not self._link.bind
 
     @property
@@ -161,14 +185,20 @@ class Inlet:
         peers = self._receiver.peers()
         if peers is None:
             return self._link.bind and self._enough
-        # A connection that was closed is taken for that of a sender that had ended: this may wait, but never ends too early.
-        unended = peers.live - max(0, self._senders.connections - (peers.seen - peers.live))
-        if self._link.bind and self._enough and unended <= 0:
+        unended = self._unended(peers)
+        if self._link.bind and self._enough and not unended:
             if peers.seen > self._senders.connections:
                 gone = peers.seen - self._senders.connections
                 log.warning("%s: %d of %d senders went away without an end", self._link, gone, peers.seen)
             return True
         return self._wait_on(peers, unended > 0)
+
+    def _unended(self, peers: Peers) -> int:
+        """Return how many connections are open over which no end has come.
+
+        One that was closed is taken for that of a sender that had ended: so a stream may end late, but never too early.
+        """
+        return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
 
     def _wait_on(self, peers: Peers, may_come: bool) -> bool:
         """Say what is waited for, at growing intervals; return whether it has been long enough."""

@@ -19,6 +19,7 @@ from highway.errors import LinkError
 from highway.stage import Passport
 from highway.wire import codec, shm
 from highway.wire.envelope import Envelope
+from highway.wire.leave import LeaveServer, PausableSender
 from highway.wire.socket import ZMQSender
 from highway.wire.tap import open_tap
 from highway.wire.transport import Sender
@@ -40,21 +41,26 @@ class Outlet:
         link: Where to.
         allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` says otherwise.
         made: What to say of this process's software, and its host; nothing by default.
+        hears_leave: Whether receivers over tcp and ipc can tell it that they leave, which takes a thread.
 
     Raises:
         ConfigError: there is no such codec.
         LinkError: the socket cannot be bound or connected.
     """
 
-    def __init__(self, link: Link, allow64: bool = False, made: tuple[str, ...] = ()) -> None:
+    def __init__(self, link: Link, allow64: bool = False, made: tuple[str, ...] = (), hears_leave: bool = False) -> None:
         self._link, self._allow64, self._made = link, allow64, made
         self._codec = codec.named(link.options.codec)
         self._name = os.urandom(8)
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self._sender = SENDERS[link.transport](link)
+        self._sender: Sender = SENDERS[link.transport](link)
         self.bound = self._sender.bound
+        self._leave: LeaveServer | None = None
+        if hears_leave and link.kind == "push" and link.transport in ("tcp", "ipc") and self._codec.has_envelopes:
+            self._sender = pausable = PausableSender(self._sender)
+            self._leave = LeaveServer(link, self._name, pausable, self._mark)
         self._tap = open_tap(link)
 
     def wait_for_receivers(self) -> None:
@@ -90,7 +96,8 @@ class Outlet:
         """
         if passport is not None:
             passport = passport._replace(times=(*passport.times, time.time()))
-        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=self._is_shared(), made=self._made)
+        port, shared = None if self._leave is None else self._leave.port, self._is_shared()
+        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=shared, made=self._made, leave=port)
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)
@@ -125,6 +132,8 @@ class Outlet:
         if self._closed:
             return
         self._closed = True
+        if self._leave is not None:
+            self._leave.close()
         if self._tap is not None:
             self._tap.close() if linger is None else self._tap.close(linger)
         if linger is None:
@@ -135,6 +144,9 @@ class Outlet:
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self._sender.close(linger)
+
+    def _mark(self) -> Sequence[Any]:
+        return self._codec.encode(self._empty, Envelope(sender=self._name, number=self._number, shared=True, mark=True), allow64=True)
 
     def _lost(self) -> int:
         peers = self._sender.peers()

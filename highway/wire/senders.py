@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from highway.stage import Origin
 from highway.wire.envelope import Envelope
+from highway.wire.transport import Source
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -31,12 +32,14 @@ class Numbers:
         label: What messages and counters call the sender.
         warns: Whether a message is to say the first time that something is wrong.
         first: The number that came first.
+        leave: The port at which the sender is told of receivers that leave, as in an envelope.
+        host: Its host.
         in_order: Whether what is missing will not come any more. It may where several connections lead to the same sender, which deals
             its messages out to them: then a number counts as missing when ``WINDOW`` later ones have come, or the end.
     """
 
-    def __init__(self, label: str, warns: bool, first: int, in_order: bool) -> None:
-        self.label, self.warns = label, warns
+    def __init__(self, label: str, warns: bool, first: int, leave: int | None, host: str, in_order: bool) -> None:
+        self.label, self.warns, self.leave, self.host = label, warns, leave, host
         self.next = 0  # behind the highest that has come
         self._first, self._in_order = first, in_order
         self._settled = 0  # below, what has not come was counted
@@ -102,7 +105,7 @@ class Senders:
         for name in ("gaps", "duplicates", "late", "malformed", "senders", "ended"):
             counters.setdefault(name, 0)
 
-    def take(self, envelope: Envelope, source: Callable[[], Hashable]) -> None:
+    def take(self, envelope: Envelope, source: Callable[[], Source]) -> None:
         """Note a message; ``source`` is asked where a sender comes from that was not heard before."""
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -111,7 +114,7 @@ class Senders:
         if late or gaps or again:
             self._count(known, envelope, late, gaps, again)
 
-    def end(self, envelope: Envelope, source: Hashable, connections: int) -> bool:
+    def end(self, envelope: Envelope, source: Source, connections: int) -> bool:
         """Note that a sender has ended; say whether it is believed: it must have been heard, or be the first that comes over a connection.
 
         Args:
@@ -121,7 +124,7 @@ class Senders:
         """
         known = self._numbers.get(envelope.sender)
         if known is None:
-            if len(self._on.get(source, ())) >= connections:
+            if len(self._on.get(source.connection, ())) >= connections:
                 return self._refuse(envelope)
             known = self._hear(envelope, source)
         if envelope.number < known.next:
@@ -134,11 +137,15 @@ class Senders:
             _keep(self._ended, envelope.sender, None)
             self.ended += 1
             self._counters["ended"] = self.ended
-        names = _keep(self._ended_on, source, set())
+        names = _keep(self._ended_on, source.connection, set())
         if envelope.sender not in names and len(names) < connections:
             names.add(envelope.sender)
             self.connections += 1
         return True
+
+    def unended(self) -> dict[bytes, Numbers]:
+        """Return the senders that were heard and have not ended, by name."""
+        return {name: known for name, known in self._numbers.items() if name not in self._ended}
 
     def _refuse(self, envelope: Envelope) -> bool:
         self._counters["malformed"] += 1
@@ -152,11 +159,12 @@ class Senders:
             )
         return False
 
-    def _hear(self, envelope: Envelope, source: Hashable) -> Numbers:
+    def _hear(self, envelope: Envelope, source: Source) -> Numbers:
         self._counters["senders"] += 1
         is_named = self._counters["senders"] <= NAMED
-        known = Numbers(_label(envelope) if is_named else "others", is_named, envelope.number, len(self._link.locations) == 1)
-        names = _keep(self._on, source, set())
+        label, in_order = _label(envelope) if is_named else "others", len(self._link.locations) == 1
+        known = Numbers(label, is_named, envelope.number, envelope.leave, source.host, in_order)
+        names = _keep(self._on, source.connection, set())
         if len(names) < MOST:
             names.add(envelope.sender)
         return _keep(self._numbers, envelope.sender, known)

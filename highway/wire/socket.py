@@ -22,7 +22,7 @@ from highway.errors import ItemError, LinkError
 from highway.wire import address, context
 from highway.wire.memory import keep_freed_memory
 from highway.wire.monitor import Monitor, readable
-from highway.wire.transport import Frame, Peers
+from highway.wire.transport import Frame, Peers, Source
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -278,15 +278,18 @@ class ZMQReceiver(_Base):
             self._fit(sum(map(len, frames)))
         return frames
 
-    def source(self, frames: Sequence[Frame]) -> int | None:
-        """Return the descriptor of the connection that a message came over; see :class:`highway.wire.transport.Receiver`."""
-        return None if self.link.transport == "inproc" else int(frames[0].get(zmq.SRCFD))
+    def source(self, frames: Sequence[Frame]) -> Source | None:
+        """Return the connection, by its descriptor; see :class:`highway.wire.transport.Receiver`."""
+        if self.link.transport == "inproc":
+            return None
+        host = str(frames[0].get("Peer-Address")) if self.link.transport == "tcp" else ""
+        return Source(int(frames[0].get(zmq.SRCFD)), host.removeprefix("::ffff:"))
 
-    def connections(self, source: Hashable) -> int:
+    def connections(self, connection: Hashable) -> int:
         """Return how many connections have had a descriptor; see :class:`highway.wire.transport.Receiver`."""
         if self._monitor is None or self.peers() is None:
             return 1
-        return self._monitor.connections(source)
+        return self._monitor.connections(connection)
 
     def _message(self) -> list[Frame]:
         frames = [self._recv(0, False)]

@@ -22,6 +22,18 @@ class Peers(NamedTuple):
     opened: int = 0
 
 
+class Source(NamedTuple):
+    """Where a message came from.
+
+    Args:
+        connection: What names the connection.
+        host: The address of the sender's host; ``""`` for this one.
+    """
+
+    connection: Hashable
+    host: str = ""
+
+
 class End(Protocol):
     """One end of a link. It is used by the thread that opened it, and in the process that opened it."""
 
@@ -70,8 +82,8 @@ class Receiver(End, Protocol):
             Cancelled: the stage that runs on this thread was cancelled.
         """
 
-    def source(self, frames: Sequence[Frame]) -> Hashable:
-        """Return what names the connection that the last message came over; ``None`` if the transport does not tell."""
+    def source(self, frames: Sequence[Frame]) -> Source | None:
+        """Return the connection that the last message came over; ``None`` if the transport does not tell."""
 
-    def connections(self, source: Hashable) -> int:
-        """Return how many connections have had the name ``source``: a number may be used again when its connection was closed."""
+    def connections(self, connection: Hashable) -> int:
+        """Return how many connections have had this name: a number may be used again when its connection was closed."""

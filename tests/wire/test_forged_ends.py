@@ -15,6 +15,7 @@ from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 from highway.wire.inlet import Inlet
 from highway.wire.senders import Senders
+from highway.wire.transport import Source
 from highway.wire.url import parse
 
 EMPTY = (np.zeros((0, 1), np.uint8),)
@@ -168,8 +169,8 @@ def test_all_that_is_kept_of_senders_is_bounded(monkeypatch):
     known = Senders(parse("zpull+ipc://x", "receive"), counters)
     for number in range(1000):
         envelope = Envelope(sender=os.urandom(32), number=number)
-        known.take(envelope, lambda number=number: number)
-        known.end(envelope._replace(end=True, number=number + 5), number, 1)
+        known.take(envelope, lambda number=number: Source(number))
+        known.end(envelope._replace(end=True, number=number + 5), Source(number), 1)
     kept = (known._numbers, known._on, known._ended, known._ended_on)
     assert [len(each) for each in kept] == [10] * 4
     assert len(counters) < 30
@@ -198,8 +199,8 @@ def test_of_two_connections_to_one_sender_what_is_counted_is_true(order, expecte
         numbers = [number for number in numbers for _ in range(2)]
     numbers.sort(key=lambda number: number + draw.uniform(0, 300))
     for number in numbers:
-        known.take(Envelope(sender=b"12345678", number=number), lambda: 1)
-    known.end(Envelope(sender=b"12345678", number=6000, end=True), 1, 1)
+        known.take(Envelope(sender=b"12345678", number=number), lambda: Source(1))
+    known.end(Envelope(sender=b"12345678", number=6000, end=True), Source(1), 1)
     if order == "gaps":
         expected = (6000 - len(numbers), 0, 0)
     assert (counters["gaps"], counters["duplicates"], counters["late"]) == expected

@@ -36,7 +36,7 @@ from highway.wire.shm.packets import (
 from highway.wire.shm.rendezvous import Meeting
 from highway.wire.shm.slots import check_platform, offsets
 from highway.wire.shm.views import Mapping, copy, lend
-from highway.wire.transport import Frame, Peers
+from highway.wire.transport import Frame, Peers, Source
 
 log = logging.getLogger("highway")
 
@@ -61,7 +61,7 @@ class Receiver:
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
         self.thread = same_thread.ident()
-        self._source = 0
+        self._source = Source(0)
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
         self.bound = self.meeting.bound
 
@@ -98,7 +98,7 @@ class Receiver:
                     self._lose(peer)
                 else:
                     self._ready.rotate(-1)
-                    self._source = peer.number
+                    self._source = Source(peer.number)
                     return frames
             self._wait(deadline)
 
@@ -116,11 +116,11 @@ class Receiver:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
-    def source(self, frames: Sequence[Frame]) -> int:
-        """Return the number of the connection that the last message came over."""
+    def source(self, frames: Sequence[Frame]) -> Source:
+        """Return the connection that the last message came over."""
         return self._source
 
-    def connections(self, source: Hashable) -> int:
+    def connections(self, connection: Hashable) -> int:
         """Return 1: no number is used again."""
         return 1
 
