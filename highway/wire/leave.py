@@ -23,7 +23,7 @@ from highway.wire.transport import Frame, Peers, Sender
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
-SLICE: Final = 0.1  # seconds that a thread keeps the sender for, at most
+SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
 PAUSE: Final = 3.0  # seconds that a receiver may take to leave; then the sender goes on all the same
 HELLO: Final = 0.5  # seconds that it may take to say whom it means
 GONE: Final = 0.5  # seconds that ZeroMQ may take to notice that it is gone
@@ -43,12 +43,12 @@ class PausableSender:
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """See :class:`highway.wire.transport.Sender`."""
-        self._in_slices(lambda seconds: self._sender.send(frames, seconds), timeout)
+        self._in_slices(self._sender.send, (frames,), timeout)
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         """See :class:`highway.wire.transport.Sender`."""
         for _ in range(receivers):
-            self._in_slices(lambda seconds: self._sender.send_to_each(frames, 1, seconds), timeout)
+            self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
 
     def peers(self) -> Peers | None:
         """See :class:`highway.wire.transport.Sender`."""
@@ -85,14 +85,14 @@ class PausableSender:
             for _ in range(peers.live if peers else 0):
                 self._sender.send_to_each(frames, 1, ROUND / 2)
 
-    def _in_slices(self, attempt: Callable[[float], None], timeout: float | None) -> None:
+    def _in_slices(self, send: Callable[..., None], arguments: tuple[Any, ...], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 with self._lock:
                     if not self._is_paused:
-                        return attempt(min(SLICE, left))
+                        return send(*arguments, min(SLICE, left))
             except TimeoutError:
                 if deadline is not None and left <= SLICE:
                     raise
@@ -113,18 +113,21 @@ class LeaveServer:
 
     Attributes:
         port: Where it listens besides the UNIX socket; 0 for nowhere.
+
+    Raises:
+        OSError: it cannot listen.
     """
 
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[], Sequence[Frame]]) -> None:
         self._name, self._sender, self._mark = name, sender, mark
         self._pid = os.getpid()
-        self._closing, self._wake = socket.socketpair()
         self._listening = [_listen(socket.AF_UNIX, path_of(name))]
         self.port = 0
         if (host := interface(link, sender.bound)) and not _is_loopback(host):
             with contextlib.suppress(OSError):  # then only receivers on this machine are heard
                 self._listening.append(_listen(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, 0)))
                 self.port = self._listening[-1].getsockname()[1]
+        self._closing, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="highway:leave", daemon=True)
         self._thread.start()
 

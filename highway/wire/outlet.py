@@ -60,7 +60,10 @@ class Outlet:
         self._leave: LeaveServer | None = None
         if hears_leave and link.kind == "push" and link.transport in ("tcp", "ipc") and self._codec.has_envelopes:
             self._sender = pausable = PausableSender(self._sender)
-            self._leave = LeaveServer(link, self._name, pausable, self._mark)
+            try:
+                self._leave = LeaveServer(link, self._name, pausable, self._mark)
+            except OSError as error:
+                log.warning("%s: receivers that leave cannot tell so, and lose what was sent to them: %s", link, error)
         self._tap = open_tap(link)
 
     def wait_for_receivers(self) -> None:
