@@ -22,7 +22,7 @@ from highway.wire.url import Link, Options, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 2.5  # seconds at most for taking what has arrived already, when the pipeline is drained
+LAST_CALL = 4.0  # seconds at most for taking what has arrived already, when the pipeline is drained
 AT_ONCE = 16  # items that are received between two looks at who has still to say that nothing more comes
 QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
 

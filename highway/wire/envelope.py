@@ -76,11 +76,11 @@ def pack(envelope: Envelope) -> bytes:
     return _START.pack(MAGIC, VERSION, len(packed)) + packed + bytes(-len(packed) % 8)
 
 
-def _too_long(names: tuple[str, ...], passport: Passport | None) -> ValueError:
+def _too_long(names: tuple[str, ...], passport: Passport | None) -> ItemError:
     texts = {"sample keys": passport.keys if passport else (), "field names": names}
     what, rows = max(texts.items(), key=lambda each: sum(map(len, each[1])))
     longest = max(rows, key=len, default="")
-    return ValueError(
+    return ItemError(
         f"{len(rows)} {what} of {sum(map(len, rows)):,} characters in all do not fit into a message, whose names and keys may have "
         f"{MAX_PAYLOAD:,} bytes; the longest, of {len(longest):,}, begins with {longest[:40]!r}: use shorter ones or smaller batches, "
         'or leave such items out with on_error="skip"'

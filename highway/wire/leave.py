@@ -24,9 +24,10 @@ from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
-PAUSE: Final = 3.0  # seconds that a receiver may take to leave; then the sender goes on all the same
+PAUSE: Final = 5.0  # seconds that a receiver may take to leave; then the sender goes on all the same
 HELLO: Final = 0.5  # seconds that it may take to say whom it means
 GONE: Final = 0.5  # seconds that ZeroMQ may take to notice that it is gone
+SETTLED: Final = 0.05  # seconds more until it gives it nothing any more: it tells of the end of a connection before it takes that in
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # receivers that may wait for their turn to leave
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -159,6 +160,7 @@ class LeaveServer:
                 while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
                     if _readable([self._closing], 0.002):
                         return
+                _readable([self._closing], SETTLED)
         finally:
             self._sender.resume()
         _readable([self._closing], time.monotonic() - started)

@@ -62,8 +62,8 @@ class Outlet:
             self._sender = pausable = PausableSender(self._sender)
             try:
                 self._leave = LeaveServer(link, self._name, pausable, self._mark)
-            except OSError as error:
-                log.warning("%s: receivers that leave cannot tell so, and lose what was sent to them: %s", link, error)
+            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
+                log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
         self._tap = open_tap(link)
 
     def wait_for_receivers(self) -> None:

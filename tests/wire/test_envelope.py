@@ -33,6 +33,8 @@ ENVELOPES = st.builds(
     shared=st.booleans(),
     end=st.booleans(),
     made=st.just(()) | st.tuples(TEXT, TEXT).filter(lambda made: sum(map(len, made)) <= 512),
+    mark=st.booleans(),
+    leave=st.none() | st.integers(0, 65535),
 )
 
 
