@@ -22,7 +22,8 @@ from highway.wire.url import Link, Options, parse
 
 log = logging.getLogger("highway")
 
-LAST_CALL = 4.0  # seconds at most for taking what has arrived already, when the pipeline is drained
+LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the pipeline is drained
+LEAVE = 20.0  # seconds at most for taking all that was sent, where the senders wait for it
 AT_ONCE = 16  # items that are received between two looks at who has still to say that nothing more comes
 QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
 
@@ -110,10 +111,12 @@ class ZMQSource:
         From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
         """
         inlet.leave()
-        most, until = inlet.counters["bytes"] + self._link().budget_mb * 1e6, time.monotonic() + LAST_CALL
+        most = inlet.counters["bytes"] + self._link().budget_mb * 1e6
         items: list[Any] = []
-        while time.monotonic() < until:
-            awaited, wanted = inlet.awaits_marks(), len(items) + AT_ONCE
+        now = since = awaited_at = time.monotonic()
+        while now - since < LEAVE and now - awaited_at < LAST_CALL:
+            awaited, wanted, now = inlet.awaits_marks(), len(items) + AT_ONCE, time.monotonic()
+            awaited_at = now if awaited else awaited_at
             try:
                 for item in itertools.islice(self._items(inlet, QUIET), AT_ONCE):
                     items.append(item)
@@ -126,8 +129,8 @@ class ZMQSource:
         if untold := inlet.untold():
             self.counters["untold"] = untold
             log.warning(
-                "%s: %d of the senders could not be told that this receiver leaves (they are not highway's, or cannot be reached); "
-                "what is on its way here from them is lost",
+                "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
+                "or had sent too much); what is on its way here from them is lost",
                 self._link(),
                 untold,
             )

@@ -31,7 +31,8 @@ def loss(plan: Plan, link: str) -> list[str]:
         ]
     sentences = [
         f"if {receivers} is slow: nothing is lost, {senders} waits",
-        f"if {receivers} is drained: {'nothing is lost' if spec.transport == 'shm' else 'what is on its way to it is lost'}",
+        f"if {receivers} is drained: "
+        + ("nothing is lost" if spec.codec != "msgpack" or spec.transport == "shm" else "what is on its way to it is lost"),
         f"if {receivers} is killed: what it was sent and has not handed on is lost, {waiting}",
         f"if {senders} is killed: what waits to be sent is lost",
     ]

@@ -140,6 +140,7 @@ class Inlet:
         """Say whether, after :meth:`leave`, a sender that was told may have sent something that was not received yet."""
         if self._leave is None:
             return False
+        self._leave.go_on()
         senders = self._senders.unended()
         for name, known in senders.items():
             self._leave.tell(name, known.leave, known.host)

@@ -3,7 +3,7 @@
 A sender listens beside its link, on a thread of its own: on a UNIX socket in the abstract namespace that is named after it, and, where its
 link leaves the machine, on a TCP port that its messages announce. A receiver that leaves says the sender's name there. The sender then
 sends no items, but marks: on each connection, nothing that was sent before a mark comes behind it. The receiver reads until it finds the
-mark, answers with one byte, closes its end of the link, and then this connection; the sender goes on with the receivers that are left.
+mark, says so, closes its end of the link, and then this connection; the sender goes on with the receivers that are left.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from highway.wire.transport import Frame, Peers, Sender
 from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
+STILL_READING, FOUND = b"\0", b"\1"  # what a receiver says behind it: now and then, and once
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
-PAUSE: Final = 5.0  # seconds that a receiver may take to leave; then the sender goes on all the same
+PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender goes on all the same
+SILENCE: Final = 3.0  # seconds that it may take between two bytes which say that it reads still
+READING: Final = 0.1  # seconds between two of them
 HELLO: Final = 0.5  # seconds that it may take to say whom it means
-GONE: Final = 0.5  # seconds that ZeroMQ may take to notice that it is gone
+GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that it is gone
 SETTLED: Final = 0.05  # seconds more until it gives it nothing any more: it tells of the end of a connection before it takes that in
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # receivers that may wait for their turn to leave
@@ -155,7 +158,7 @@ class LeaveServer:
         before = _closed(self._sender.peers())
         self._sender.pause()
         try:
-            if self._is_gone_after_marks(connection, started + PAUSE):
+            if self._is_gone_after_marks(connection, started):
                 noticed = time.monotonic() + GONE
                 while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
                     if _readable([self._closing], 0.002):
@@ -165,20 +168,25 @@ class LeaveServer:
             self._sender.resume()
         _readable([self._closing], time.monotonic() - started)
 
-    def _is_gone_after_marks(self, connection: socket.socket, deadline: float) -> bool:
-        """Send marks until the receiver has found one; say whether it went before ``deadline``."""
-        found = False
-        while time.monotonic() < deadline:
-            if not found:
+    def _is_gone_after_marks(self, connection: socket.socket, started: float) -> bool:
+        """Send marks until the receiver has found one; say whether it went in time."""
+        is_found, heard = False, started
+        while True:
+            if not is_found:
                 self._sender.mark(self._mark())
             ready = _readable([self._closing, connection], ROUND)
             if self._closing in ready:
                 return False
             if connection in ready:
-                if not connection.recv(1):
+                said = connection.recv(64)
+                if not said:
                     return True
-                found = True
-        return False
+                is_found |= FOUND in said
+                heard = time.monotonic()
+            elif time.monotonic() > heard + SILENCE:
+                return False
+            if time.monotonic() > started + PAUSE:
+                return False
 
 
 class Leave:
@@ -187,6 +195,7 @@ class Leave:
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
         self._told: set[bytes] = set()
+        self._due = 0.0
         self.marked: set[bytes] = set()
         self.unreachable: set[bytes] = set()
 
@@ -209,7 +218,7 @@ class Leave:
         if name in self._told and name not in self.marked:
             self.marked.add(name)
             with contextlib.suppress(OSError):  # it has ended
-                self._asked[name].send(b"\1")
+                self._asked[name].send(FOUND)
 
     def waits_for(self, name: bytes) -> bool:
         """Say whether a sender that is there has still to send a mark."""
@@ -224,6 +233,14 @@ class Leave:
                 self.unreachable.add(name)
             return not gone
         return True
+
+    def go_on(self) -> None:
+        """Say that this receiver reads still, now and then."""
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + READING
+            for name in self._told - self.unreachable:
+                with contextlib.suppress(OSError):  # it has ended
+                    self._asked[name].send(STILL_READING)
 
     def close(self) -> None:
         """Close the connections; by then this end of the link must be closed."""

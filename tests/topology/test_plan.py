@@ -307,7 +307,7 @@ def test_what_a_link_may_lose_is_said_in_words(topology):
     plan = topology(THREE).plan
     assert loss(plan, "done") == [
         "if trainer is slow: nothing is lost, worker waits",
-        "if trainer is drained: what is on its way to it is lost",
+        "if trainer is drained: nothing is lost",
         "if trainer is killed: what it was sent and has not handed on is lost, up to 8 MB at each end of a connection",
         "if worker is killed: what waits to be sent is lost",
         "if the network is cut: what was under way is lost",
