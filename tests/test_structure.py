@@ -72,6 +72,7 @@ ONLY_IN = {
         "threads.py",
         "workers.py",
         "wire/leave.py",
+        "wire/pausable.py",
         "wire/shm/same_thread.py",
     },
     "yaml": {"registry.py", "topology"},

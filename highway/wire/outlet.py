@@ -19,7 +19,8 @@ from highway.errors import LinkError
 from highway.stage import Passport
 from highway.wire import codec, shm
 from highway.wire.envelope import Envelope
-from highway.wire.leave import LeaveServer, PausableSender
+from highway.wire.leave import LeaveServer
+from highway.wire.pausable import PausableSender
 from highway.wire.socket import ZMQSender
 from highway.wire.tap import open_tap
 from highway.wire.transport import Sender

@@ -1,0 +1,85 @@
+"""A sender that a second thread may pause, and send for; see :mod:`highway.wire.leave`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from highway import cancel
+from highway.wire.transport import Frame, Peers, Sender
+
+SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
+MARK: Final = 0.025  # seconds that a mark waits for room, at most
+
+
+class PausableSender:
+    """A sender that a second thread may pause, and send marks with."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.bound = sender.bound
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._is_paused = False
+
+    def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
+        """See :class:`highway.wire.transport.Sender`."""
+        self._in_slices(self._sender.send, (frames,), timeout)
+
+    def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
+        """See :class:`highway.wire.transport.Sender`."""
+        for _ in range(receivers):
+            self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
+
+    def peers(self) -> Peers | None:
+        """See :class:`highway.wire.transport.Sender`."""
+        with self._lock:
+            return self._sender.peers()
+
+    def unsent(self) -> int:
+        """See :class:`highway.wire.transport.Sender`."""
+        with self._lock:
+            return self._sender.unsent()
+
+    def unread(self) -> bool:
+        """See :class:`highway.wire.transport.Sender`."""
+        with self._lock:
+            return self._sender.unread()
+
+    def close(self, linger: float) -> None:
+        """See :class:`highway.wire.transport.Sender`."""
+        with self._lock:
+            self._sender.close(linger)
+
+    def pause(self) -> None:
+        """Have the thread that sends wait; for the other thread."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._is_paused = False
+
+    def mark(self, frames: Sequence[Frame]) -> None:
+        """Send a mark for each connection, or as many as there is room for; for the other thread."""
+        with self._lock, contextlib.suppress(TimeoutError):
+            peers = self._sender.peers()
+            for _ in range(peers.live if peers else 0):
+                self._sender.send_to_each(frames, 1, MARK)
+
+    def _in_slices(self, send: Callable[..., None], arguments: tuple[Any, ...], timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = SLICE if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                with self._lock:
+                    if not self._is_paused:
+                        return send(*arguments, min(SLICE, left))
+            except TimeoutError:
+                if deadline is not None and left <= SLICE:
+                    raise
+                continue
+            if deadline is not None and not left:
+                raise TimeoutError("a receiver is leaving, so that nothing is sent now")
+            cancel.wait(0.002)
