@@ -10,13 +10,7 @@ def main() -> int:
     interrupt.leave_quietly()
     from highway import cli  # here, since it takes a while
 
-    try:
-        interrupt.raise_again()
-        return cli.main()
-    except KeyboardInterrupt:
-        return interrupt.CODE
-    finally:
-        interrupt.leave_quietly()
+    return interrupt.run_command(cli.main)
 
 
 if __name__ == "__main__":

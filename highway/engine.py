@@ -68,7 +68,6 @@ class Pipeline:
         self._finalizer = weakref.finalize(self, self._run.abandon)
         self._ended = self._stopped = self._warned = False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
-            self._run.spawn()
             script.run_at_end(self._run, self, frame)
 
     @staticmethod

@@ -12,6 +12,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
+    from collections.abc import Callable
     from types import FrameType
 
 COMMANDS = ("highway", "tensormon", "tensorshow", "tensorstat", "serve-imagenet-dir", "serve-imagenet-shards")
@@ -35,6 +36,20 @@ def raise_again() -> None:
     """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def run_command(main: Callable[[], int]) -> int:
+    """Run a command and return its exit code; while it runs, Ctrl-C raises ``KeyboardInterrupt``, before and after it ends the process."""
+    if signal.getsignal(signal.SIGINT) is not _leave:  # called by other code, or Ctrl-C is ignored
+        return main()
+    try:
+        try:
+            raise_again()
+            return main()
+        finally:
+            leave_quietly()
+    except KeyboardInterrupt:
+        return CODE
 
 
 class Withheld:

@@ -20,8 +20,11 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, Protocol
+
+from highway import script_interrupt
 
 log = logging.getLogger("highway")
 
@@ -29,8 +32,9 @@ log = logging.getLogger("highway")
 class Run(Protocol):
     """What is to be run at the end."""
 
+    def spawn(self) -> None: ...
     def start(self) -> None: ...
-    def wait(self) -> None: ...
+    def wait(self, is_interrupted: Callable[[], bool]) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -40,21 +44,23 @@ _registered = False
 
 def is_built_by_script(frame: FrameType) -> bool:
     """Say whether ``frame`` belongs to a script that the interpreter runs, rather than a library or an interactive session."""
-    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and not interactive
+    return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
 
 
 def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
     """Run it when the main thread has come to its end, unless it is forgotten before, or the script that ``frame`` is of ends otherwise.
 
-    Python starts no threads any more by then (3.12 and later), so the caller has created them, waiting.
+    Python starts no threads any more by then (3.12 and later), so they are created now, waiting.
     """
     global _registered
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
-    _waiting[run] = (pipeline, frame)
+    with script_interrupt.held():
+        run.spawn()
+        _waiting[run] = (pipeline, frame)
     if not _registered:
         _registered = True
+        script_interrupt.quiet_while(lambda: bool(_waiting), _is_running)
         # The hook that concurrent.futures uses: called when the main thread ends, before its fellows are joined and atexit functions run.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]
 
@@ -72,8 +78,20 @@ def forget(run: Run) -> None:
     _waiting.pop(run, None)
 
 
+def _is_running(frame: FrameType | None) -> bool:
+    """Say whether a frame is of the script, or of what the script has called."""
+    scripts = [script for _, script in _waiting.values()]
+    while frame is not None and frame not in scripts:
+        frame = frame.f_back
+    return frame is not None
+
+
 def _run_all() -> None:
-    pipelines = dict(_waiting)  # starting a run forgets it, and nothing else may hold its pipeline
+    with script_interrupt.held() as is_interrupted:
+        _run(dict(_waiting), lambda: script_interrupt.lost or is_interrupted())
+
+
+def _run(pipelines: dict[Run, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
     runs = list(pipelines)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
     for run, (pipeline, frame) in pipelines.items():
@@ -84,9 +102,10 @@ def _run_all() -> None:
                 print(f"highway: {pipeline} was not run, since the script ended by SystemExit; call run()", file=sys.stderr)
     try:
         for run in runs:
-            run.start()
+            if not is_interrupted():
+                run.start()  # which forgets it: now nothing else may hold its pipeline
         for run in runs:
-            run.wait()
+            run.wait(is_interrupted)
     except KeyboardInterrupt:
         _exit(130, runs)
     except BaseException as error:

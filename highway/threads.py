@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 
 from highway import script
@@ -22,7 +23,7 @@ from highway.workers import Nested, StageWorkers, worker_count
 log = logging.getLogger("highway")
 
 PATIENCE = 5.0  # seconds that stop() waits for a stage before it names it and goes on
-GLANCE = 1.0  # seconds between two looks whether Ctrl-C was overlooked
+GLANCE = 0.1  # seconds between two looks whether Ctrl-C was overlooked
 
 
 class Run:
@@ -121,10 +122,17 @@ class Run:
         if self._error is not None:
             raise self._error.with_traceback(self._trace)
 
-    def wait(self) -> None:
+    def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Wait until all threads have ended.
+
+        Args:
+            is_interrupted: Says whether Ctrl-C came, where it is not raised; then it is raised here.
+        """
         try:
             for thread in self._threads:
                 while thread.is_alive():
+                    if is_interrupted():
+                        raise KeyboardInterrupt
                     thread.join(GLANCE)  # Python may overlook a Ctrl-C that comes just before it begins to wait
         except BaseException:
             self.stop()

@@ -10,7 +10,6 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 FOUNDATION = {
     "_jpeg",
-    "interrupt",
     "backend",
     "distribution",
     "docstrings",
@@ -22,6 +21,7 @@ FOUNDATION = {
     "place",
     "cgroup",
     "columns",
+    "interrupt",
     "cores",
     "data",
     "randomness",
@@ -38,6 +38,8 @@ MAY_IMPORT = {
     "parameters": {"errors", "place", "renamed"},
     "cgroup": set(),
     "columns": set(),
+    "interrupt": set(),
+    "script_interrupt": {"interrupt"},
     "cores": {"cgroup"},
     "randomness": set(),
     "renamed": set(),
@@ -48,7 +50,7 @@ MAY_IMPORT = {
     "channel": {"errors", "stage"},
     "notebook": set(),
     "stats": {"columns", "notebook", "stage"},
-    "script": set(),
+    "script": {"script_interrupt"},
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
     "threads": {"channel", "cores", "errors", "script", "stage", "stats", "workers"},
     "engine": {"cancel", "errors", "renamed", "notebook", "script", "stage", "stats", "threads", "topology"},

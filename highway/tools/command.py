@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from highway import interrupt
 from highway.errors import ConfigError
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -37,6 +38,9 @@ class Tool:
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the tool under its own name and return the exit code; wrong usage leaves by ``SystemExit(2)``, as always with argparse."""
+        return interrupt.run_command(lambda: self._main(argv))
+
+    def _main(self, argv: Sequence[str] | None) -> int:
         parser = argparse.ArgumentParser(self.name, description=self.summary, allow_abbrev=False)
         parser.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
         self.add_arguments(parser)
