@@ -6,6 +6,7 @@ gets that exception, which it expects there. Before the very first lines of high
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -29,7 +30,14 @@ def leave_quietly() -> None:
     """From now on Ctrl-C ends the process at once, with exit code 130; nothing may be under way that has to be cleaned up."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored, as in the background of a script
         signal.signal(signal.SIGINT, _leave)
+        ignore_at_exit()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+def ignore_at_exit() -> None:
+    """Have Ctrl-C do nothing when the interpreter is as good as gone: there it would be a signal without a handler, not an exit code."""
+    atexit.unregister(_ignore)
+    atexit.register(_ignore)
 
 
 def raise_again() -> None:
@@ -60,6 +68,10 @@ class Withheld:
 
     def __exit__(self, *_: object) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def _ignore() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -25,6 +25,7 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from highway import script_interrupt
+from highway.interrupt import ignore_at_exit
 
 log = logging.getLogger("highway")
 
@@ -60,6 +61,7 @@ def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
         _waiting[run] = (pipeline, frame)
     if not _registered:
         _registered = True
+        ignore_at_exit()
         script_interrupt.quiet_while(lambda: bool(_waiting), _is_running)
         # The hook that concurrent.futures uses: called when the main thread ends, before its fellows are joined and atexit functions run.
         threading._register_atexit(_run_all)  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
-"""Ctrl-C in a script: exit code 130 and no traceback while it imports highway, and while pipelines wait for it to end (:mod:`highway.script`).
+"""Ctrl-C in a script: exit code 130 and no traceback while it imports highway, and while pipelines wait for it to end.
 
-In all else that a script does, and in programs with a handler of their own, in notebooks and libraries, Ctrl-C stays what Python makes of it.
+Those are of :mod:`highway.script`. In all else that a script does, and in programs with a handler of their own, in notebooks and in
+libraries, Ctrl-C is what Python makes of it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def start(tmp_path):
         command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "slow", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         env = {**os.environ, "PYTHONPATH": str(HOME), **environment}
-        started.append(subprocess.Popen(command, cwd=tmp_path, env=env, start_new_session=True, **pipes))
+        with interrupt.Withheld():  # from Python's own start, which is not ours
+            started.append(subprocess.Popen(command, cwd=tmp_path, env=env, start_new_session=True, **pipes))
         return started[-1]
 
     yield start

@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "channel": {"errors", "stage"},
     "notebook": set(),
     "stats": {"columns", "notebook", "stage"},
-    "script": {"script_interrupt"},
+    "script": {"interrupt", "script_interrupt"},
     "workers": {"batch", "cancel", "channel", "cores", "errors", "randomness", "stage", "stats"},
     "threads": {"channel", "cores", "errors", "script", "stage", "stats", "workers"},
     "engine": {"cancel", "errors", "renamed", "notebook", "script", "stage", "stats", "threads", "topology"},
