@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import sys
 from functools import cache
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 
 from highway.distribution import version
 from highway.modules.decode import extension_or_none
@@ -23,9 +24,9 @@ _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-hea
 @cache
 def software() -> str:
     """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
-    opencv = next(filter(None, map(_version, _OPENCV)), "") if find_spec("cv2") else None
+    opencv = next(filter(None, map(_version, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {_version('pillow')}"
-    decoder = "highway._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if find_spec("simplejpeg") else pixels
+    decoder = "highway._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
 
 
@@ -69,6 +70,11 @@ class Comparison:
 
 def _release(text: str) -> str:
     return text.partition(",")[0]
+
+
+def _is_installed(module: str) -> bool:
+    """Say whether a module can be imported, also while another thread imports it: cv2 then has no ``__spec__`` for a moment."""
+    return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None
 
 
 def _version(package: str) -> str:

@@ -1,6 +1,8 @@
 """Senders that do not make the same pixels of the same files are noticed by who receives from them."""
 
 import logging
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -18,6 +20,17 @@ ITEM = (np.zeros(3, np.uint8),)
 def test_the_software_is_named():
     assert software().startswith("highway 0.1.0, JPEGs by ")
     assert ", pixels by " in software()
+
+
+def test_the_software_is_named_the_same_while_another_thread_imports_it(monkeypatch):
+    pytest.importorskip("cv2")
+    software.cache_clear()
+    monkeypatch.setitem(sys.modules, "cv2", types.ModuleType("cv2"))  # which has no __spec__ yet
+    assert "by OpenCV" in software()
+    monkeypatch.setitem(sys.modules, "cv2", None)  # what an import finds where it is not installed
+    software.cache_clear()
+    assert "pixels by Pillow" in software()
+    software.cache_clear()
 
 
 def received(ipc, caplog, *senders):
