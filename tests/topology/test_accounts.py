@@ -190,3 +190,25 @@ def test_links_are_whole_and_roles_fed_where_all_ends_run(write):
 def test_a_circle_of_roles_has_depths():
     assert depths_of({"a": set(), "b": {"a"}, "c": {"b", "a"}}) == {"a": 0, "b": 1, "c": 2}
     assert set(depths_of({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
+
+
+ALONE = """
+links: {raw: {from: reader, to: worker, transport: ipc}}
+roles:
+  reader: {external: true}
+  worker: [ZMQSource: {link: raw}, $Say]
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--role", "worker"]])
+def test_a_role_to_which_nobody_comes_ends_after_the_time_it_may_wait(write, call, options):
+    code, _, error = call("run", write(ALONE), "--plugin", "mine", "--wait", "0.5", *options)
+    assert code == 0, error
+    assert "no sender came within" in error
+
+
+def test_one_role_says_what_it_did_as_json_too(write, call):
+    code, out, error = call("run", write("roles: {a: [$Numbers: {count: 3}, $Say]}"), "--plugin", "mine", "--role", "a", "--json")
+    assert code == 0, error
+    assert json.loads(out)["replicas"][0]["items"] == 3
+    assert "got 2\n" in error
