@@ -36,8 +36,9 @@ def pids_of(run, count):
 
 
 @pytest.mark.slow
-def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone):
-    path = write(three())
+@pytest.mark.parametrize("transport", ["shm", "ipc"])
+def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
+    path = write(three(transport=transport))
     run = start("run", path, "--plugin", "mine")
     pids = pids_of(run, 2)
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")

@@ -35,6 +35,8 @@ def envelope(values):
         values["number"],
         values["shared"],
         values["end"],
+        mark=values.get("mark", False),
+        leave=values.get("leave"),
     )
 
 
