@@ -41,7 +41,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], batched: bool, error: Damage
         for row in wanted.pop(checksum(span), ()):
             file.restore(row, span)
         if not wanted:
-            log.warning("cache %s: %d damaged samples are made again", file.path, count)
+            log.warning("cache %s: made again: %d %s", file.path, count, "sample" if count == 1 else "samples")
             return
     if wanted:
         error.add_note(
