@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import pairwise
 
@@ -54,6 +54,11 @@ class Area:
     height: float
 
     @property
+    def corners(self) -> list[Point]:
+        """Its upper left and its lower right corner."""
+        return [(self.left, self.top), (self.left + self.width, self.top + self.height)]
+
+    @property
     def middle(self) -> float:
         """Its vertical middle."""
         return self.top + self.height / 2
@@ -65,7 +70,7 @@ def layout(graph: Graph) -> Picture:
     depth = {node.name: number for number, column in enumerate(columns) for node in column}
     labels = max([_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
     gap_x = max(GAP_X, labels + 5 * PAD)
-    gap_y = max([GAP_Y, *(ROW * (len(edge.lines) + 1) for edge in graph.edges if edge.figures)])
+    gap_y = max([GAP_Y, *(ROW * (len(edge.lines) + 3) for edge in graph.edges if edge.figures)])
     cells = [{node.name: _size(node, graph) for node in column} for column in columns]
     routes = []
     for number, edge in enumerate(graph.edges):
@@ -89,7 +94,7 @@ def layout(graph: Graph) -> Picture:
     for number, edge in enumerate(graph.edges):
         curves = _curves(*_ends(routes, number, areas), [areas[name] for name in routes[number][1:-1]])
         picture.shapes += _arrow(edge, curves)
-        texts += _texts(edge, _bezier(curves[0], 0.5))
+        texts += _texts(edge, curves[0], [*map(_extent, texts), *(areas[node.name].corners for node in graph.nodes)])
     picture.shapes += texts  # above all lines
     for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
         picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
@@ -125,7 +130,7 @@ def _columns(graph: Graph) -> list[list[Node]]:
 def _size(node: Node, graph: Graph) -> Point:
     rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in graph.edges if node.name in (edge.source, edge.target))
     lines = max((len(edge.lines) for edge in graph.edges if node.name in (edge.source, edge.target)), default=0)
-    room = (max(twins.values()) + 1) * ROW * (lines + 0.5) if max(twins.values(), default=0) > 1 else 0.0
+    room = (max(twins.values()) + 1) * ROW * (lines + 1.5) if max(twins.values(), default=0) > 1 else 0.0
     widest = max(_width(text, size) + (PAD + _width("100% busy", SMALL) + QUEUE if level else 0) for text, level, size, _ in rows)
     return widest + 2 * PAD, max(len(rows) * ROW + 2 * PAD, room)
 
@@ -180,16 +185,45 @@ def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
     return shapes
 
 
-def _texts(edge: Edge, at: Point) -> list[Shape]:
-    """What stands at an edge: its name above the line, the rest below."""
-    below = [(edge.about, FAINT), *((text, INK) for text in edge.figures), *((text, ALARM) for text in edge.alarms)]
-    shapes = []
-    for text, color, base in [(edge.name, INK, -8), *((text, color, 17 + ROW * row) for row, (text, color) in enumerate(below))]:
-        if text:
-            y, half = at[1] + base, _width(text, SMALL) / 2 + 2
-            shapes.append(Shape([(at[0] - half, y - SMALL), (at[0] + half, y + 4)], PAPER, "box", fill=PAPER))
-            shapes.append(Shape([(at[0], y)], color, "text", text, anchor="middle"))
-    return shapes
+def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]]) -> list[Shape]:
+    """What stands at an edge: its name above the line, the rest below; neither touches the line, however steep it is, nor what is taken."""
+    below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
+    below += [(text, ALARM) for text in edge.alarms]
+    middle, _ = _bezier(curve, 0.5)
+    highest, _ = _reach(curve, middle, _width(edge.name, SMALL) / 2 + 2)
+    name = [Shape([(middle, highest - 8)], INK, "text", edge.name, anchor="middle")] if edge.name else []
+    _, lowest = _reach(curve, middle, max((_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
+    rest = [Shape([(middle, lowest + 17 + ROW * row)], color, "text", text, anchor="middle") for row, (text, color) in enumerate(below)]
+    name = _moved(name, -4.0, taken)
+    return name + _moved(rest, 4.0, [*taken, *map(_extent, name)])
+
+
+def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) -> list[Shape]:
+    """Move texts up or down, step by step, until they stand on nothing else; if there is no such place near by, not at all."""
+    for number in range(30):
+        moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
+        if not any(_overlap(_extent(text), other) for text in moved for other in taken):
+            return moved
+    return texts
+
+
+def _extent(text: Shape) -> list[Point]:
+    """The corners of what a text at the middle of an edge covers."""
+    (x, base), half = text.points[0], _width(text.text, SMALL) / 2
+    return [(x - half, base - SMALL), (x + half, base + 4)]
+
+
+def _overlap(first: Sequence[Point], second: Sequence[Point]) -> bool:
+    (left, top), (right, bottom) = first
+    (other_left, other_top), (other_right, other_bottom) = second
+    return left < other_right and other_left < right and top < other_bottom and other_top < bottom
+
+
+def _reach(curve: Sequence[Point], middle: float, half: float) -> tuple[float, float]:
+    """The least and greatest y of a curve between ``middle - half`` and ``middle + half``."""
+    points = [_bezier(curve, step / 60) for step in range(61)]
+    heights = [y for x, y in points if abs(x - middle) <= half]
+    return min(heights), max(heights)
 
 
 def _slot(area: Area, number: int, count: int) -> float:

@@ -149,7 +149,10 @@ def mermaid(graph: Graph) -> str:
     numbers = {node.name: number for number, node in enumerate(graph.nodes)}
     for edge in graph.edges:
         arrow = "-.->" if edge.publish else "-->"
-        text = "<br>".join(map(_plain, edge.lines))
+        binds = (
+            f"{edge.target if edge.binds_target else edge.source} binds"  # a dot, as in the other pictures, has no place at such an arrow
+        )
+        text = "<br>".join(map(_plain, [*edge.lines, binds]))
         lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
     return "\n".join(lines) + "\n"
 

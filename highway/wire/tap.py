@@ -7,6 +7,7 @@ messages; the link never waits for it.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import time
 from collections.abc import Sequence
@@ -37,6 +38,9 @@ def open_tap(link: Link) -> Tap | None:
     try:
         return Tap(link)
     except LinkError as error:
+        if error.errno == errno.EADDRINUSE:  # as when a process has joined, whose number another one has
+            log.info("%s: viewers see what the process sends that was here first, and not what this one sends", link)
+            return None
         log.info("%s: the tap is off, nobody can look into this end of the link: %s", link, error)
         return None
 

@@ -57,6 +57,9 @@ _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
 
+SHOWN_URLS = 4  # of a link, in messages
+
+
 @dataclass(frozen=True)
 class Options:
     """What the query of a URL can set.
@@ -116,7 +119,9 @@ class Link:
         return self.options.budget_mb if self.transport == "shm" else self.options.hwm_mb
 
     def __str__(self) -> str:
-        return ", ".join(self.urls)
+        """What messages call it: its URLs without their options, and the first ones of many."""
+        shown = [re.sub(r"\?[^#]*", "", url) for url in self.urls]
+        return ", ".join(shown) if len(shown) <= SHOWN_URLS else f"{', '.join(shown[:SHOWN_URLS])} and {len(shown) - SHOWN_URLS} more"
 
 
 def parse(

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from highway.topology import load
-from highway.topology.draw import LINE, layout, png, svg
+from highway.topology.draw import LINE, SMALL, _bezier, _width, layout, png, svg
 from highway.topology.graph import Edge, Node, dot, graph, mermaid
 
 TEXT = """
@@ -60,9 +60,9 @@ def test_mermaid_has_a_line_for_each_node_and_edge(drawn):
         '  n1["<b>worker x 4</b><br>on a, b<br>ZMQSource<br>ZMQSink"]',
         '  n2["<b>train</b><br>on b<br>ZMQSource"]',
         '  n3(["<b>other</b><br>on b (external)"])',
-        '  n0 -->|"raw<br>push tcp 5555"| n1',
-        '  n1 -.->|"shared<br>publish tcp 7880"| n2',
-        '  n1 -.->|"shared<br>publish tcp 7880"| n3',
+        '  n0 -->|"raw<br>push tcp 5555<br>reader binds"| n1',
+        '  n1 -.->|"shared<br>publish tcp 7880<br>train binds"| n2',
+        '  n1 -.->|"shared<br>publish tcp 7880<br>other binds"| n3',
     ]
 
 
@@ -79,6 +79,18 @@ def test_senders_stand_to_the_left_of_receivers_and_nothing_leaves_the_picture(d
     assert at["train"][1] < at["other"][1]
     for shape in picture.shapes:
         assert all(0 <= x <= picture.width and 0 <= y <= picture.height for x, y in shape.points)
+
+
+def test_labels_do_not_touch_the_lines_that_they_stand_at(drawn):
+    picture = layout(drawn(TEXT))
+    labels = [shape for shape in picture.shapes if shape.kind == "text" and shape.anchor == "middle"]
+    curves = [shape.points for shape in picture.shapes if shape.kind == "curve"]
+    assert (len(labels), len(curves)) == (6, 3)
+    for number, label in enumerate(labels):
+        (x, base), half = label.points[0], _width(label.text, SMALL) / 2
+        on_line = [_bezier(curves[number // 2], step / 200) for step in range(201)]
+        near = [y for px, y in on_line if abs(px - x) <= half]
+        assert near and all(not base - SMALL <= y <= base + 4 for y in near), label.text
 
 
 def test_a_circle_of_links_can_be_drawn(drawn):

@@ -8,7 +8,7 @@ import pytest
 
 from highway.stats import PipelineStats, StageStats
 from highway.topology import load
-from highway.topology.draw import ALARM, BOX, PAPER, layout, svg
+from highway.topology.draw import ALARM, BOX, SMALL, _width, layout, svg
 from highway.topology.graph import dot, graph, mermaid
 from highway.topology.live import annotate
 from highway.topology.snapshot import Ends
@@ -101,7 +101,11 @@ def test_figures_are_in_every_form(live):
 def test_nothing_in_the_picture_stands_on_another(live):
     picture = layout(live)
     boxes = [shape.points for shape in picture.shapes if shape.kind == "box" and shape.fill == BOX]
-    texts = [shape.points for shape in picture.shapes if shape.kind == "box" and shape.fill == PAPER]
+    texts = []
+    for shape in picture.shapes:
+        if shape.kind == "text" and shape.anchor == "middle":
+            (x, base), half = shape.points[0], _width(shape.text, SMALL) / 2
+            texts.append([(x - half, base - SMALL), (x + half, base + 4)])
     assert (len(boxes), len(texts)) == (4, 5 + 4 + 4 + 2)
     for first, second in combinations([*boxes, *texts], 2):
         assert not overlap(first, second)
