@@ -22,7 +22,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "n_worker": _WORKERS,
     "ImageReader.n_worker": _OWN_WORKERS,
     "ImageFileReader.n_worker": _OWN_WORKERS,
-    "Noise.n_worker": "leave it out; Processes([Noise(...)], num_processes=...) runs several",
+    "Noise.n_worker": "leave it out; Processes([[Noise(...)], [Noise(...)]]) runs one in each of two processes",
     "queue_size": "it is buffer_size= of Stage({component}(...), buffer_size=...), in YAML buffer_size: beside the component",
     "Noise.data_shape": "it is called shape now",
     "Noise.force_constant": "it is called constant now",

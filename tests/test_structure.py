@@ -63,7 +63,11 @@ MAY_IMPORT = {
     "registry": {"components", *FOUNDATION},
     "topology": {"components", "registry", "engine", "stats", "wire", *FOUNDATION},
 }
-BESIDES = {"modules/inner.py": {"engine"}, "modules/passes.py": {"engine"}}  # components that consist of pipelines
+BESIDES = {  # components that consist of pipelines
+    "modules/inner.py": {"engine"},
+    "modules/passes.py": {"engine"},
+    "modules/child.py": {"engine"},
+}
 ONLY_IN = {
     "zmq": {"wire/socket.py", "wire/monitor.py", "wire/context.py"},
     "threading": {

@@ -7,14 +7,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from highway import cancel
+from highway.engine import Pipeline
 from highway.errors import LinkError
 from highway.modules.parcel import Failure, importing, pack, unpack
 from highway.randomness import generator, stage_key
-from highway.stage import DROP, Stamped, takes_rng
+from highway.stage import DROP, Stage, Stamped, takes_rng
 from highway.wire.shm import Receiver, Sender
 
 _PR_SET_PDEATHSIG = 1
@@ -48,6 +49,23 @@ class Work(NamedTuple):
         return item if passport is None else Stamped(item, passport)
 
 
+class Whole(NamedTuple):
+    """What a child is told first that runs a pipeline of its own.
+
+    Args:
+        stages: Source first.
+        seed: The pipeline's.
+    """
+
+    stages: list[Stage]
+    seed: int
+
+    def items(self) -> Iterator[Stamped]:
+        """Yield what the pipeline makes."""
+        with Pipeline(self.stages, self.seed) as pipeline:
+            yield from pipeline.stamped()
+
+
 def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
     """Work on items from one socket, and send what they become to the other, until the parent closes them or is gone."""
     _die_with(parent)
@@ -79,8 +97,11 @@ def _serve(items: Receiver, results: Sender) -> None:
     while True:
         try:
             if work is None:
-                work = unpack(frames)
-                answer = None
+                told = unpack(frames)
+                if isinstance(told, Whole):
+                    _send_all(told, results)
+                    return
+                work, answer = told, None
             else:
                 answer = work.apply(*unpack(frames))
             results.send(pack(("result", answer)))
@@ -93,6 +114,13 @@ def _serve(items: Receiver, results: Sender) -> None:
         del frames
         answer = None  # the item's memory goes back before the next one is waited for
         frames = items.recv()
+
+
+def _send_all(whole: Whole, results: Sender) -> None:
+    results.send(pack(("result", None)))
+    for stamped in whole.items():
+        results.send(pack(("result", stamped)))
+    results.send(pack(("end", None)))
 
 
 def _die_with(parent: int) -> None:

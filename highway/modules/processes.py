@@ -1,15 +1,16 @@
-"""Maps in processes of their own, for code that holds the GIL."""
+"""Maps, and whole pipelines, in processes of their own, for code that holds the GIL."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import socket
 import subprocess
 import sys
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,11 +19,11 @@ from numpy.random import Generator
 from highway import cancel
 from highway.cores import ONE_THREAD, available_cores
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
-from highway.modules.child import Work
+from highway.modules.child import Whole, Work
 from highway.modules.parcel import Script, importing, pack, unpack
 from highway.parameters import checked
 from highway.randomness import place_of
-from highway.stage import Component, Stage, expand
+from highway.stage import Component, Stage, Stamped, expand
 from highway.wire.shm import Receiver, Sender
 
 PATIENCE = 5.0  # seconds that a child without work may take to end
@@ -42,13 +43,17 @@ class Processes:
     belong to a ``Stage`` around this. A process that dies is an error of the item it had; with ``on_error="skip"`` another one takes
     its place.
 
+    A whole pipeline, source and streams included, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources in
+    parallel give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``; their items
+    come in turns. Each process works ahead by as much as ``budget_mb`` allows, and its stages may have settings of their own.
+
     Args:
-        maps: Applied one after the other, in each process.
-        num_processes: How many processes; ``None`` means the cores that this process may use.
+        maps: Applied one after the other, in each process; or the stages of a whole pipeline, or of several.
+        num_processes: How many processes; ``None`` means the cores that this process may use, or one for each whole pipeline.
         budget_mb: Megabytes of shared memory that the items of one process may take, and again its results; one item may take half.
 
     Raises:
-        ConfigError: there are no maps, or less than one process.
+        ConfigError: there are no maps, less than one process, or another number of them than of whole pipelines.
         PipelineError: something in ``maps`` is no map, has settings, or cannot be pickled (when the pipeline is built).
         RemoteError: a process died, or a map raised an error that cannot be made again here (when running).
     """
@@ -63,8 +68,23 @@ class Processes:
         if self.num_processes is not None and self.num_processes < 1:
             raise ConfigError(f"Processes: num_processes={self.num_processes}; expected at least 1, or None")
 
+        if wholes := self._wholes():
+            if self.num_processes not in (None, len(wholes)):
+                raise ConfigError(
+                    f"Processes: num_processes={self.num_processes} for {len(wholes)} whole pipeline(s), each in one process; "
+                    "give a list of stages for each, with a source of its own: Processes([[source, ...], [other, ...]])"
+                )
+
+    def _wholes(self) -> list[list[Any]]:
+        """Return the stages of each whole pipeline; none if there are only maps."""
+        if all(isinstance(part, (list, tuple)) for part in self.maps):
+            return [list(part) for part in self.maps]  # type: ignore[call-overload]
+        return [self.maps] if _is_source(self.maps[0]) else []
+
     def stages(self) -> list[Stage]:
-        """Return the one map that hands items to the processes."""
+        """Return the one map that hands items to the processes, or the source that takes items from them."""
+        if wholes := self._wholes():
+            return [Stage(_Sources([_expanded(whole) for whole in wholes], self.budget_mb), name="source")]
         parts = expand([(), *self.maps])[1:]
         for part, shape in parts:
             if shape != "map":
@@ -80,6 +100,27 @@ class Processes:
         names = [part.name for part, _ in parts]
         remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb)
         return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names))]
+
+
+def _is_source(part: Any) -> bool:
+    """Say whether it can only be a source: no function, which may be a map, but for one that yields."""
+    op = part.op if isinstance(part, Stage) else part
+    if callable(getattr(op, "stages", None)):
+        try:
+            return bool(expand([part]))
+        except PipelineError:  # a composite of maps
+            return False
+    return hasattr(op, "__iter__") or inspect.isgeneratorfunction(op)
+
+
+def _expanded(stages: list[Any]) -> list[Stage]:
+    parts = expand(stages)
+    last, shape = parts[-1]
+    if shape == "sink":
+        raise PipelineError(f"Processes: {last.label} is a sink; put it behind Processes, which hands on what comes out of the processes")
+    for part, _ in parts:
+        _check_picklable(part)
+    return [part for part, _ in parts]
 
 
 def _check_picklable(part: Stage) -> None:
@@ -114,10 +155,35 @@ class _Remote:
                 self._children.pop(thread).close()
 
 
+class _Sources:
+    """A source whose items are made by whole pipelines, each in another process; they come in turns."""
+
+    def __init__(self, wholes: list[list[Stage]], budget_mb: float) -> None:
+        self._wholes, self._budget_mb = wholes, budget_mb
+
+    def __iter__(self) -> Iterator[Stamped]:
+        children: list[_Child] = []
+        try:
+            for stages in self._wholes:
+                children.append(_Child(Whole(stages, cancel.seed()), self._budget_mb))
+            live = dict(enumerate(children))
+            while live:
+                for number, child in list(live.items()):
+                    stamped = child.take()
+                    if stamped is None:
+                        live.pop(number).close()
+                    else:
+                        item, passport = stamped
+                        yield Stamped(item, passport._replace(index=passport.index * len(children) + number))
+        finally:
+            for child in children:
+                child.close()
+
+
 class _Child:
     """A process, the links to it, and whether it is at work."""
 
-    def __init__(self, work: Work, budget_mb: float) -> None:
+    def __init__(self, work: Work | Whole, budget_mb: float) -> None:
         if importing.now:
             raise PipelineError(
                 "Processes would start while a child process imports this script; "
@@ -164,6 +230,16 @@ class _Child:
             Exception: what they raised, or a RemoteError if the process has died.
         """
         return self._ask(pack((item, epoch, index)))
+
+    def take(self) -> Stamped | None:
+        """Return the next item of the pipeline in the process, ``None`` at its end.
+
+        Raises:
+            Exception: what a stage raised, or a RemoteError if the process has died.
+        """
+        taken: Stamped | None = self._ask()
+        self._is_busy = taken is not None  # it works on the next one
+        return taken
 
     def close(self) -> None:
         """End the process: at once if it is at work, whose result nobody wants; else it ends by itself. Closing again does nothing."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped, cancel
-from highway.modules import Augmentations, Batch, Processes
+from highway.modules import Augmentations, Batch, ImageFileReader, ImageSink, Processes, Repeat, Take
 from highway.transforms import FlipX
 
 SRC = str(Path(__file__).parents[2])
@@ -415,3 +415,83 @@ def test_an_item_beyond_the_budget_names_the_parameter():
     pipeline = Pipeline([[np.zeros(100_000)], Processes([Select()], 1, budget_mb=1.0)])
     with pipeline, pytest.raises(OSError, match=r"0\.8 MB; expected at most half of budget_mb=1: .*budget_mb=3"):
         pipeline.dequeue()
+
+
+# --- whole pipelines in processes ---
+
+
+def numbers():
+    yield from range(7)
+
+
+def fail_after_3():
+    yield from range(3)
+    raise OSError("disk gone")
+
+
+def die_after_3():
+    yield from range(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stamps(*stages):
+    with Pipeline(stages, seed=5) as pipeline:
+        return [(each.item, each.passport.epoch, each.passport.index, each.passport.keys) for each in pipeline.stamped()]
+
+
+def assert_same(got, expected):
+    assert [rest for _, *rest in got] == [rest for _, *rest in expected]
+    for (item, *_), (same, *_) in zip(got, expected, strict=True):
+        np.testing.assert_equal(item, same)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [numbers, square, Batch(3)],
+        [range(5), draw],
+        [ImageFileReader("highway:photos/val", 5, (8, 8), epochs=2), Augmentations([FlipX()]), Take(9)],
+        [range(4), Stage(fail_at_3, on_error="skip", num_workers=2)],
+    ],
+)
+def test_a_whole_pipeline_in_a_process_makes_the_same_items(stages):
+    assert_same(stamps(Processes(stages)), stamps(*stages))
+
+
+def test_a_whole_pipeline_runs_in_another_process_and_a_stage_may_follow():
+    items = [item for item, *_ in stamps(Processes([numbers, with_pid]), Batch(2, as_list=True))]
+    (pid,) = {pid for _, pids in items for pid in pids}
+    assert pid != os.getpid()
+
+
+def test_several_sources_run_in_parallel_and_come_in_turns():
+    got = stamps(Processes([[range(3), with_pid], [range(10, 15), with_pid]], num_processes=2), with_pid)
+    assert [item[0][0] for item, *_ in got] == [0, 10, 1, 11, 2, 12, 13, 14]
+    assert [index for _, _, index, _ in got] == [0, 1, 2, 3, 4, 5, 7, 9]
+    assert len({item[0][1] for item, *_ in got}) == 2
+
+
+@pytest.mark.parametrize(("source", "error", "message"), [(fail_after_3, OSError, "disk gone"), (die_after_3, RemoteError, "SIGKILL")])
+def test_an_error_in_a_whole_pipeline_ends_the_run(source, error, message):
+    with pytest.raises(error, match=message) as raised, Pipeline([Processes([source])]) as pipeline:
+        list(pipeline)
+    assert error is RemoteError or "in process " in "".join(raised.value.__notes__)
+
+
+def test_a_whole_pipeline_that_never_ends_is_stopped():
+    with Pipeline([Processes([Repeat(range(3)), square]), Take(4)]) as pipeline:
+        assert list(pipeline) == [0, 1, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Processes([numbers, square], 4), ConfigError, r"num_processes=4 for 1 whole pipeline.*Processes\(\[\[source, ...\]"),
+        (lambda: Pipeline([Processes([numbers, ImageSink("x")])]), PipelineError, "ImageSink is a sink; put it behind Processes"),
+        (lambda: Pipeline([Processes([iter("ab"), lambda n: n])]), PipelineError, "cannot be sent to another process"),
+        (lambda: Pipeline([range(3), Processes([numbers, square])]), PipelineError, "only the first stage can be one"),
+    ],
+)
+def test_whole_pipelines_that_cannot_run_in_processes_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
