@@ -68,12 +68,11 @@ class Processes:
         if self.num_processes is not None and self.num_processes < 1:
             raise ConfigError(f"Processes: num_processes={self.num_processes}; expected at least 1, or None")
 
-        if wholes := self._wholes():
-            if self.num_processes not in (None, len(wholes)):
-                raise ConfigError(
-                    f"Processes: num_processes={self.num_processes} for {len(wholes)} whole pipeline(s), each in one process; "
-                    "give a list of stages for each, with a source of its own: Processes([[source, ...], [other, ...]])"
-                )
+        if (wholes := self._wholes()) and self.num_processes not in (None, len(wholes)):
+            raise ConfigError(
+                f"Processes: num_processes={self.num_processes} for {len(wholes)} whole pipeline(s), each in one process; "
+                "give a list of stages for each, with a source of its own: Processes([[source, ...], [other, ...]])"
+            )
 
     def _wholes(self) -> list[list[Any]]:
         """Return the stages of each whole pipeline; none if there are only maps."""
