@@ -142,17 +142,20 @@ class Pipeline:
         Raises:
             EndOfStream: the end was reached before, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
+        return (stamped.item for stamped in self.stamped())
+
+    def stamped(self) -> Iterator[Stamped]:
+        """Yield items with their passports until the end: what another pipeline takes that this one is the source of.
+
+        Raises:
+            EndOfStream: as a loop over the pipeline does.
+        """
         if self._ended or self._stopped:
             self._run.raise_error()
             raise EndOfStream(ENDED if self._ended else STOPPED)
-        return self._items()
+        return self._stamped()
 
-    def _items(self) -> Iterator[Any]:
-        for stamped in self.stamped():
-            yield stamped.item
-
-    def stamped(self) -> Iterator[Stamped]:
-        """Yield items with their passports until the end: what another pipeline takes that this one is the source of."""
+    def _stamped(self) -> Iterator[Stamped]:
         try:
             while True:
                 try:

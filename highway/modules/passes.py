@@ -164,6 +164,8 @@ def _drawn_anew(op: Any, number: int) -> Any:
     """Return a component with another seed for each pass but the first, and so those that it is made of."""
     if isinstance(op, Stage):
         return replace(op, op=_drawn_anew(op.op, number))
+    if number and isinstance(op, Pipeline):  # which has ended with the pass before
+        return Pipeline([_drawn_anew(stage, number) for stage in op.stages], (op.seed + number * _APART) % 2**63)
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op
     changes: dict[str, Any] = {}
@@ -171,8 +173,8 @@ def _drawn_anew(op: Any, number: int) -> Any:
         value = getattr(op, field.name)
         if field.name == "seed" and isinstance(value, int) and field.init:
             changes["seed"] = (value + number * _APART) % 2**63
-        elif field.name == "source":
-            changes["source"] = _drawn_anew(value, number)
+        elif field.name in ("source", "reader"):
+            changes[field.name] = _drawn_anew(value, number)
         elif field.name == "sources":
             changes["sources"] = [_drawn_anew(source, number) for source in value]
     return replace(op, **changes)
