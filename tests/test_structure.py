@@ -69,7 +69,7 @@ BESIDES = {  # components that consist of pipelines
     "modules/child.py": {"engine"},
 }
 ONLY_IN = {
-    "zmq": {"wire/socket.py", "wire/monitor.py", "wire/context.py"},
+    "zmq": {"wire/base.py", "wire/socket.py", "wire/monitor.py", "wire/context.py"},
     "threading": {
         "topology/process.py",
         "cancel.py",

@@ -67,8 +67,8 @@ class Options:
     Args:
         codec: How items become frames: ``tensorcom`` (one header and one data frame for each array), ``tenbin`` (the same in a single
             frame) or ``msgpack`` (Highway 2017's).
-        hwm_mb: Megabytes of messages that may wait at each end of each connection, reckoned by the size of the first message or, for
-            peers that come later, by 4 MB; at least two messages, and at most 1000, may.
+        hwm_mb: Megabytes of messages that may wait at each end of each connection. At least two messages may, at most 1000 at a sender and
+            four at a receiver; three more may be on their way.
         linger_ms: Milliseconds that the tail of a stream waits for a receiver when there is none.
         budget_mb: Megabytes of shared memory that the sender of a same-host link (``+shm``) may use, in place of ``hwm_mb``; one message
             may take half.

@@ -70,10 +70,15 @@ def test_frames_outlive_the_socket(ipc):
 
 def test_waiting_runs_out_at_either_end(ipc):
     sender = ZMQSender(parse(f"zrpush+ipc://{ipc()}", "send"))
-    with pytest.raises(TimeoutError, match=r"no receiver took a message within 0.05 s; peers connected: 0"):
+    with pytest.raises(
+        TimeoutError,
+        match=r"no receiver took a message within 0.05 s; nobody is connected: does the other end run, and is this its address",
+    ):
         sender.send([b"x"], timeout=0.05)
     receiver = ZMQReceiver(parse(f"zpull+ipc://{ipc()}", "receive"))
-    with pytest.raises(TimeoutError, match=r"no message within 0.05 s; peers connected: 0"):
+    with pytest.raises(
+        TimeoutError, match=r"no message within 0.05 s; nobody is connected: does the other end run, and is this its address"
+    ):
         receiver.recv(timeout=0.05)
     sender.close(0)
     receiver.close(0)
@@ -92,6 +97,89 @@ def test_what_waits_is_bounded_by_bytes(ipc):
     sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
     sender.close(0)
     receiver.close(0)
+
+
+def send_until_it_waits(sender, frames):
+    """Return how many messages a sender takes before it waits for its receiver."""
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while True:
+            sender.send(frames, timeout=0.5)
+            sent += 1
+    return sent
+
+
+@pytest.mark.parametrize("first", [[b"x"], [bytes(1000)] * 2])
+@pytest.mark.parametrize("frames", [[bytes(1_000_000)], [bytes(50_000)] * 20], ids=["one frame", "small frames"])
+@pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
+def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(ipc, first, frames, push, pull):
+    place = ipc()
+    sender = ZMQSender(parse(f"{push}+ipc://{place}?hwm_mb=8", "send"))
+    receiver = ZMQReceiver(parse(f"{pull}+ipc://{place}?hwm_mb=8", "receive"))
+    sender.send(first, timeout=20)
+    receiver.recv(timeout=20)
+    sent = send_until_it_waits(sender, frames)
+    assert sent <= 8 * 1.5 + 4 + 3  # of the sender, of the receiver, and those on the way
+    for _ in range(sent):
+        assert sum(map(len, receiver.recv(timeout=20))) == 1_000_000
+    sender.send(frames, timeout=20)
+    sender.close(0)
+    receiver.close(0)
+
+
+def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobody(ipc, caplog):
+    place = ipc()
+    sender = ZMQSender(parse(f"zpub+ipc://{place}?hwm_mb=8", "send"))
+    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?hwm_mb=8", "receive"))
+    while sender.peers().live < 1:
+        time.sleep(0.001)
+    sender.send([b"small"])
+    for _ in range(60):
+        sender.send([bytes(1_000_000)])
+        assert sender._backlog.count()[1] <= 12_000_000
+    assert caplog.text.count("MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they") == 1
+    sender.close(0)
+    receiver.close(0)
+
+
+SLEEPS = """
+    import sys
+    from highway.wire.socket import ZMQReceiver
+    from highway.wire.url import parse
+    receiver = ZMQReceiver(parse("zpull+ipc://" + sys.argv[1] + "?hwm_mb=64", "receive"))
+    receiver.recv(timeout=60)
+    print("ready", flush=True)
+    sys.stdin.read()
+    receiver.close(0)
+"""
+
+
+def resident(pid):
+    """Megabytes of memory that a process has."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) / 1000 for line in status if line.startswith("VmRSS"))
+
+
+def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(ipc):
+    place = ipc()
+    process = python(SLEEPS, place)
+    context = zmq.Context()
+    peer = context.socket(zmq.PUSH)  # of another make, with limits of its own
+    try:
+        peer.sndhwm, peer.linger, peer.sndtimeo = 1, 0, 2000
+        peer.connect(f"ipc://{place}")
+        peer.send(bytes(1000))
+        assert process.stdout.readline() == "ready\n"
+        before = resident(process.pid)
+        with pytest.raises(zmq.Again):
+            for _ in range(100):
+                peer.send(bytes(20_000_000))
+        assert resident(process.pid) - before < 2 * 64
+    finally:
+        peer.close(0)
+        context.term()
+        process.kill()
+        process.communicate()
 
 
 def ends(ipc, send, receive, receivers):
@@ -285,7 +373,7 @@ def test_a_closed_socket_says_so(ipc):
 def python(script, *arguments):
     """Start a script in a process of its own, where a warning is an error."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_forked_child_uses_no_socket_of_its_parent(ipc):
