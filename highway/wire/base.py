@@ -27,7 +27,7 @@ POLL_MS = 100  # between two looks whether the stage was cancelled
 RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
-LEAST_LINGER_MS = 100
+LEAST_LINGER_MS = 1000
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message, before the first one shows its size
 RECEIVED = 4  # messages that may wait at a receiver: nobody knows how large the next one is
@@ -121,7 +121,7 @@ class BaseSocket:
         return self._monitor.peers()
 
     def close(self, linger: float) -> None:
-        """Close; what has not left yet may do so within ``linger`` seconds (at least 0.1), in the background. Closing again is nothing."""
+        """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
         if self.socket.closed or os.getpid() != self._pid:
             return
         if self._monitor is not None:
