@@ -23,6 +23,12 @@ class Message(NamedTuple):
     infos: tuple[str, ...] = ()
 
 
+_OTHER = (
+    "{frames} frames; expected {expected}: the sender uses another codec (say codec={other} here, or this one there), or a topic "
+    "(say #topic in the URL here too)"
+)
+
+
 class Codec(Protocol):
     """How items become frames.
 
@@ -70,6 +76,8 @@ class Tensorcom:
 
     def decode(self, frames: Sequence[Frame]) -> Message:
         """See :class:`Codec`."""
+        if len(frames) % 2:
+            raise FrameError(_OTHER.format(frames=len(frames), expected="a header and data for each array", other="msgpack or tenbin"))
         arrays, infos = tenbin.decode_frames(frames)
         if not arrays:
             raise FrameError("a message without frames")
@@ -120,7 +128,7 @@ class Tenbin(Tensorcom):
     def decode(self, frames: Sequence[Frame]) -> Message:
         """See :class:`Codec`."""
         if len(frames) != 1:
-            raise FrameError(f"{len(frames)} frames; expected one: the sender uses another codec, or a topic that was not asked for")
+            raise FrameError(_OTHER.format(frames=len(frames), expected="one", other="tensorcom"))
         return super().decode(chunks.decode_chunks(frames[0]))
 
 
@@ -137,7 +145,7 @@ class Msgpack:
     def decode(self, frames: Sequence[Frame]) -> Message:
         """See :class:`Codec`."""
         if len(frames) != 1:
-            raise FrameError(f"{len(frames)} frames; expected one: the sender uses another codec, or a topic that was not asked for")
+            raise FrameError(_OTHER.format(frames=len(frames), expected="one", other="tensorcom"))
         item = msgpack.decode(frames[0])
         if isinstance(item, msgpack.End):
             return Message((), Envelope(sender=item.sender, number=item.number, shared=True, end=True))

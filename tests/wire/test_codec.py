@@ -110,7 +110,7 @@ def test_an_extension_that_does_not_fit_its_arrays_is_refused(frames, says):
 
 @pytest.mark.parametrize("codec", ["tenbin", "msgpack"])
 def test_a_message_of_many_frames_is_not_one_of_a_codec_with_one(codec):
-    with pytest.raises(FrameError, match="4 frames; expected one: the sender uses another codec, or a topic"):
+    with pytest.raises(FrameError, match=r"4 frames; expected one: the sender uses another codec .say codec=tensorcom"):
         named(codec).decode(tenbin.encode_list([IMAGES, LABELS]))
 
 
@@ -124,3 +124,13 @@ def test_the_end_of_a_sender_travels_in_every_codec(codec):
 def test_an_unknown_codec_is_named_with_the_nearest():
     with pytest.raises(ConfigError, match="unknown codec 'tensorcon'; did you mean tensorcom"):
         named("tensorcon")
+
+
+@pytest.mark.parametrize(
+    ("sends", "reads", "say"), [("msgpack", "tensorcom", "codec=msgpack or tenbin"), ("tensorcom", "msgpack", "codec=tensorcom")]
+)
+def test_a_message_in_another_codec_or_with_a_topic_names_the_way_out(sends, reads, say):
+    frames = named(sends).encode((np.zeros(3, np.uint8),), Envelope())
+    for wrong in (frames, [b"topic", *named(reads).encode((np.zeros(3, np.uint8),), Envelope())]):
+        with pytest.raises(FrameError, match=f"another codec .say {say} here, or this one there., or a topic .say #topic"):
+            named(reads).decode(wrong)
