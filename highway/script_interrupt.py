@@ -19,6 +19,7 @@ from highway.interrupt import CODE
 lost = False
 """Whether an interrupt came where it could not be raised, so that whoever comes next has to end the program."""
 
+_raising: list[Any] = [signal.default_int_handler]  # handlers that raise; who ignores Ctrl-C, or has another handler, keeps it
 _quiet: list[Callable[[], bool]] = []  # say whether an interrupt of the script now needs no traceback
 
 
@@ -69,6 +70,7 @@ def quiet_while(wanted: Callable[[], bool], runs: Callable[[FrameType | None], b
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):
             signal.signal(signal.SIGINT, hear)
+            _raising.append(hear)
 
 
 @contextmanager
@@ -79,6 +81,9 @@ def held() -> Iterator[Callable[[], bool]]:
         What says whether it came.
     """
     came: list[int] = []
+    if signal.getsignal(signal.SIGINT) not in _raising:
+        yield lambda: False
+        return
     try:
         before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     except ValueError:  # off the main thread, which is the one that is interrupted

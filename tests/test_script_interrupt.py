@@ -95,6 +95,20 @@ def test_a_handler_of_the_scripts_own_stays(tmp_path):
     assert finish(text, tmp_path) == (0, "mine\nruns\n", "")
 
 
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('mine', flush=True)"])
+def test_what_a_script_has_instead_stays_while_its_pipeline_runs(tmp_path, handler):
+    text = f"signal.signal(signal.SIGINT, {handler}){PIPELINE}" + textwrap.dedent("""
+        class Interrupts:
+            def consume(self, items):
+                for item in items:
+                    interrupt()
+                print("end", flush=True)
+        p = Pipeline([range(1), Interrupts()])
+    """)
+    code, out, error = finish(text, tmp_path)
+    assert (code, sorted(out.split()), error) == (0, ["end", "mine"] if "mine" in handler else ["end"], "")
+
+
 def test_a_script_without_a_pipeline_is_interrupted_as_ever(tmp_path):
     code, _, error = finish("import highway\ninterrupt()\ntime.sleep(30)", tmp_path)
     assert code == -signal.SIGINT and error.startswith("Traceback")
