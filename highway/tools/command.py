@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,10 +71,18 @@ class Tool:
 
 def positive(text: str) -> int:
     """Return a whole number above 0; for ``type=``."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}; expected a whole number above 0")
-    return number
+    return _whole(text, 1, "above 0")
+
+
+def natural(text: str) -> int:
+    """Return a whole number that is not negative; for ``type=``."""
+    return _whole(text, 0, "at least 0")
+
+
+def _whole(text: str, least: int, expected: str) -> int:
+    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text}; expected a whole number {expected}")
+    return int(text)
 
 
 def seconds(text: str) -> float:

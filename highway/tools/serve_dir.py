@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 from highway.modules import ImageFileReader
 from highway.tools import command, serving
@@ -16,25 +17,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-d", "--dir", default="./imagenet", metavar="DIR", help="holds `train`, and that a folder for each label; default: ./imagenet"
     )
-    parser.add_argument("-w", "--workers", type=int, default=0, metavar="N", help="threads that decode; default: 0, one for each core")
-    parser.add_argument("-P", "--parallel", type=int, default=0, metavar="N", help="the same: what are processes in tensorcom are threads")
+    parser.add_argument(
+        "-w",
+        "--workers",
+        type=command.natural,
+        default=0,
+        metavar="N",
+        help="threads that decode for each publisher; default: 0, which shares the cores among them",
+    )
+    serving.add_parallel(parser, "-P")
     parser.add_argument("-S", "--no-shuffle", action="store_true", help="keep the order of the paths")
     parser.add_argument("-n", "--normalize", action="store_true", help="send float32 of mean 0 and deviation 1 instead of uint8")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until interrupted, or for ``epochs``."""
-    reader = ImageFileReader(
-        os.path.join(options.dir, "train"),
-        options.batch_size,
-        epochs=options.epochs,
-        shuffle=not options.no_shuffle,
-        seed=options.seed,
-        num_workers=serving.threads(options.workers, options.parallel),
-        crop=RandomResizedCrop(serving.SHAPE),
-        flip=0.5,
-    )
-    return serving.serve([reader], options, options.normalize)
+
+    def stages(seed: int, num_workers: int | None) -> list[Any]:
+        reader = ImageFileReader(
+            os.path.join(options.dir, "train"),
+            options.batch_size,
+            epochs=options.epochs,
+            shuffle=not options.no_shuffle,
+            seed=seed,
+            num_workers=num_workers,
+            crop=RandomResizedCrop(serving.SHAPE),
+            flip=0.5,
+        )
+        return [reader]
+
+    return serving.serve(stages, options, options.workers, options.normalize)
 
 
 TOOL = command.Tool("serve-imagenet-dir", "serve-dir", "serve the images of a folder, cropped and flipped at random", add_arguments, run)

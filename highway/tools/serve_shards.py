@@ -26,20 +26,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BRACES",
         help="the shards: paths or URLs, such as 'imagenet-{0000..0147}.tar' or 'pipe:COMMAND'",
     )
-    parser.add_argument("-p", "--parallel", type=int, default=0, metavar="N", help="threads that decode; default: 0, one for each core")
+    serving.add_parallel(parser, "-p")
     parser.add_argument(
-        "-N", "--num-workers", type=int, default=0, metavar="N", help="the same: what are processes in tensorcom are threads"
+        "-N",
+        "--num-workers",
+        type=command.natural,
+        default=0,
+        metavar="N",
+        help="threads that decode for each publisher; default: 0, which shares the cores among them",
     )
     parser.add_argument("-S", "--shuffle", action="store_true", help=f"mix the order of the shards, and that of each {BUFFER} images")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until interrupted, or for ``epochs``."""
-    source = WebDatasetSource(options.url, FIELDS, options.epochs, options.shuffle, options.seed)
-    decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
-    workers = serving.threads(options.parallel, options.num_workers)
-    shuffle = [Shuffle(BUFFER, seed=options.seed)] if options.shuffle else []
-    return serving.serve([source, *shuffle, Stage(decode, num_workers=workers, buffer_size=4), Batch(options.batch_size), _pair], options)
+
+    def stages(seed: int, num_workers: int | None) -> list[Any]:
+        source = WebDatasetSource(options.url, FIELDS, options.epochs, options.shuffle, seed)
+        shuffle = [Shuffle(BUFFER, seed=seed)] if options.shuffle else []
+        decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
+        return [source, *shuffle, Stage(decode, num_workers=num_workers, buffer_size=4), Batch(options.batch_size), _pair]
+
+    return serving.serve(stages, options, options.num_workers)
 
 
 def _pair(batch: dict[str, Any]) -> tuple[Any, Any]:

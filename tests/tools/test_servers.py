@@ -1,7 +1,13 @@
 """serve-imagenet-dir and serve-imagenet-shards, and what a training job gets from them."""
 
+import argparse
+import itertools
 import re
+import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +18,7 @@ from highway.data import photos
 from highway.modules import ImageFileReader, ShardSink, ZMQSource
 from highway.modules.folders import labelled_files
 from highway.modules.webdataset import WebDatasetSource
-from highway.tools import serve_dir, serve_shards
+from highway.tools import serve_dir, serve_shards, serving
 from highway.transforms import Normalize
 from highway.wire.outlet import Outlet
 from highway.wire.url import parse
@@ -72,7 +78,7 @@ def test_the_folder_server_shuffles_each_epoch_unless_told_not_to(serve):
 
 def test_a_seed_repeats_crops_and_order_for_any_number_of_threads(serve):
     one = serve(serve_dir.main, "-d", photos(), "-b", "64", "-w", "1", "--seed", "7")
-    three = serve(serve_dir.main, "-d", photos(), "-b", "64", "--parallel", "3", "--seed", "7")
+    three = serve(serve_dir.main, "-d", photos(), "-b", "64", "--workers", "3", "--seed", "7")
     other = serve(serve_dir.main, "-d", photos(), "-b", "64", "--seed", "8")
     assert keys(one) == keys(three) != keys(other)
     for (mine, _), (theirs, _) in zip(one, three, strict=True):
@@ -88,19 +94,114 @@ def test_normalized_images_are_floats_of_the_same_pictures(serve):
     np.testing.assert_allclose(floats[3], Normalize()(images[3]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("option", ["-B", "--benchmark"])
-def test_the_benchmark_measures_and_binds_nothing(option, capsys):
-    assert serve_dir.main(["-d", photos(), option, "--epochs", "20", "-r", "0.3", "zpub://256.0.0.1:1"]) == 0
-    first, *lines, last = capsys.readouterr().out.splitlines()
-    assert (first, last) == ("measuring, without sending", "the epochs have ended")
+def test_each_address_has_a_stream_of_its_own(tmp_path):
+    urls = f"zrpush+ipc://{tmp_path}/{{a,b}}"
+    options = ["-d", photos(), "-b", "48", "--epochs", "2"]
+    received = {}
+
+    def read(name):
+        with Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/{name}", timeout=30), WithPassport()]) as pipeline:
+            received[name] = list(pipeline)
+
+    with ThreadPoolExecutor(4) as pool:
+        servers = [pool.submit(serve_dir.main, [*options, urls]), pool.submit(serve_dir.main, [*options, f"zrpush+ipc://{tmp_path}/alone"])]
+        for reader in [pool.submit(read, name) for name in ("a", "b")]:
+            reader.result()
+        read("alone")
+        assert [server.result() for server in servers] == [0, 0]
+    files = labelled_files(TRAIN)
+    for name in ("a", "b"):
+        for epoch in range(2):
+            assert sorted(keys([r for r in received[name] if r[1].epoch == epoch])) == sorted(files.keys)
+    assert keys(received["a"]) == keys(received["alone"]) != keys(received["b"])
+    (images, _), _ = received["a"][0]
+    (other, _), _ = received["b"][keys(received["b"]).index(keys(received["a"])[0]) // 48]
+    assert not any(np.array_equal(images[0], image) for image in other)  # other crops, too
+
+
+def test_parallel_publishers_send_to_one_receiver(tmp_path):
+    url = f"ipc://{tmp_path}/s"
+    with ThreadPoolExecutor(1) as pool:
+        server = pool.submit(serve_dir.main, ["-d", photos(), "-b", "48", "-P", "3", "--epochs", "1", f"zpush+{url}"])
+        with Pipeline([ZMQSource(f"zpull+{url}?senders=3", timeout=30), WithPassport()]) as pipeline:
+            received = list(pipeline)
+        assert server.result() == 0
+    assert sorted(keys(received)) == sorted(3 * labelled_files(TRAIN).keys)
+
+
+@pytest.mark.parametrize(
+    ("urls", "found"), [(["zpub://127.0.0.1:7880"], "zpub://127.0.0.1:7880"), (["zpush://a:1", "zpush://a:2"], "zpush://a:1, zpush://a:2")]
+)
+def test_parallel_publishers_need_one_address_to_connect_to(urls, found, capsys):
+    assert serve_dir.main(["-d", photos(), "-P", "2", *urls]) == 2
+    assert f"publishers connect to (zpush or zrpub); found {found}. Give an address to each" in capsys.readouterr().err
+
+
+def test_publishers_share_the_cores(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr("highway.tools.serving.available_cores", lambda: 5)
+    monkeypatch.setattr("highway.tools.serving.run_pipeline", lambda *_: None)
+    for workers in ("0", "3"):
+        options = ["-d", photos(), "-w", workers, "zpub+ipc://a{0..1}"]
+        parser = argparse.ArgumentParser()
+        serve_dir.add_arguments(parser)
+        serving.serve(lambda seed, threads: made.append(threads) or [[1]], parser.parse_args(options), int(workers))
+    assert made == [2, 2, 3, 3]
+
+
+def test_a_line_for_each_so_many_batches_and_one_at_the_end(serve, capsys):
+    serve(serve_dir.main, "-d", photos(), "-b", "16", "-r", "3")  # 8 batches
+    first, *lines, whole, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("serving at ipc://") and last == "the epochs have ended"
+    assert [line.split()[:2] for line in lines] == [["3", "batches"], ["6", "batches"]]
     words = lines[0].split()
     assert words[1:8:2] == ["batches", "batches/s", "samples/s", "MB/s"]
-    assert re.fullmatch(r" +\d+%, 0:00:\d\d left", lines[0].partition("MB/s")[2])
+    assert float(words[4]) == pytest.approx(16 * float(words[2]), abs=1)
     assert float(words[4]) * (224 * 224 * 3 + 4) / 1e6 == pytest.approx(float(words[6]), abs=0.1)
+    assert re.fullmatch(r" +\d+%, 0:00:\d\d left", lines[0].partition("MB/s")[2])
+    images = len(labelled_files(TRAIN).keys)
+    megabytes = images * (224 * 224 * 3 + 4) / 1e6
+    assert re.fullmatch(rf"8 batches, {megabytes:.1f} MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
+
+
+def test_a_run_that_is_shorter_than_the_interval_ends_with_its_rate(serve, capsys):
+    serve(serve_dir.main, "-d", photos(), "-b", "64", "-r", "1000")
+    assert re.fullmatch(r"\d batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, .*", capsys.readouterr().out.splitlines()[1])
+
+
+@pytest.mark.parametrize("report", ["0.3", "0"])
+def test_the_interval_is_a_number_of_batches(report, capsys):
+    with pytest.raises(SystemExit):
+        serve_dir.main(["-r", report])
+    assert f"argument -r/--report: {report}; expected a whole number above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-B", "--benchmark"])
+def test_the_benchmark_sends_its_first_batch_again_and_again(option, tmp_path):
+    command = ["serve-dir", "-d", "highway:photos", "-b", "8", option, "-r", "25", f"zrpush+ipc://{tmp_path}/s"]
+    with (
+        subprocess.Popen([sys.executable, "-m", "highway", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/s", timeout=60)]) as pipeline,
+    ):
+        batches = list(itertools.islice(pipeline, 60))
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert [line.split()[:2] for line in lines[1:]] == [["25", "batches"], ["50", "batches"]]
+    assert re.fullmatch(r"\d+ batches, [\d.]+ MB in .*MB/s", out.splitlines()[-1])
+    for images, labels in batches:
+        np.testing.assert_array_equal(images, batches[0][0])
+        np.testing.assert_array_equal(labels, batches[0][1])
+
+
+def test_the_benchmark_has_no_epochs(capsys):
+    assert serve_dir.main(["-d", photos(), "-B", "--epochs", "2"]) == 2
+    assert "--epochs counts passes over the images, and -B sends one batch for ever" in capsys.readouterr().err
 
 
 def test_a_folder_without_train_is_an_error_that_names_it(tmp_path, capsys):
-    assert serve_dir.main(["-d", str(tmp_path), "-B"]) == 1
+    assert serve_dir.main(["-d", str(tmp_path), f"zpub+ipc://{tmp_path}/s"]) == 1
     err = capsys.readouterr().err
     assert f"data_dir '{tmp_path}/train': no such folder" in err and "Traceback" not in err
 
@@ -159,8 +260,8 @@ def test_the_shard_server_reads_pipes(serve, shards, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["nowhere-{0..3}.tar", "pipe:exit 7"])
-def test_a_shard_that_cannot_be_read_is_an_error(url, capsys):
-    assert serve_shards.main(["-u", url, "-B"]) == 1
+def test_a_shard_that_cannot_be_read_is_an_error(url, tmp_path, capsys):
+    assert serve_shards.main(["-u", url, f"zpub+ipc://{tmp_path}/s"]) == 1
     err = capsys.readouterr().err
     assert ("nowhere-0.tar" in err or "exit code 7" in err) and "Traceback" not in err
 
