@@ -226,6 +226,10 @@ class StageWorkers:
         if cause is not None:
             error.__cause__ = cause
         error.add_note(f"highway: {self._where()}")
+        if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's words
+            error.add_note(
+                "an array may be shared with others: write into array.copy(), or, if it comes from a link, say ZMQSource(writable=True)"
+            )
         return error
 
     def _where(self) -> str:

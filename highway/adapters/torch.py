@@ -32,7 +32,8 @@ class TensorcomDataset(IterableDataset[Any]):
     Args:
         urls: Where from; see :class:`highway.Connection`.
         length: Batches in an epoch; 0 or less iterates until the senders have ended.
-        **options: Further arguments of :class:`highway.Connection`; ``converters="torch"`` unless given.
+        **options: Further arguments of :class:`highway.Connection`; ``converters="torch"`` unless given, which makes tensors that may be
+            written into.
     """
 
     def __init__(self, urls: str | Sequence[str], length: int, **options: Any) -> None:

@@ -17,6 +17,7 @@ from highway.stage import Items, Stamped
 from highway.wire import context, tally
 from highway.wire.codec import named
 from highway.wire.inlet import Inlet
+from highway.wire.memory import writable
 from highway.wire.outlet import Outlet
 from highway.wire.url import Link, Options, parse
 
@@ -45,9 +46,11 @@ class ZMQSource:
         senders: Senders that must have ended at least; 0 means one for each URL. If this end binds, all that are connected must have:
             give the number where a sender may start when others have ended already.
         timeout: Seconds to wait for an item, or ``None`` for ever.
+        writable: Whether arrays are copies that may be written into. By default they are read-only views of the message: numpy says
+            ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not writable.
 
     Yields:
-        What was sent; arrays are read-only.
+        What was sent; arrays are read-only, unless ``writable``.
 
     Raises:
         ConfigError: the URL cannot be used as written.
@@ -61,6 +64,7 @@ class ZMQSource:
     codec: str = "tensorcom"
     senders: int = 0
     timeout: float | None = None
+    writable: bool = False
     bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -103,6 +107,8 @@ class ZMQSource:
                 made = envelope.made
                 comparison.note(made)
             counts[tally.SENDERS] = int(self.counters.get("senders", 0))
+            if self.writable:
+                item = writable(item)
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
     def _arrived(self, inlet: Inlet) -> list[Any]:

@@ -12,6 +12,7 @@ from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
 from highway.wire import convert, tenbin
 from highway.wire.convert import Converter, listify, transform_with
 from highway.wire.inlet import Inlet
+from highway.wire.memory import writable as writable_copy
 from highway.wire.outlet import Outlet
 from highway.wire.rates import Statistics
 from highway.wire.url import DIRECTIONS, Options, kind_of, parse
@@ -48,6 +49,9 @@ class Connection:
         noexpand: Whether braces in the URL are left as they are.
         on_error: What iteration does about a message that cannot be decoded: ``"raise"``, or ``"skip"``, which counts it as
             ``malformed`` in :attr:`counters`.
+        writable: Whether received arrays are copies that may be written into. By default they are read-only views of the message: numpy
+            says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not
+            writable. Tensors of ``converters="torch"`` are writable in any case, frames of ``raw`` in none.
 
     Attributes:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
@@ -78,10 +82,11 @@ class Connection:
         stats_horizon: int = 1000,
         noexpand: bool = False,
         on_error: Literal["raise", "skip"] = "raise",
+        writable: bool = False,
     ) -> None:
         self.epoch, self.total, self.multipart, self.infos = epoch, total, multipart, infos
         self.allow64, self.raw, self.batch_count, self.report = allow64, raw, batch_count, report
-        self.noexpand, self.on_error = noexpand, on_error
+        self.noexpand, self.on_error, self.writable = noexpand, on_error, writable
         self.batch_transforms = listify(batch_transforms)
         self.converters = convert.converters(converters, device)
         self.count = 0
@@ -138,7 +143,9 @@ class Connection:
     write = send
 
     def recv(self, timeout: float | None = None) -> Any:
-        """Wait for a message and return its arrays, read-only, as a list (or dict, if one was sent), transformed and converted.
+        """Wait for a message and return its arrays as a list (or dict, if one was sent), transformed and converted.
+
+        They are read-only, unless the connection is ``writable``.
 
         Raises:
             EndOfStream: all senders have ended.
@@ -155,7 +162,7 @@ class Connection:
             return frames
         message = self._inlet.recv(timeout)
         self.stats.add(self.counters["bytes"] - before)
-        item = message.item
+        item = writable_copy(message.item) if self.writable else message.item
         values = transform_with(transform_with(batch.fields(item), self.batch_transforms), self.converters)
         data = dict(zip(item, values, strict=True)) if isinstance(item, dict) else values
         return tenbin.check_infos(data, list(message.infos), self.infos)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 LARGEST = 32 << 20  # bytes; the greatest that glibc takes
 KEPT = 256 << 20  # bytes
+ALIGNMENT = 64  # bytes; where arrays that were copied begin, as those of a same-host link do
 SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
 
 
@@ -23,3 +27,26 @@ def keep_freed_memory() -> None:
     if mallopt is not None and not any(name in os.environ for name in SETTINGS):
         mallopt(_MMAP_THRESHOLD, LARGEST)
         mallopt(_TRIM_THRESHOLD, KEPT)
+
+
+def writable(item: Any) -> Any:
+    """Return an item whose arrays are copies that nobody else has, in C order and aligned to 64 bytes.
+
+    Arrays within tuples, lists and dicts are copied too; other values stay as they are.
+    """
+    if isinstance(item, np.ndarray):
+        return _copy(item)
+    if isinstance(item, dict):
+        return {name: writable(value) for name, value in item.items()}
+    if isinstance(item, (tuple, list)):
+        return type(item)([writable(value) for value in item])
+    return item
+
+
+def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    keep_freed_memory()
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    begin = -memory.__array_interface__["data"][0] % ALIGNMENT
+    made: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, memory.data, begin)
+    made[...] = array
+    return made
