@@ -77,6 +77,7 @@ ONLY_IN = {
         "script.py",
         "threads.py",
         "workers.py",
+        "wire/abandoned.py",
         "wire/leave.py",
         "wire/pausable.py",
         "wire/shm/same_thread.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -9,7 +11,7 @@ from typing import Any, Literal, Self
 
 from highway import batch
 from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
-from highway.wire import convert, tenbin
+from highway.wire import abandoned, convert, tenbin
 from highway.wire.convert import Converter, listify, transform_with
 from highway.wire.inlet import Inlet
 from highway.wire.memory import writable as writable_copy
@@ -27,7 +29,9 @@ class Connection:
             train(xs, ys)
 
     Use it on one thread, in the process that made it. Iteration ends when ``total`` is reached, or when all senders have said that they
-    ended (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not).
+    ended (:class:`~highway.modules.ZMQSink` does; stock tensorcom peers, and a ``Connection`` without ``?end=1`` in its URL, do not);
+    either closes the connection. Who leaves the loop before, or sends, uses a ``with`` block or calls :meth:`close`. What is forgotten
+    gives a ResourceWarning, and is closed when its thread opens another connection, or when the process exits.
 
     Args:
         url: A URL whose scheme says what socket and who binds (see :mod:`highway.wire.url`), or several; ``None`` to call
@@ -64,6 +68,9 @@ class Connection:
 
     _outlet: Outlet | None = None
     _inlet: Inlet | None = None
+    _owner: abandoned.Owner
+    _name = ""
+    _ended = False
 
     def __init__(
         self,
@@ -93,8 +100,13 @@ class Connection:
         self.stats = Statistics(stats_horizon)
         self.counters: dict[str, float] = {}
         _open.add(self)
+        abandoned.close_abandoned()
         if url is not None:
-            self.connect(url)
+            try:
+                self.connect(url)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def bound(self) -> list[str]:
@@ -120,6 +132,7 @@ class Connection:
             urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
         defaults = Options(codec="tensorcom" if self.multipart else "tenbin", end=False)
         link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
+        self._owner, self._name, self._ended = abandoned.here(), str(link), False
         if DIRECTIONS[kind] == "send":
             self._outlet = Outlet(link, self.allow64)
             self._outlet.wait_for_receivers()
@@ -153,6 +166,8 @@ class Connection:
             FrameError: what came is no message, or its infos are others than asked for; the next call goes on with the next one.
             LinkError: the connection is closed, or can only send.
         """
+        if self._ended:
+            raise EndOfStream(f"{self._name}: the stream has ended")
         if self._inlet is None:
             raise LinkError(self._closed("send" if self._outlet else None))
         before = self.counters["bytes"]
@@ -209,7 +224,13 @@ class Connection:
         self._outlet = self._inlet = None
 
     def __del__(self) -> None:
-        self.close()
+        end = self._outlet or self._inlet
+        if end is None:
+            return
+        abandoned.hand_over(self._owner, end)
+        if self._owner.pid == os.getpid():
+            warning = f"{self._name}: this Connection was not closed; use it in a `with` block, or call close()"
+            warnings.warn(warning, ResourceWarning, stacklevel=2, source=self)
 
     def __enter__(self) -> Self:
         return self
@@ -222,13 +243,15 @@ class Connection:
             try:
                 data = self.recv()
             except EndOfStream:
-                return
+                self._ended = True
+                break
             except FrameError:
                 if self.on_error == "raise":
                     raise
                 continue
             self.count += self._size(data)
             yield data
+        self.close()
 
     def _reported(self, source: Iterable[Any], report: int | None) -> Iterator[Any]:
         every, count, due = self.report if report is None else report, 0, 0
@@ -254,7 +277,9 @@ _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 def _close_all() -> None:
     """Close what the script left open, before the sockets' context is told to let the last messages leave."""
     for connection in list(_open):
-        connection.close()
+        if connection._name and connection._owner.may_close_here:
+            connection.close()
+    abandoned.close_abandoned()
 
 
 weakref.finalize(Connection, _close_all)  # made after that of the sockets, so it runs before it

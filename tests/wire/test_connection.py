@@ -166,7 +166,7 @@ def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
         if on_error == "skip":
             assert_batch(next(iter(incoming)))
         else:
-            with pytest.raises(FrameError, match="message 1: 1 frames; expected an even number"):
+            with pytest.raises(FrameError, match="message 1: 1 frames; expected a header and data for each array"):
                 next(iter(incoming))
             assert_batch(incoming.recv(timeout=20))
         assert incoming.counters["malformed"] == 1
