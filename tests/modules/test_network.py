@@ -353,7 +353,7 @@ def test_a_malformed_message_ends_the_run_otherwise(ipc):
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
         send_frames(peer, b"garbage")
-        with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected an even number"):
+        with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected a header and data for each array"):
             pipeline.dequeue(timeout=20)
 
 
