@@ -77,7 +77,7 @@ class ZMQSource:
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the senders have ended."""
         link = self._link()
-        if link.transport != "shm":  # there, what waits is the sender's
+        if "shm" not in link.transports:  # there, what waits is the sender's
             self.counters["budget_mb"] = link.budget_mb
         with Inlet(link, self.counters) as inlet:
             self.bound = inlet.bound
@@ -183,7 +183,7 @@ class ZMQSink:
 
     def start_threads(self) -> None:
         """Start what runs beside the threads of the pipeline."""
-        if self._link().transport != "shm":
+        if "shm" not in self._link().transports:
             context.start_collector()
 
     def consume(self, items: Items) -> None:

@@ -43,7 +43,7 @@ class Socket:
     @property
     def label(self) -> str:
         """What the link is called in figures: its name in the file, or where it is."""
-        return self.name or f"{self.link.transport}://{','.join(self.link.locations)}"
+        return self.name or ",".join(self.link.addresses)
 
 
 def check_names(plan: Plan) -> None:
@@ -267,8 +267,8 @@ def _unmatched(sockets: list[Socket]) -> Iterator[ConfigError]:
     """Both ends of an address that stands in stages, but none opens it, or they do not fit together."""
     at: dict[str, list[Socket]] = defaultdict(list)
     for socket in sockets:
-        for location in socket.link.locations:
-            at[f"{socket.link.transport}://{location}"].append(socket)
+        for address in socket.link.addresses:
+            at[address].append(socket)
     for address, ends in at.items():
         roles, kinds = _and(sorted({socket.end.role for socket in ends})), sorted({socket.link.kind for socket in ends})
         if {socket.direction for socket in ends} == {"send", "receive"} and not any(socket.link.bind for socket in ends):

@@ -19,7 +19,7 @@ def feeders(topology: Topology, ends: Sequence[End]) -> Mapping[str, set[str]]:
     explicit = [socket for socket in sockets(topology, ends) if not socket.name]
     for receiver in explicit:
         for sender in explicit:
-            if (sender.direction, receiver.direction) == ("send", "receive") and set(sender.link.locations) & set(receiver.link.locations):
+            if (sender.direction, receiver.direction) == ("send", "receive") and set(sender.link.addresses) & set(receiver.link.addresses):
                 found[receiver.end.role].add(sender.end.role)
     return found
 

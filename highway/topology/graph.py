@@ -127,9 +127,8 @@ def _named(topology: Topology) -> Iterator[Edge]:
 def _matched(found: list[Socket]) -> Iterator[Edge]:
     """The edges that URLs in stages make: ends with one address belong together, and one without another leads outside the file."""
     for socket in found:
-        for location in socket.link.locations:
-            others = [other for other in found if other.direction != socket.direction and location in other.link.locations]
-            address = f"{socket.link.transport}://{location}"
+        for address in socket.link.addresses:
+            others = [other for other in found if other.direction != socket.direction and address in other.link.addresses]
             about, publish = f"{socket.link.kind} {address}", socket.link.kind in ("pub", "sub")
             if socket.direction == "send":
                 for target in [other.end.role for other in others] or [address]:

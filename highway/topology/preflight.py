@@ -23,8 +23,8 @@ def preflight(topology: Topology, ends: Sequence[End]) -> None:
         ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
     """
     for found in sockets(topology, ends):
-        if found.link.transport == "tcp":
-            for location in found.link.locations:
+        for transport, location in zip(found.link.transports, found.link.locations, strict=True):
+            if transport == "tcp":
                 host, _, port = location.rpartition(":")
                 address = _resolve(found, "0.0.0.0" if host == "*" else host.strip("[]"), int(port))
                 if found.link.bind:

@@ -53,8 +53,8 @@ class BaseSocket:
         self._monitor: Monitor | None = None
         try:
             self._configure()
-            for url, location in zip(link.urls, link.locations, strict=True):
-                self._attach(url, location)
+            for url, transport, location in zip(link.urls, link.transports, link.locations, strict=True):
+                self._attach(url, transport, location)
         except BaseException:
             self.close(0)
             raise
@@ -69,7 +69,7 @@ class BaseSocket:
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
-        for option, value in _KEEPALIVE.items() if self.link.transport == "tcp" else ():
+        for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(self.link.locations) > 1
@@ -77,27 +77,27 @@ class BaseSocket:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
-        if self.link.transport == "ipc" and self.link.locations[0].startswith("@"):  # no file, so that its mode keeps nobody out
+        if any(address.startswith("ipc://@") for address in self.link.addresses):  # no file, so that its mode keeps nobody out
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        if self.link.transport != "inproc":
+        if "inproc" not in self.link.transports:
             self._monitor = Monitor(self.socket)
 
-    def _attach(self, url: str, location: str) -> None:
-        if self.link.transport == "ipc":
+    def _attach(self, url: str, transport: str, location: str) -> None:
+        if transport == "ipc":
             address.check_folder(url, location)
         if not self.link.bind:
-            if self.link.transport == "tcp":
+            if transport == "tcp":
                 address.warn_unresolved(url, location)
-            self._call(self.socket.connect, url, f"{self.link.transport}://{location}")
+            self._call(self.socket.connect, url, f"{transport}://{location}")
             return
-        if self.link.transport == "tcp":
+        if transport == "tcp":
             location = address.interface(url, location)
         deadline = time.monotonic() + RELEASE
         while True:
             try:
-                if self.link.transport == "ipc":
+                if transport == "ipc":
                     address.check_free(url, location)
-                self._call(self.socket.bind, url, f"{self.link.transport}://{location}")
+                self._call(self.socket.bind, url, f"{transport}://{location}")
                 break
             except LinkError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
@@ -172,7 +172,7 @@ class BaseSocket:
     def _may_raise(self) -> bool:
         """Whether the mark may be higher than for messages of a usual size: not where one slow receiver of several could keep it all."""
         link = self.link
-        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and link.transport != "inproc"
+        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and "inproc" not in link.transports
 
     @property
     def _is_alone(self) -> bool:

@@ -15,7 +15,7 @@ from highway.errors import EndOfStream, FrameError
 from highway.wire import codec, shm
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
-from highway.wire.leave import Leave
+from highway.wire.leave import Leave, has_back_channel
 from highway.wire.senders import Senders
 from highway.wire.socket import ZMQReceiver
 from highway.wire.transport import Peers, Receiver, Source
@@ -61,7 +61,7 @@ class Inlet:
         for name in ("messages", "bytes", "received"):
             counters.setdefault(name, 0)
         self._silence = _Silence(counters["messages"], time.monotonic())
-        self._receiver = RECEIVERS[link.transport](link)
+        self._receiver = RECEIVERS[link.transports[0]](link)
         self.bound = self._receiver.bound
 
     def recv(self, timeout: float | None = None) -> Message:
@@ -132,7 +132,7 @@ class Inlet:
     def leave(self) -> None:
         """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
         self._receiver.refuse()
-        if self._link.kind == "pull" and self._link.transport in ("tcp", "ipc"):
+        if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
 

@@ -177,20 +177,27 @@ class Leave:
             connection.close()
 
 
+def has_back_channel(link: Link) -> bool:
+    """Say whether receivers can tell the senders of a link that they leave: where they push and pull over tcp and ipc."""
+    return link.kind in ("push", "pull") and {"tcp", "ipc"}.issuperset(link.transports)
+
+
 def path_of(name: bytes) -> str:
     """Return the name of the UNIX socket at which the sender ``name`` listens."""
     return f"\0highway-leave-{name.hex()}"
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the address of this machine that a tcp link uses, or ``""`` if it uses none or that is not known."""
-    if link.transport != "tcp":
+    """Return the address of this machine that a link uses over tcp (the first one's), or ``""`` if it uses none or that is not known."""
+    over_tcp = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
+    if not over_tcp:
         return ""
+    host, port = over_tcp[0].rsplit(":", 1)
+    host = host.strip("[]")
     if bound:
-        return bound[0].removeprefix("tcp://").rsplit(":", 1)[0].strip("[]")
-    host, port = link.locations[0].rsplit(":", 1)
+        return host
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])

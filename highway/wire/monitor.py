@@ -27,7 +27,7 @@ class Monitor:
         self._socket = socket
         self._events: zmq.Socket[bytes] = socket.get_monitor_socket(_EVENTS)
         self._peers = Peers()
-        self._open: set[int] = set()  # descriptors
+        self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
 
     def peers(self) -> Peers:
@@ -38,10 +38,11 @@ class Monitor:
             event, fd = message["event"], message["value"]
             opened += bool(event & _OPENED)
             if event & _OPENED:
-                self._open.add(fd)
                 self._used[fd] += 1
+                if message["endpoint"].startswith(b"ipc://"):
+                    self._unix.add(fd)
             elif event == zmq.Event.DISCONNECTED:
-                self._open.discard(fd)
+                self._unix.discard(fd)
             seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
             # A connection that fails in its handshake is reported as failed, and then as disconnected too.
             live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
@@ -54,7 +55,7 @@ class Monitor:
 
     def unread(self) -> bool:
         """Say whether something that was written to a UNIX socket has not been read at its other end."""
-        return any(map(_waits, self._open))
+        return any(map(_waits, self._unix))
 
     def close(self) -> None:
         """Close."""

@@ -19,7 +19,7 @@ from highway.errors import LinkError
 from highway.stage import Passport
 from highway.wire import codec, shm
 from highway.wire.envelope import Envelope
-from highway.wire.leave import LeaveServer
+from highway.wire.leave import LeaveServer, has_back_channel
 from highway.wire.pausable import PausableSender
 from highway.wire.socket import ZMQSender
 from highway.wire.tap import open_tap
@@ -56,10 +56,10 @@ class Outlet:
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self._sender: Sender = SENDERS[link.transport](link)
+        self._sender: Sender = SENDERS[link.transports[0]](link)
         self.bound = self._sender.bound
         self._leave: LeaveServer | None = None
-        if hears_leave and link.kind == "push" and link.transport in ("tcp", "ipc") and self._codec.has_envelopes:
+        if hears_leave and has_back_channel(link) and self._codec.has_envelopes:
             self._sender = pausable = PausableSender(self._sender)
             try:
                 self._leave = LeaveServer(link, self._name, pausable, self._mark)

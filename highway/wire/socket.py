@@ -5,6 +5,7 @@ Every wait lasts at most 100 ms, and then looks whether the stage was cancelled.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import time
@@ -40,9 +41,8 @@ class ZMQSender(BaseSocket):
     def __init__(self, link: Link) -> None:
         self._sent = 0
         self._backlog, self._largest = Backlog(), 0
-        self._budget = (
-            link.options.hwm_mb * 1e6 if link.transport != "inproc" else float("inf")
-        )  # there, a receiver holds on to what it got
+        # Within a process, a receiver holds on to what it got.
+        self._budget = float("inf") if "inproc" in link.transports else link.options.hwm_mb * 1e6
         self._is_dropping = self._told = False
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
@@ -156,7 +156,7 @@ class ZMQSender(BaseSocket):
         """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
         when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
         """
-        return self.link.transport == "ipc" and self.peers() is not None and self._monitor is not None and self._monitor.unread()
+        return self.peers() is not None and self._monitor is not None and self._monitor.unread()
 
     def _refuse(self, nbytes: int) -> None:
         raise ItemError(
@@ -173,7 +173,7 @@ class ZMQReceiver(BaseSocket):
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self._recv: Callable[..., Frame] = super(zmq.Socket, self.socket).recv
-        if link.transport != "inproc":
+        if "inproc" not in link.transports:
             keep_freed_memory()
 
     def refuse(self) -> None:
@@ -189,10 +189,9 @@ class ZMQReceiver(BaseSocket):
 
     def source(self, frames: Sequence[Frame]) -> Source | None:
         """Return the connection, by its descriptor; see :class:`highway.wire.transport.Receiver`."""
-        if self.link.transport == "inproc":
+        if "inproc" in self.link.transports:
             return None
-        host = str(frames[0].get("Peer-Address")) if self.link.transport == "tcp" else ""
-        return Source(int(frames[0].get(zmq.SRCFD)), host.removeprefix("::ffff:"))
+        return Source(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
 
     def connections(self, connection: Hashable) -> int:
         """Return how many connections have had a descriptor; see :class:`highway.wire.transport.Receiver`."""
@@ -205,3 +204,12 @@ class ZMQReceiver(BaseSocket):
         while frames[-1].more:
             frames.append(self._recv(0, False))
         return frames
+
+
+def _host(address: str) -> str:
+    """Return the address of a peer's host from what ZeroMQ says of its connection: that, or of a UNIX socket ``localhost:UID:GID:PID``."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return address.removeprefix("::ffff:")

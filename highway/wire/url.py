@@ -17,9 +17,9 @@ zrsub     sub      binds      as zsub
 
 Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push for who sends and pull for who
-receives, and ``bind=`` says who binds. Braces expand as in a shell,
-``zsub://host:788{0..3}``, and all expanded URLs share one socket. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an
-empty host the loopback interface.
+receives, and ``bind=`` says who binds. Braces expand as in a shell, ``zsub://host:788{0..3}``, and all expanded URLs share one socket, as
+several URLs do, also of tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host the loopback
+interface.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ SCHEMES: dict[str, tuple[Kind, bool]] = {
 """Scheme -> (socket, whether it binds)."""
 
 TRANSPORTS = ("tcp", "ipc", "shm", "inproc")
+ALONE = {
+    "shm": "shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own",
+    "inproc": "over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place",
+}
+"""Transport -> why its URLs share no socket with those of others, and what to do."""
+
 DIRECTIONS: dict[Kind, Direction] = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
@@ -99,8 +105,8 @@ class Link:
         urls: The URLs as given, after the expansion of braces.
         kind: The type of socket.
         bind: Whether this end binds; else it connects.
-        transport: ``tcp``, ``ipc``, ``shm`` or ``inproc``.
-        locations: Their locations: ``host:port``, a path or a name.
+        transports: The transport of each: all ``shm``, all ``inproc``, or ``tcp`` and ``ipc`` in any order.
+        locations: The location of each: ``host:port``, a path or a name.
         topic: Prefix that a subscriber asks for; what a publisher puts in front of its messages.
         options: The query.
     """
@@ -108,7 +114,7 @@ class Link:
     urls: tuple[str, ...]
     kind: Kind
     bind: bool
-    transport: str
+    transports: tuple[str, ...]
     locations: tuple[str, ...]
     topic: str = ""
     options: Options = Options()
@@ -116,7 +122,12 @@ class Link:
     @property
     def budget_mb(self) -> float:
         """Megabytes that may wait at this end: of each connection, or (``+shm``) of all."""
-        return self.options.budget_mb if self.transport == "shm" else self.options.hwm_mb
+        return self.options.budget_mb if "shm" in self.transports else self.options.hwm_mb
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What ZeroMQ calls them: ``transport://location`` of each URL."""
+        return tuple(f"{transport}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
         """What messages call it: its URLs without their options, and the first ones of many."""
@@ -151,15 +162,13 @@ def parse(
     links = [_parse_one(one, direction, bind, defaults) for one in urls]
     first = links[0]
     for link in links[1:]:
-        if (link.kind, link.bind, link.transport, link.topic, link.options) != (
-            first.kind,
-            first.bind,
-            first.transport,
-            first.topic,
-            first.options,
-        ):
+        if (link.kind, link.bind, link.topic, link.options) != (first.kind, first.bind, first.topic, first.options):
             raise ConfigError(f"'{link}' and '{first}' cannot share a socket: scheme, options and topic must be the same")
-    return dataclasses.replace(first, urls=tuple(urls), locations=tuple(link.locations[0] for link in links))
+        why = [ALONE[each] for each in (*link.transports, *first.transports) if each in ALONE]
+        if why and link.transports != first.transports:
+            raise ConfigError(f"'{link}' and '{first}' cannot share a socket: {why[0]}")
+    transports, locations = zip(*(link.transports + link.locations for link in links), strict=True)
+    return dataclasses.replace(first, urls=tuple(urls), transports=transports, locations=locations)
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:
@@ -225,7 +234,7 @@ def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Opti
     topic = match["topic"] or ""
     if topic and kind not in ("pub", "sub"):
         raise ConfigError(f"'{url}': a {kind} socket has no topics; leave '#{topic}' out, or use zpub and zsub")
-    return Link((url,), kind, binds, transport, (location,), topic, _options(url, match["query"] or "", defaults))
+    return Link((url,), kind, binds, (transport,), (location,), topic, _options(url, match["query"] or "", defaults))
 
 
 def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> tuple[Kind, bool]:

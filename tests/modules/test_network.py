@@ -346,6 +346,61 @@ def test_malformed_messages_are_counted_and_left_out_when_told_to(ipc):
     assert (stats.errors, stats.counters["malformed"], stats.counters["messages"]) == (3, 3, 4)
 
 
+def test_one_source_has_an_ipc_and_a_tcp_address(ipc):
+    place = ipc()
+    pipeline = Pipeline([source := ZMQSource([f"ipc://{place}", "tcp://127.0.0.1:0"], bind=True)])
+    with pytest.raises(TimeoutError):
+        pipeline.dequeue(timeout=0.01)
+    assert source.bound[0] == f"ipc://{place}"
+    sinks = [ZMQSink(address, bind=False) for address in source.bound]
+    with running(*(Pipeline([Batches(20, start), sink]) for start, sink in zip((0, 100), sinks))):
+        got = numbers(pipeline)
+    assert sorted(got) == [*range(20), *range(100, 120)]
+    assert {name: source.counters[name] for name in ("senders", "ended", "gaps", "duplicates", "malformed")} == {
+        "senders": 2,
+        "ended": 2,
+        "gaps": 0,
+        "duplicates": 0,
+        "malformed": 0,
+    }
+
+
+def test_one_source_connects_to_an_ipc_and_a_tcp_address(ipc):
+    place = ipc()
+    with Connection("zrpush://127.0.0.1:0?end=1") as over_tcp, Connection(f"zrpush+ipc://{place}?end=1") as over_ipc:
+        pipeline = Pipeline([ZMQSource([over_tcp.bound[0], f"ipc://{place}"])])
+        with pytest.raises(TimeoutError):
+            pipeline.dequeue(timeout=0.01)
+        threads = [threading.Thread(target=each.serve, args=(Batches(20, start),)) for start, each in ((0, over_tcp), (100, over_ipc))]
+        for thread in threads:
+            thread.start()
+        assert sorted(numbers(pipeline)) == [*range(20), *range(100, 120)]
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize(("sends", "receives"), [("push", "zrpull"), ("zpub", "zsub")])
+def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
+    scheme = "" if sends == "push" else f"{sends}+"
+    sink = ZMQSink([f"{scheme}ipc://{ipc()}", f"{scheme}tcp://127.0.0.1:0"], receivers=2)
+    gate = threading.Event()
+    with running(Pipeline([Batches(20, gate=gate), sink])):
+        while len(sink.bound) < 2:
+            threading.Event().wait(0.01)
+        sources = [ZMQSource(f"{receives}+{address}") for address in sink.bound]
+        pipelines = [Pipeline([source]) for source in sources]
+        gate.set()
+        got = []
+        threads = [threading.Thread(target=lambda each=each: got.append(numbers(each))) for each in pipelines]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    expected = sorted([*range(20)] * (2 if sends == "zpub" else 1))
+    assert sorted(itertools.chain(*got)) == expected
+    assert all(got)
+
+
 def test_a_malformed_message_ends_the_run_otherwise(ipc):
     place = ipc()
     with Connection(f"zrpush+ipc://{place}") as peer:

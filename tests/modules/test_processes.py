@@ -291,7 +291,7 @@ def test_stopping_does_not_wait_for_a_child_at_work():
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes between the opening and the reading
         return False
 
 

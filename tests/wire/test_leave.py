@@ -169,6 +169,26 @@ def test_a_receiver_that_binds_is_drained_and_its_successor_goes_on_behind_it(pl
     assert sorted(counts) == sorted([*range(sources[0].count), *range(sources[1].count)])
 
 
+def test_a_receiver_that_binds_an_ipc_and_a_tcp_address_loses_nothing_of_either_when_it_is_drained(ipc, own_address, run):
+    with socket.socket() as probe:
+        probe.bind((own_address, 0))
+        addresses = [f"ipc://{ipc()}", f"tcp://{own_address}:{probe.getsockname()[1]}"]
+    sources, sinks = [Numbers(), Numbers()], [Keep(), Keep()]
+    receiver, receiver_ended = run(ZMQSource(addresses, bind=True), sinks[0])
+    senders = [run(source, ZMQSink(address, bind=False)) for source, address in zip(sources, addresses)]
+    wait_until(lambda: len(sinks[0].got) > 100 and all(source.count > 50 for source in sources))
+    receiver.drain()
+    assert receiver_ended()
+    _, successor_ended = run(ZMQSource(addresses, bind=True), sinks[1])
+    wait_until(lambda: len(sinks[1].got) > 100)
+    for sender, ended in senders:
+        sender.drain()
+        assert ended()
+    assert successor_ended()
+    got = sorted(number for sink in sinks for number in sink.got)
+    assert got == sorted(number for source in sources for number in range(source.count))
+
+
 def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, caplog):
     place, sink = ipc(), Keep()
     source = ZMQSource(f"zpull+ipc://{place}")
@@ -249,7 +269,12 @@ def test_a_sender_of_another_user_or_none_is_unreachable():
 
 
 def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(monkeypatch):
-    for url, host in (("zpush://127.0.0.1:9", "127.0.0.1"), ("zrpush://localhost:0", "127.0.0.1"), ("zpush+ipc://x", "")):
+    for url, host in (
+        ("zpush://127.0.0.1:9", "127.0.0.1"),
+        ("zrpush://localhost:0", "127.0.0.1"),
+        ("zpush+ipc://x", ""),
+        (["zpush+ipc://x", "zpush://127.0.0.1:9"], "127.0.0.1"),
+    ):
         link = parse(url, "send")
         with Outlet(link, hears_leave=True) as outlet:
             assert leave.interface(link, outlet.bound) == host

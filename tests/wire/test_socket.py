@@ -361,6 +361,47 @@ def test_ipv6():
     receiver.close(0)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_what_comes_over_ipc_and_what_over_tcp_is_told_apart(ipc, host):
+    try:
+        receiver = ZMQReceiver(parse([f"ipc://{ipc()}", f"tcp://{host}:0"], "receive", bind=True))
+    except LinkError:
+        pytest.skip("this machine has no IPv6")
+    senders = [ZMQSender(parse(address, "send", bind=False)) for address in receiver.bound]
+    sources = []
+    for sender in senders:
+        sender.send([b"x"], timeout=20)
+        sources.append(receiver.source(receiver.recv(timeout=20)))
+    assert [source.host for source in sources] == ["", host.strip("[]")]
+    assert sources[0].connection != sources[1].connection
+    for end in (*senders, receiver):
+        end.close(0)
+
+
+def test_only_what_waits_at_unix_sockets_counts_as_unread(ipc):
+    sender = ZMQSender(parse([f"zrpush+ipc://{ipc()}", "zrpush://127.0.0.1:0"], "send"))
+    context = zmq.Context()
+    over_ipc, over_tcp = receivers = [context.socket(zmq.PULL) for _ in range(2)]
+    for receiver, bound in zip(receivers, sender.bound):
+        receiver.rcvhwm = 1
+        receiver.connect(bound)
+    while sender.peers().live < 2:
+        time.sleep(0.01)
+    assert not sender.unread()
+    with pytest.raises(TimeoutError):
+        while True:
+            sender.send([bytes(4_000_000)], timeout=1)
+    assert sender.unread()
+    while over_ipc.poll(1000):
+        over_ipc.recv()
+    assert not sender.unread()
+    assert sender.unsent()  # what waits for the other one
+    sender.close(0)
+    over_tcp.close(0)
+    over_ipc.close(0)
+    context.term()
+
+
 def test_a_closed_socket_says_so(ipc):
     sender, receiver = pair(ipc)
     sender.close(0)

@@ -23,7 +23,7 @@ DIRECTION = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 )
 def test_the_scheme_fixes_the_socket_and_who_binds(scheme, kind, binds):
     link = parse(f"{scheme}://127.0.0.1:7880", DIRECTION[kind])
-    assert (link.kind, link.bind, link.transport, link.locations) == (kind, binds, "tcp", ("127.0.0.1:7880",))
+    assert (link.kind, link.bind, link.transports, link.locations) == (kind, binds, ("tcp",), ("127.0.0.1:7880",))
     assert len(SCHEMES) == 8
 
 
@@ -57,7 +57,7 @@ def test_a_plain_url_is_push_and_pull_and_the_sender_binds_unless_told(direction
 )
 def test_transports_and_locations(url, transport, location):
     link = parse(url, "receive")
-    assert (link.transport, link.locations) == (transport, (location,))
+    assert (link.transports, link.locations) == ((transport,), (location,))
 
 
 def test_options_and_topic_are_read():
@@ -141,6 +141,29 @@ def test_bind_against_the_scheme_names_the_scheme_that_does_it():
 def test_urls_that_differ_in_kind_cannot_share_a_socket():
     with pytest.raises(ConfigError, match="cannot share a socket"):
         parse(["zsub://h:1", "zrpull://h:2"], "receive")
+
+
+def test_ipc_and_tcp_share_a_socket():
+    link = parse(["ipc:///tmp/x", "zpull://127.0.0.1:5555"], "receive", bind=True)
+    assert (link.kind, link.bind) == ("pull", True)
+    assert (link.transports, link.locations) == (("ipc", "tcp"), ("/tmp/x", "127.0.0.1:5555"))
+    assert link.addresses == ("ipc:///tmp/x", "tcp://127.0.0.1:5555")
+
+
+@pytest.mark.parametrize(
+    ("transport", "why"),
+    [
+        ("shm", "shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own"),
+        ("inproc", "over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place"),
+    ],
+)
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_other_transports_share_none_and_the_error_says_why(transport, why, comes_first):
+    urls = [f"{transport}://name", "tcp://127.0.0.1:5555"]
+    shown = urls[::-1] if comes_first else urls
+    with pytest.raises(ConfigError) as caught:
+        parse(urls if comes_first else urls[::-1], "receive", bind=True)
+    assert str(caught.value).startswith(f"'{shown[0]}' and '{shown[1]}' cannot share a socket: {why}")
 
 
 def test_no_url_at_all_is_an_error():
