@@ -160,19 +160,19 @@ def test_a_reader_ends_with_a_whole_batch():
 def test_a_cache_of_an_epoch_that_was_cut_short_is_none(tmp_path):
     gate = Gate()
     source = [(np.array([[n]]),) for n in range(100)]
-    with Pipeline([source, gate, Cache(str(tmp_path / "cache"), epochs=1, key="a")]) as pipeline:
+    with Pipeline([source, gate, Cache(str(tmp_path / "cache"), epochs=1, key="a", batched=True)]) as pipeline:
         pipeline._run.start()
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
         count = len(list(pipeline))
     assert 0 < count < 100
-    with Pipeline([source, Cache(str(tmp_path / "cache"), epochs=1, key="a")]) as pipeline:
+    with Pipeline([source, Cache(str(tmp_path / "cache"), epochs=1, key="a", batched=True)]) as pipeline:
         assert len(list(pipeline)) == 100
 
 
 def test_a_cache_that_serves_for_ever_ends():
-    with Pipeline([[(np.array([[n]]),) for n in range(3)], Cache(key="a")]) as pipeline:
+    with Pipeline([[(np.array([[n]]),) for n in range(3)], Cache(key="a", batched=True)]) as pipeline:
         for _ in range(30):
             pipeline.dequeue()
         pipeline.drain()

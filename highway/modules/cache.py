@@ -9,6 +9,7 @@ from typing import Any
 from highway.errors import ConfigError
 from highway.modules.cache_file import CacheFile
 from highway.modules.cache_folder import CacheFolder
+from highway.modules.cache_input import Kind
 from highway.modules.cache_run import CacheRun, Gate, Reading, serve
 from highway.parameters import checked
 from highway.stage import Items, Stage, Stamped, unique
@@ -32,23 +33,38 @@ class Cache:
     Args:
         path: Folder for the cache alone; it is made if need be. Without one the cache is in memory, for this run.
         budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left.
-        batch_size: ``None`` if batches come in, whose rows are the samples; batches of the same size go out. Else samples come in, and
-            batches of so many go out, the last of an epoch maybe smaller.
+        batch_size: If samples come in and batches are to go out: of how many, the last of an epoch maybe smaller. ``None``: what goes out
+            is like what comes in.
         stack: Whether fields go out as arrays with a batch axis. ``False``: fields with axes of their own, such as images, go out as
-            lists of arrays, which may differ in shape and are read-only.
+            lists of arrays, which may differ in shape and are read-only. For batches only.
         shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples came.
         seed: What the orders derive from, at least 0.
         epochs: Passes that go out. ``None``: as many as the reader before it makes, or without end if there is none that says.
         key: Stands for what the cache was made from, if that cannot be seen from the stages before it.
+        batched: Whether batches come in, whose rows are the samples; batches of the same size go out. ``False``: samples come in, and go
+            out as they came, tuples, lists, dicts or bare values, with the types of their fields; arrays are read-only. ``None``: it sees
+            that from the stages before it (:class:`Batch`, readers, :class:`Unbatch`, ...), or from the first item: it is a batch if it
+            has as many keys as rows, at least 2, and a sample if its fields share no batch axis and it has at most one key.
 
     Yields:
-        Tuples or dicts as they came in. Passports carry the epoch, the batch's number in it and the samples' keys.
+        Tuples, lists or dicts as they came in. Passports carry the epoch, the number in it of the batch or sample, and the samples' keys.
+
+    A sample that goes out as it came may hold arrays of numbers, numpy's and Python's own numbers, ``str``, ``bytes``, ``None``, and lists
+    and dicts of plain numbers and texts.
+
+    >>> from highway import Pipeline
+    >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
+    >>> with Pipeline([samples, Cache(shuffle=False, epochs=2)]) as pipeline:
+    ...     list(pipeline) == samples * 2
+    True
 
     Raises:
-        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, or the folder holds other files.
+        ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, or it cannot be
+            seen whether batches or samples come in.
         DamagedError: samples are damaged, and what stands before the cache does not make them again as they were.
         OSError: the folder cannot be made or written to, for other reasons than a lack of space.
-        ValueError: the samples differ in their fields, or in shape and are to be stacked.
+        ItemError: a field cannot be kept, or not as it came.
+        ValueError: the samples differ in their fields or the types of those, or in shape and are to be stacked.
     """
 
     path: str | None = None
@@ -59,6 +75,7 @@ class Cache:
     seed: int = 0
     epochs: int | None = None
     key: str = ""
+    batched: bool | None = None
     counters: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +87,20 @@ class Cache:
             raise ConfigError(f"Cache: seed={self.seed!r}; expected a whole number, at least 0")
         if self.path == "":
             raise ConfigError("Cache: path=''; expected a folder, or None to keep the cache in memory")
+        if self.batched and self.batch_size is not None:
+            raise ConfigError(
+                f"Cache: batched=True takes batches, but batch_size={self.batch_size} takes samples, of which it makes some; "
+                "leave one of them out"
+            )
+        if self.batched is False and self.batch_size is None and not self.stack:
+            raise ConfigError("Cache: stack=False is for batches, but with batched=False samples go out; leave one of them out")
+
+    @property
+    def takes(self) -> Kind | None:
+        """What comes in, as far as it was said."""
+        if self.batched is None and self.batch_size is None:
+            return None
+        return "batches" if self.batched else "samples"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         run = CacheRun(self, [])

@@ -43,14 +43,14 @@ class Epochs:
         """Errors that the stages before have left out up to now."""
         return self._items.left_out
 
-    def peek(self) -> bool:
-        """Wait for the next item, and say whether there is one."""
+    def peek(self) -> Stamped | None:
+        """Wait for the next item and return it; ``None`` if there is none."""
         if self._next is None:
             for item in self._items:
                 self._next = Stamped(item, self._items.passport)
                 self.epoch = self._next.passport.epoch
                 break
-        return self._next is not None and (self._limit is None or self.epoch < self._limit)
+        return self._next if self._limit is None or self.epoch < self._limit else None
 
     def __iter__(self) -> Iterator[Stamped]:
         """Yield the items of the epoch that comes now; in the end ``epoch`` is the one that comes next."""
@@ -134,13 +134,14 @@ class Passing:
     """An epoch on its way through a cache.
 
     Args:
-        batch_size: ``None`` if batches come in and pass as they are; else samples come in, and batches of so many go out.
+        batched: Whether batches come in, or samples; they pass as they are.
+        batch_size: If samples come in: how many go out in a batch; ``None`` lets them pass.
         stacker: Makes these batches.
     """
 
-    def __init__(self, batch_size: int | None, stacker: Stacker) -> None:
-        self.batched = batch_size is None
-        self.batch_size = batch_size or 0
+    def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker) -> None:
+        self.batched, self._out = batched, batch_size
+        self.batch_size = 0  # of the batches that came in
         self._stacker = stacker
         self._index = 0
         self._waiting: list[Keyed] = []
@@ -152,8 +153,11 @@ class Passing:
                 yield [Stamped(self._unstacked(item), passport)], self.rows(item, passport)
                 continue
             sample = Keyed(item, passport.keys)
+            if self._out is None:
+                yield [Stamped(item, passport)], [sample]
+                continue
             self._waiting.append(sample)
-            full = len(self._waiting) == self.batch_size
+            full = len(self._waiting) == self._out
             yield [self._batch(passport)] if full else [], [sample]
         if self._waiting:
             yield [self._batch(passport)], []
@@ -164,7 +168,7 @@ class Passing:
         Raises:
             ValueError: it is no batch.
         """
-        way_out = "if it is a sample and no batch, give Cache batch_size="
+        way_out = "if it is one sample, say batched=False, or give batch_size= to make batches of samples"
         try:
             samples = split(item)
         except ValueError as error:

@@ -7,10 +7,11 @@ and not a SIGBUS that ends the process. A cache in memory is mapped, since nobod
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,11 +40,19 @@ class DamagedError(HighwayError):
         self.rows = rows
 
 
+Kind = Literal["array", "scalar", "int", "float", "bool", "complex", "str", "bytes", "json"]
+FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": bytes, "json": json.loads}
+
+
 @dataclass(frozen=True)
 class FieldSpec:
-    """What one field of every sample is: an array of a dtype and number of axes, or a ``str`` or ``bytes`` kept as uint8."""
+    """What one field of every sample is.
 
-    kind: Literal["array", "str", "bytes"]
+    An array of a dtype and number of axes; a scalar of numpy's or a number of Python's, kept as an array without axes; or a ``str``, a
+    ``bytes``, or as JSON ``None``, a list or a dict, kept as uint8.
+    """
+
+    kind: Kind
     dtype: str
     ndim: int
 
@@ -53,18 +62,18 @@ class Layout:
     """What all samples have in common.
 
     Args:
-        form: What a sample is: a tuple, a dict, or one bare value.
+        form: What a sample is: a tuple, a list, a dict, or one bare value.
         names: How its fields are addressed.
         fields: What they are.
     """
 
-    form: Literal["tuple", "dict", "value"]
+    form: Literal["tuple", "list", "dict", "value"]
     names: list[str | int]
     fields: list[FieldSpec]
 
     def item(self, values: Sequence[Any]) -> Item:
         """Return a sample or batch of these fields."""
-        return rebuild({"tuple": (), "dict": dict.fromkeys(self.names), "value": None}[self.form], values)
+        return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)
 
 
 class CacheFile:
@@ -72,7 +81,7 @@ class CacheFile:
 
     Args:
         layout: What the samples have in common.
-        batch_size: Samples in the batches that it was made from.
+        batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
     """
@@ -101,6 +110,15 @@ class CacheFile:
         """
         raise NotImplementedError
 
+    def sample(self, row: int) -> Item:
+        """Return a sample as it came; its arrays are read-only.
+
+        Raises:
+            DamagedError: it does not fit its checksum.
+        """
+        columns = zip(self.layout.fields, self.columns([row]), strict=True)
+        return self.layout.item([_as_it_came(spec.kind, column) for spec, column in columns])
+
     def keys(self, rows: Sequence[int]) -> tuple[str, ...]:
         """Return the keys of some samples."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
@@ -111,10 +129,8 @@ class CacheFile:
         return fixed if fixed is not None else tuple(self._shapes[field][row].tolist())
 
     def _plain(self, field: int, arrays: list[np.ndarray]) -> list[Any]:
-        kind = self.layout.fields[field].kind
-        if kind == "array":
-            return arrays
-        return [array.tobytes().decode() if kind == "str" else array.tobytes() for array in arrays]
+        decode = FROM_BYTES.get(self.layout.fields[field].kind)
+        return arrays if decode is None else [decode(array.tobytes()) for array in arrays]
 
 
 class MemoryFile(CacheFile):
@@ -224,12 +240,23 @@ class DiskFile(CacheFile):
 
     def _column(self, field: int, rows: Sequence[int], whole: np.ndarray, parts: list[np.ndarray]) -> Any:
         dtype, fixed = self._dtypes[field], self._fixed[field]
-        if fixed is not None and self.layout.fields[field].kind == "array":
+        if fixed is not None and self.layout.fields[field].kind not in FROM_BYTES:
             return whole.view(dtype).reshape(len(rows), *fixed)
         arrays = [part.view(dtype).reshape(self._shape(field, row)) for row, part in zip(rows, parts, strict=True)]
         for array in arrays:
             array.flags.writeable = False
         return self._plain(field, arrays)
+
+
+def _as_it_came(kind: Kind, column: Any) -> Any:
+    """Return the one value of a column."""
+    if kind in FROM_BYTES:
+        return column[0]
+    value: np.ndarray = column[0, ...] if isinstance(column, np.ndarray) else column[0]
+    if kind == "array":
+        value.flags.writeable = False
+        return value
+    return value[()] if kind == "scalar" else value.item()
 
 
 def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -29,6 +29,7 @@ import xxhash
 
 from highway.batch import Item
 from highway.errors import ConfigError
+from highway.modules.cache_fields import Arrays, arrays_of
 from highway.modules.cache_file import CacheFile, DiskFile, FieldSpec, Layout
 from highway.modules.cache_writer import CacheWriter, full_disk, packed_index, unpacked_index
 
@@ -229,15 +230,15 @@ class FolderWriter:
         """Bytes written so far."""
         return self._writer.nbytes
 
-    def add(self, sample: Item, keys: tuple[str, ...] | list[str] = ()) -> None:
+    def add(self, sample: Item, keys: tuple[str, ...] | list[str] = (), arrays: Arrays = arrays_of) -> None:
         """Append a sample; see :meth:`~highway.modules.cache_writer.CacheWriter.add`."""
-        self._writer.add(sample, keys)
+        self._writer.add(sample, keys, arrays)
 
     def seal(self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, unique: bool = False) -> Opened:
         """Finish the cache and return it; by then it is on the disk, and what it replaces is gone.
 
         Args:
-            batch_size: Samples in the batches that they came in.
+            batch_size: Samples in the batches that they came in; 0 if they came as samples.
             left_out: Errors that ``on_error="skip"`` has left out meanwhile.
             tried: What an earlier try has brought, if something was left out then.
             unique: Whether to leave out samples whose key another one had before.

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from highway import cancel
 from highway.modules.cache_epoch import Keyed, Passing, Stacker
+from highway.modules.cache_fields import Arrays
 from highway.modules.cache_file import DamagedError, DiskFile, checksum, span_of
-from highway.modules.cache_writer import arrays_of
 from highway.stage import Items, Passport, Stage
 
 log = logging.getLogger("highway")
 
 
-def repair(file: DiskFile, stages: Sequence[Stage], batched: bool, error: DamagedError) -> None:
+def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
     """Check all samples of a cache, and make again those that are damaged.
 
     They come from a pipeline of their own, of the stages before the cache, which runs until the last is found; a sample is known by its
@@ -24,7 +24,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], batched: bool, error: Damage
     Args:
         file: The cache.
         stages: What stands before it.
-        batched: Whether batches come from there, or samples.
+        arrays: Makes what was written of a sample.
         error: What was found first.
 
     Raises:
@@ -36,8 +36,8 @@ def repair(file: DiskFile, stages: Sequence[Stage], batched: bool, error: Damage
     for row in file.damaged():
         wanted[int(file.sums[row])].append(row)
     count = sum(map(len, wanted.values()))
-    for sample, _ in _first_epoch(stages, batched) if stages else ():
-        span = span_of([values for _, values in arrays_of(sample)])
+    for sample, _ in _first_epoch(stages, file.batch_size > 0) if stages else ():
+        span = span_of([values for _, values in arrays(sample)])
         for row in wanted.pop(checksum(span), ()):
             file.restore(row, span)
         if not wanted:
@@ -53,7 +53,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], batched: bool, error: Damage
 
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
     """Yield the samples of the first epoch that comes out of stages."""
-    passing = Passing(None, Stacker(stack=True))
+    passing = Passing(batched, None, Stacker(stack=True))
     with cancel.nested([*stages, _Passports()]) as pipeline:
         first: int | None = None
         for item, passport in pipeline:

@@ -13,11 +13,14 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway import cancel
+from highway.batch import Item
 from highway.cancel import is_draining
 from highway.errors import ConfigError
 from highway.modules.cache_epoch import Epochs, Keyed, Passing, Progress, Stacker
-from highway.modules.cache_file import CacheFile, DamagedError, DiskFile
+from highway.modules.cache_fields import Arrays, arrays_as_they_came, arrays_of
+from highway.modules.cache_file import FROM_BYTES, CacheFile, DamagedError, DiskFile
 from highway.modules.cache_folder import CacheFolder, FolderWriter
+from highway.modules.cache_input import Kind, comes_in_batches, described, made_by
 from highway.modules.cache_repair import repair
 from highway.modules.cache_writer import CacheFullError
 from highway.modules.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
@@ -38,7 +41,11 @@ class Options(Protocol):
     seed: int
     epochs: int | None
     key: str
+    batched: bool | None
     counters: dict[str, Any]
+
+    @property
+    def takes(self) -> Kind | None: ...
 
 
 @dataclass
@@ -90,6 +97,14 @@ class CacheRun:
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
+    def makes(self) -> Kind | None:
+        """What goes out, for a cache behind this one."""
+        if self.cache.batch_size is not None:
+            return "batches"
+        made = made_by(self.before)
+        return self.cache.takes or (made and made.kind)
+
+    @property
     def epochs(self) -> int | None:
         return self.cache.epochs or (epochs_of(self.before[0].op) if self.before else None)
 
@@ -110,7 +125,8 @@ class CacheRun:
         if not cache.key and not self.before:
             raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
         made = f"{cache.key} {chance(self.before, cancel.seed())}" if cache.key else fingerprint(self.before, cancel.seed())
-        return f"{made.strip()} {'batches' if cache.batch_size is None else 'samples'}"
+        kinds = {True: "batches", False: "whole samples", None: "as they come"}
+        return f"{made.strip()} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         self.counters.update(samples=0, bytes=0, state="new")
@@ -119,24 +135,25 @@ class CacheRun:
             source.peek()  # by then the gate has opened the cache, or there is none
         else:
             self.open()
-        while self.file is None and source.peek():
-            yield from self._pass(source)
+        while self.file is None and (first := source.peek()) is not None:
+            yield from self._pass(source, first)
         self.file = self.file or self._old
         if self.file is not None:
             self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             yield from serve(self.file, self.cache, source.epoch, self.epochs)
 
-    def _pass(self, source: Epochs) -> Iterator[Stamped]:
+    def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
         """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
         assert self._folder is not None
-        passing = Passing(self.cache.batch_size, Stacker(self.cache.stack))
+        passing = Passing(self._is_batched(first), self.cache.batch_size, Stacker(self.cache.stack))
+        arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
             if writer is None and not self._full and self.open():
                 return
             self.counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
             for outputs, samples in passing.epoch(source):
-                if writer is not None and self._written(writer, samples):
+                if writer is not None and self._written(writer, samples, arrays):
                     self.counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
                     writer = None
@@ -147,11 +164,31 @@ class CacheRun:
             elif self._old is not None:
                 self.file = self._old
 
-    def _written(self, writer: FolderWriter, samples: list[Keyed]) -> bool:
+    def _is_batched(self, first: Stamped) -> bool:
+        """Say whether batches come in: as the user has said, or as the first item of an epoch looks.
+
+        Raises:
+            ConfigError: that does not tell, or it is a sample and the parameters are for batches.
+        """
+        if self.cache.takes is not None:
+            return self.cache.takes == "batches"
+        batched = comes_in_batches(first, made_by(self.before))
+        if not batched and not self.cache.stack:
+            raise ConfigError(
+                f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; "
+                "leave it out, or give batch_size= to make batches of samples"
+            )
+        return batched
+
+    def _arrays(self, batched: bool) -> Arrays:
+        """Return what makes arrays of a sample: to be a row of a batch, or to go out as it came."""
+        return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
+
+    def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
         """Write samples, and say whether they fit."""
         try:
             for sample, keys in samples:
-                writer.add(sample, keys)
+                writer.add(sample, keys, arrays)
         except CacheFullError as error:
             self._give_up(writer, error)
             return False
@@ -185,7 +222,7 @@ class CacheRun:
         try:
             assert isinstance(file, DiskFile)  # one in memory is never damaged
             self.counters["state"] = "repairing"
-            repair(file, self.before, self.cache.batch_size is None, error)
+            repair(file, self.before, self._arrays(file.batch_size > 0), error)
             self.counters["state"] = "serving"
         except DamagedError:
             CacheFolder(self.cache.path or "", None).discard()
@@ -216,15 +253,15 @@ class CacheRun:
 
 
 class Rows(NamedTuple):
-    """A batch that is still to be read from a cache."""
+    """A batch that is still to be read from a cache, or a sample."""
 
     file: CacheFile
-    rows: list[int]
+    rows: list[int] | int
 
 
 @dataclass
 class Reading:
-    """A map that reads batches, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
+    """A map that reads what is served, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
 
     Args:
         stack: See :class:`~highway.modules.cache.Cache`.
@@ -242,26 +279,31 @@ class Reading:
     def __call__(self, item: Any) -> Any:
         if type(item) is not Rows:
             return item
-        file = item.file
         try:
-            columns = file.columns(item.rows)
+            return self._read(*item)
         except DamagedError as error:
             if self.repair is None:
                 raise
-            self.repair(file, error)
-            columns = file.columns(item.rows)
-        return file.layout.item([self._stacker.column(name, column) for name, column in zip(file.layout.names, columns, strict=True)])
+            self.repair(item.file, error)
+            return self._read(*item)
+
+    def _read(self, file: CacheFile, rows: list[int] | int) -> Item:
+        if isinstance(rows, int):
+            return file.sample(rows)
+        layout = file.layout
+        columns = zip(layout.names, layout.fields, file.columns(rows), strict=True)
+        return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
 
 
 def serve(file: CacheFile, cache: Options, first: int, epochs: int | None) -> Iterator[Stamped]:
     """Yield the :class:`Rows` of the epochs from ``first`` on."""
-    size = cache.batch_size or file.batch_size
+    size = cache.batch_size or file.batch_size  # 0: samples go out
     for epoch in count(first) if epochs is None else range(first, epochs):
         order = np.arange(len(file))
         if cache.shuffle and epoch:
             order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
-        for index, start in enumerate(range(0, len(file), size)):
+        for index, start in enumerate(range(0, len(file), size or 1)):
             if is_draining():
                 return
-            rows = order[start : start + size].tolist()
-            yield Stamped(Rows(file, rows), Passport(epoch, index, keys=file.keys(rows)))
+            rows = order[start : start + (size or 1)].tolist()
+            yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))

@@ -12,11 +12,12 @@ import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 
-from highway.batch import Item, fields, names
+from highway.batch import Item, names
+from highway.modules.cache_fields import FORMS, Arrays, arrays_of
 from highway.modules.cache_file import ALIGNMENT, CacheFile, DiskFile, FieldSpec, Layout, MemoryFile, checksum, span_of
 
 DATA_START = b"highway cache, samples\n".ljust(ALIGNMENT, b"\0")
@@ -32,7 +33,7 @@ class Finished(NamedTuple):
 
     Args:
         layout: What the samples have in common.
-        batch_size: Samples in the batches that they came in.
+        batch_size: Samples in the batches that they came in; 0 if they came as samples.
         size: Bytes of the samples' file.
         arrays: The index; see :class:`~highway.modules.cache_file.CacheFile`.
     """
@@ -79,15 +80,20 @@ class CacheWriter:
             return os.fdopen(os.memfd_create("highway-cache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
         return cast(IO[bytes], tempfile.TemporaryFile())
 
-    def add(self, sample: Item, keys: Sequence[str] = ()) -> None:
+    def add(self, sample: Item, keys: Sequence[str] = (), arrays: Arrays = arrays_of) -> None:
         """Append a sample.
+
+        Args:
+            sample: What to append.
+            keys: Its keys.
+            arrays: Makes what is written of it.
 
         Raises:
             CacheFullError: it does not fit; nothing more can be appended.
-            ValueError: it differs from the samples before it in its fields, or in the dtype or number of axes of one.
-            TypeError: a field is no array, number, ``str`` or ``bytes``.
+            ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
+            ItemError: it cannot be kept, or not as it is.
         """
-        found = arrays_of(sample)
+        found = arrays(sample)
         self._expect_alike(sample, [spec for spec, _ in found])
         span = span_of([values for _, values in found])
         with full_disk():
@@ -109,10 +115,7 @@ class CacheWriter:
         self._file.write(bytes(-size % ALIGNMENT))
 
     def _expect_alike(self, sample: Item, specs: list[FieldSpec]) -> None:
-        form: Literal["tuple", "dict", "value"] = (
-            "dict" if isinstance(sample, dict) else "tuple" if isinstance(sample, (tuple, list)) else "value"
-        )
-        layout = Layout(form, list(names(sample)), specs)
+        layout = Layout(next((form for form, kind in FORMS.items() if isinstance(sample, kind)), "value"), list(names(sample)), specs)
         if self._layout is None:
             self._layout, self._shapes = layout, [array("q") for _ in specs]
         elif layout != self._layout:
@@ -122,7 +125,7 @@ class CacheWriter:
         """Finish the samples and return what is needed to read them; by then they are on the disk.
 
         Args:
-            batch_size: Samples in the batches that they came in.
+            batch_size: Samples in the batches that they came in; 0 if they came as samples.
             unique: Whether to leave out samples whose key another one had before.
 
         Raises:
@@ -167,15 +170,6 @@ class CacheWriter:
             self._file.close()
 
 
-def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
-    """Return the fields of a sample as they are written.
-
-    Raises:
-        TypeError: a field is no array, number, ``str`` or ``bytes``.
-    """
-    return [_as_array(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
-
-
 def packed_index(index: dict[str, np.ndarray]) -> bytes:
     """Return an index as bytes."""
     file = io.BytesIO()
@@ -203,20 +197,9 @@ def full_disk() -> Iterator[None]:
         raise CacheFullError(f"{os.strerror(error.errno)}") from error
 
 
-def _as_array(name: str | int, value: Any) -> tuple[FieldSpec, np.ndarray]:
-    kind: Literal["array", "str", "bytes"] = "str" if isinstance(value, str) else "bytes" if isinstance(value, bytes) else "array"
-    if kind == "array":
-        values = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
-    else:
-        values = np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8)
-    if values.dtype.kind not in "biufc":
-        raise TypeError(f"Cache: field {name!r} is a {type(value).__name__}; expected an array, a number, a str or bytes")
-    return FieldSpec(kind, values.dtype.str, values.ndim), values
-
-
 def _describe(layout: Layout) -> str:
     kinds = (
-        f"{name!r}: {spec.kind if spec.kind != 'array' else f'{np.dtype(spec.dtype)} with {spec.ndim} axes'}"
+        f"{name!r}: {f'{np.dtype(spec.dtype)} with {spec.ndim} axes' if spec.kind in ('array', 'scalar') else spec.kind}"
         for name, spec in zip(layout.names, layout.fields, strict=True)
     )
     return f"{layout.form} {', '.join(kinds)}"

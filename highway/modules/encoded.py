@@ -135,6 +135,7 @@ class DecodeBatch:
     """
 
     parallel: ClassVar[bool] = True
+    makes: ClassVar = "batches"
 
     shape: tuple[int, int] | None = None
     crop: BoxCrop | None = None

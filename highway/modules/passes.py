@@ -106,13 +106,13 @@ class _EachPass:
     """A stream that begins anew with each pass, which is over when its epochs are, or when the stream ends by itself."""
 
     def __init__(self, op: Any, passes: _Passes, length: int) -> None:
-        self._op, self._passes, self._length = op, passes, length
+        self.inner, self._passes, self._length = op, passes, length
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         feed = _Feed(items)
         while feed.look() is not None:
             one = _OnePass(feed, self._length)
-            for index, out in enumerate(_drawn_anew(self._op, one.number).stream(one)):
+            for index, out in enumerate(_drawn_anew(self.inner, one.number).stream(one)):
                 yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
             self._passes.enough = max(self._passes.enough, one.number)
             for _ in one:  # what was on its way

@@ -130,6 +130,7 @@ class Fill:
     """Fill a range of rows; the worker that completes a batch returns it."""
 
     parallel: ClassVar[bool] = True
+    makes: ClassVar = "batches"
 
     reader: ImageReader
     _skipped: deque[None] = field(default_factory=deque, init=False, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -33,6 +33,8 @@ class Batch:
     Raises:
         ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; the message names it.
     """
+
+    makes: ClassVar = "batches"
 
     size: int
     last: Literal["keep", "drop"] = "keep"
@@ -63,6 +65,8 @@ class BatchByShape:
 
     Up to ``size - 1`` samples wait for each kind of shape.
     """
+
+    makes: ClassVar = "batches"
 
     size: int
     last: Literal["keep", "drop"] = "keep"
@@ -114,6 +118,8 @@ class Unbatch:
     Raises:
         ValueError: the fields of a batch differ in their first axis.
     """
+
+    makes: ClassVar = "samples"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         index = count()

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.random import Generator, Philox
 
@@ -58,6 +58,8 @@ class WebDatasetSource:
         OSError: a shard cannot be opened or fetched. ShardError: it is damaged or cut short, or a sample in it cannot be used. With
             ``on_error="skip"`` the rest of the shard, or the sample, is left out instead; an epoch without any sample is always an error.
     """
+
+    makes: ClassVar = "samples"
 
     urls: str | list[str]
     fields: dict[str, str] | None = None

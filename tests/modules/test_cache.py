@@ -355,7 +355,7 @@ def test_a_damaged_cache_is_not_served_but_made_anew(photos, tmp_path, damage):
 
 def test_while_another_writes_epochs_pass_and_the_next_comes_from_its_cache(photos, tmp_path):
     folder = CacheFolder(str(tmp_path / "c"), "k batches")
-    cache = Cache(folder.path, epochs=9, key="k")
+    cache = Cache(folder.path, epochs=9, key="k", batched=True)
     with Pipeline([reader(photos, None), cache, Passports()]) as pipeline, folder.writer(10**9) as other:
         found = [pipeline.dequeue() for _ in range(4)]
         assert cache.counters["state"] == "another process writes"
@@ -449,11 +449,11 @@ def test_a_wrong_parameter_is_named(parameters, message):
 
 
 def test_samples_where_batches_are_expected_are_an_error_with_a_way_out():
-    with pytest.raises(ValueError, match=r"an item of 4 rows has 1 keys; if it is a sample and no batch, give Cache batch_size="):
-        run([[Stamped((np.zeros((4, 3)),), Passport(keys=("one",)))], Cache()])
+    with pytest.raises(ValueError, match=r"an item of 4 rows has 1 keys; if it is one sample, say batched=False, or give batch_size="):
+        run([[Stamped((np.zeros((4, 3)),), Passport(keys=("one",)))], Cache(batched=True)])
     with pytest.raises(ValueError, match=r"must share a batch axis") as caught:
-        run([[(np.zeros((4, 3)), 7)], Cache()])
-    assert any("give Cache batch_size=" in note for note in caught.value.__notes__)
+        run([[(np.zeros((4, 3)), 7)], Cache(batched=True)])
+    assert any("say batched=False" in note for note in caught.value.__notes__)
 
 
 def test_samples_that_differ_are_errors_that_name_the_field():
