@@ -10,7 +10,8 @@ from highway.errors import ConfigError
 from highway.modules.cache_file import CacheFile
 from highway.modules.cache_folder import CacheFolder
 from highway.modules.cache_input import Kind
-from highway.modules.cache_run import CacheRun, Gate, Reading, serve
+from highway.modules.cache_run import CacheRun, Gate
+from highway.modules.cache_serving import Reading, serve
 from highway.parameters import checked
 from highway.stage import Items, Stage, Stamped, unique
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -73,7 +73,7 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
         return _as_bytes("json", _json(name, value))
     if kind not in (np.ndarray, np.memmap) and (not isinstance(value, np.generic) or isinstance(value, (str, bytes))):
         raise ItemError(
-            f"Cache: field {name!r} is a {kind.__name__}, which would not come back as one: {_KEPT}; make it one before, such as "
+            f"Cache: field {name!r} is a {kind.__name__}, which would not come back as one: {_KEPT}; make it one of these before, such as "
             "np.asarray(value), or leave the field out"
         )
     values: np.ndarray = _contiguous(value)
@@ -96,19 +96,23 @@ def _as_bytes(kind: Kind, data: bytes) -> tuple[FieldSpec, np.ndarray]:
 
 
 def _json(name: Field, value: Any) -> bytes:
-    if _is_plain(value):
-        return json.dumps(value).encode()
-    way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}give what it holds fields of its own"
-    raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that holds other things: {_KEPT}; {way_out}")
+    for other in _not_plain(value):
+        way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}give what it holds fields of its own"
+        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that holds {other}: {_KEPT}; {way_out}")
+    return json.dumps(value).encode()
 
 
-def _is_plain(value: Any) -> bool:
-    """Say whether JSON gives a value back as it is."""
+def _not_plain(value: Any) -> Iterator[str]:
+    """Yield what there is in a value that JSON does not give back as it is."""
     if type(value) is list:
-        return all(map(_is_plain, value))
-    if type(value) is dict:
-        return all(type(name) is str for name in value) and all(map(_is_plain, value.values()))
-    return value is None or type(value) in (bool, int, float, str)
+        for part in value:
+            yield from _not_plain(part)
+    elif type(value) is dict:
+        for name, part in value.items():
+            yield from () if type(name) is str else (f"the name {name!r}",)
+            yield from _not_plain(part)
+    elif value is not None and type(value) not in (bool, int, float, str):
+        yield f"a {type(value).__name__}"
 
 
 def _contiguous(value: Any) -> np.ndarray[Any, Any]:

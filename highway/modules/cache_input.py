@@ -47,7 +47,7 @@ def comes_in_batches(first: Stamped, made: Made | None) -> bool:
     if rows is None and (made is not None or keys > 1):
         why = f"comes from {made.label}" if made is not None else f"has {keys} keys"
         raise ConfigError(
-            f"Cache: the first item {why}, {described(item)}, but a batch it is not: its fields share no batch axis; "
+            f"Cache: the first item {why}, {described(item)}, but it is no batch: its fields share no batch axis; "
             "give each field a row for each sample, or say batched=False if it is one sample"
         )
     if rows is None or made is not None or rows == keys > 1:

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, ClassVar, NamedTuple, Protocol
-
-import numpy as np
-from numpy.random import Generator, Philox
+from typing import Any, ClassVar, Protocol
 
 from highway import cancel
-from highway.batch import Item
 from highway.cancel import is_draining
 from highway.errors import ConfigError
 from highway.modules.cache_epoch import Epochs, Keyed, Passing, Progress, Stacker
 from highway.modules.cache_fields import Arrays, arrays_as_they_came, arrays_of
-from highway.modules.cache_file import FROM_BYTES, CacheFile, DamagedError, DiskFile
+from highway.modules.cache_file import CacheFile, DamagedError, DiskFile
 from highway.modules.cache_folder import CacheFolder, FolderWriter
 from highway.modules.cache_input import Kind, comes_in_batches, described, made_by
 from highway.modules.cache_repair import repair
+from highway.modules.cache_serving import serve
 from highway.modules.cache_writer import CacheFullError
 from highway.modules.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
 from highway.modules.space import available_memory, free_disk
-from highway.stage import Items, Passport, Stage, Stamped
+from highway.stage import Items, Stage, Stamped
 
 log = logging.getLogger("highway")
 
@@ -85,6 +81,7 @@ class CacheRun:
     _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
     _folder: CacheFolder | None = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
+    _batched: bool | None = field(default=None, init=False)
     _repairing: dict[str, object] = field(default_factory=dict, init=False)
 
     @property
@@ -165,20 +162,20 @@ class CacheRun:
                 self.file = self._old
 
     def _is_batched(self, first: Stamped) -> bool:
-        """Say whether batches come in: as the user has said, or as the first item of an epoch looks.
+        """Say whether batches come in: as the user has said, or as the first item of all looks.
 
         Raises:
             ConfigError: that does not tell, or it is a sample and the parameters are for batches.
         """
-        if self.cache.takes is not None:
-            return self.cache.takes == "batches"
-        batched = comes_in_batches(first, made_by(self.before))
-        if not batched and not self.cache.stack:
+        if self._batched is None:
+            takes = self.cache.takes
+            self._batched = takes == "batches" if takes else comes_in_batches(first, made_by(self.before))
+        if not self._batched and self.cache.batch_size is None and not self.cache.stack:
             raise ConfigError(
                 f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; "
                 "leave it out, or give batch_size= to make batches of samples"
             )
-        return batched
+        return self._batched
 
     def _arrays(self, batched: bool) -> Arrays:
         """Return what makes arrays of a sample: to be a row of a batch, or to go out as it came."""
@@ -250,60 +247,3 @@ class CacheRun:
 
     def __str__(self) -> str:
         return f"cache {self.cache.path or 'in memory'}"
-
-
-class Rows(NamedTuple):
-    """A batch that is still to be read from a cache, or a sample."""
-
-    file: CacheFile
-    rows: list[int] | int
-
-
-@dataclass
-class Reading:
-    """A map that reads what is served, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
-
-    Args:
-        stack: See :class:`~highway.modules.cache.Cache`.
-        repair: Makes samples again that are found damaged, or raises the error.
-    """
-
-    parallel: ClassVar[bool] = True
-
-    stack: bool
-    repair: Callable[[CacheFile, DamagedError], None] | None = None
-
-    def __post_init__(self) -> None:
-        self._stacker = Stacker(self.stack)
-
-    def __call__(self, item: Any) -> Any:
-        if type(item) is not Rows:
-            return item
-        try:
-            return self._read(*item)
-        except DamagedError as error:
-            if self.repair is None:
-                raise
-            self.repair(item.file, error)
-            return self._read(*item)
-
-    def _read(self, file: CacheFile, rows: list[int] | int) -> Item:
-        if isinstance(rows, int):
-            return file.sample(rows)
-        layout = file.layout
-        columns = zip(layout.names, layout.fields, file.columns(rows), strict=True)
-        return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
-
-
-def serve(file: CacheFile, cache: Options, first: int, epochs: int | None) -> Iterator[Stamped]:
-    """Yield the :class:`Rows` of the epochs from ``first`` on."""
-    size = cache.batch_size or file.batch_size  # 0: samples go out
-    for epoch in count(first) if epochs is None else range(first, epochs):
-        order = np.arange(len(file))
-        if cache.shuffle and epoch:
-            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
-        for index, start in enumerate(range(0, len(file), size or 1)):
-            if is_draining():
-                return
-            rows = order[start : start + (size or 1)].tolist()
-            yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))

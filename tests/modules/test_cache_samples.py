@@ -144,11 +144,11 @@ def test_all_keys_of_a_sample_stay_with_it(path):
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"a": 1, "b": {"image": IMAGE}}, r"field 'b' is a dict .*give what it holds fields of its own"),
-        ({"a": 1, "b": {1: 2}}, "field 'b' is a dict"),
+        ({"a": 1, "b": {"image": IMAGE}}, r"field 'b' is a dict that holds a ndarray: .*; give what it holds fields of its own"),
+        ({"a": 1, "b": {1: 2}}, "field 'b' is a dict that holds the name 1"),
         ((1, object()), "field 1 is a object"),
         ((1, (2, 3)), r"field 1 is a tuple, .*np\.asarray"),
-        ((1, [IMAGE]), "field 1 is a list"),
+        ((1, [IMAGE]), "field 1 is a list that holds a ndarray: .*; make it an array, or give"),
         ((1, np.array(["x"])), "field 1 is an array of <U1"),
         ((1, np.ma.masked_array([1])), "field 1 is a MaskedArray"),
         ((1, np.str_("x")), "field 1 is a str_"),
@@ -314,6 +314,15 @@ def test_what_is_said_goes(batched):
         cache = Cache(epochs=1, batched=batched)
         (item,) = items([source, cache])
         assert item is ROWS and cache.counters["samples"] == (4 if batched else 1)
+
+
+def test_the_first_item_of_all_decides():
+    class Source:
+        def __iter__(self):
+            yield Stamped((IMAGE, 1), Passport(0, 0))
+            yield Stamped((IMAGE, [1, 2]), Passport(1, 0))
+
+    assert len(items([Source(), Cache(budget=1, epochs=2)])) == 2
 
 
 def test_another_wish_makes_it_anew(tmp_path):
