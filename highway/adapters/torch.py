@@ -18,27 +18,27 @@ from highway.wire.connection import Connection
 
 
 class TensorcomDataset(IterableDataset[Any]):
-    """Batches of tensors from a connection, as a dataset whose epoch has a fixed length.
+    """Batches from a connection, as a dataset whose epoch has a fixed length.
 
     ::
 
         dataset = TensorcomDataset("zsub://127.0.0.1:7880", 1000)
-        for images, labels in DataLoader(dataset, batch_size=None):
+        for images, labels in DataLoader(dataset, batch_size=None):  # tensors: uint8 (B, H, W, C) and int32 (B,)
             ...
 
-    Batches are batches already, hence ``batch_size=None``. Each process that iterates opens a connection of its own and keeps it from epoch
+    Batches are batches already, hence ``batch_size=None``. As in tensorcom they come as they were sent: lists of arrays, images with their
+    channels last, which ``DataLoader`` makes tensors of. ``converters="torch"`` makes tensors with channels first and int64 labels. Each process that iterates opens a connection of its own and keeps it from epoch
     to epoch: workers of a ``DataLoader`` share the batches of a ``zrpull://``, and all get those of a ``zsub://``.
 
     Args:
         urls: Where from; see :class:`highway.Connection`.
         length: Batches in an epoch; 0 or less iterates until the senders have ended.
-        **options: Further arguments of :class:`highway.Connection`; ``converters="torch"`` unless given, which makes tensors that may be
-            written into.
+        **options: Further arguments of :class:`highway.Connection`; ``writable=True`` unless given, since torch has no read-only tensors.
     """
 
-    def __init__(self, urls: str | Sequence[str], length: int, **options: Any) -> None:
+    def __init__(self, urls: str | Sequence[str], length: int = 1000000, **options: Any) -> None:
         self.urls, self.length = urls, length
-        self.options = {"converters": "torch", **options}
+        self.options = {"writable": True, **options}
         self._connection: Connection | None = None
         self._pid = 0
 

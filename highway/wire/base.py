@@ -17,7 +17,7 @@ from highway.wire import address, context
 from highway.wire.backlog import COPY_BELOW
 from highway.wire.monitor import Monitor
 from highway.wire.transport import Peers
-from highway.wire.url import Link
+from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
@@ -53,8 +53,7 @@ class BaseSocket:
         self._monitor: Monitor | None = None
         try:
             self._configure()
-            for url, transport, location in zip(link.urls, link.transports, link.locations, strict=True):
-                self._attach(url, transport, location)
+            self._attach_all(link, link)
         except BaseException:
             self.close(0)
             raise
@@ -68,19 +67,31 @@ class BaseSocket:
             self._first_mark = min(self._first_mark, RECEIVED)
         self.socket.setsockopt(self._option, self._first_mark)
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
-        self.socket.ipv6 = any(location.startswith("[") for location in self.link.locations)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
-        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
-        self.socket.immediate = len(self.link.locations) > 1
         if self.link.kind == "sub":
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
-        if any(address.startswith("ipc://@") for address in self.link.addresses):  # no file, so that its mode keeps nobody out
-            self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         if "inproc" not in self.link.transports:
             self._monitor = Monitor(self.socket)
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transport.End`."""
+        self._check_process()
+        whole = joined([self.link, link])
+        self._attach_all(link, whole)
+        self.link = whole
+
+    def _attach_all(self, link: Link, whole: Link) -> None:
+        """Open the addresses of ``link``, which are some or all of those of ``whole``."""
+        self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
+        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
+        self.socket.immediate = len(whole.locations) > 1
+        if any(address.startswith("ipc://@") for address in link.addresses):  # no file, so that its mode keeps nobody out
+            self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        for url, transport, location in zip(link.urls, link.transports, link.locations, strict=True):
+            self._attach(url, transport, location)
 
     def _attach(self, url: str, transport: str, location: str) -> None:
         if transport == "ipc":

@@ -7,10 +7,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from highway import batch
-from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
+from highway.errors import EndOfStream, FrameError, LinkError
 from highway.wire import abandoned, convert, tenbin
 from highway.wire.convert import Converter, listify, transform_with
 from highway.wire.inlet import Inlet
@@ -60,12 +60,17 @@ class Connection:
     Attributes:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
         counters: ``messages``, ``bytes``, ``gaps``, ``duplicates``, ``late`` and ``malformed`` of what was received.
+        batch_size: Samples in the message that was received last; 1 before the first.
+        sampler, batch_sampler: ``None``, for frameworks that ask each loader for them.
 
     Raises:
         ConfigError: the URL or a converter cannot be used as written.
         LinkError: the address cannot be bound.
     """
 
+    sampler: None = None
+    batch_sampler: None = None
+    batch_size: int = 1
     _outlet: Outlet | None = None
     _inlet: Inlet | None = None
     _owner: abandoned.Owner
@@ -109,35 +114,51 @@ class Connection:
                 raise
 
     @property
+    def socket(self) -> NoReturn:
+        """What tensorcom has here; raises AttributeError, which says what to use in place of it."""
+        raise AttributeError(
+            "a Connection does not give away its `socket`: what passes by it would be neither numbered nor counted. Use recv(timeout=) and "
+            "send(timeout=) for RCVTIMEO and SNDTIMEO, ?hwm_mb= and ?linger_ms= in the URL for RCVHWM, SNDHWM and LINGER, and close()"
+        )
+
+    @property
+    def context(self) -> NoReturn:
+        """What tensorcom has here; raises AttributeError, which says what to use in place of it."""
+        raise AttributeError("a Connection has no `context` of its own: all of a process share one, which ends with it; use close()")
+
+    @property
     def bound(self) -> list[str]:
         """Addresses that peers can connect to, with the ports that were really bound; empty if this end connects."""
         end = self._outlet or self._inlet
         return end.bound if end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
-        """Open the socket for one URL or several that share it.
+        """Open the socket for one URL or several that share it. Called again, it adds to them: a second publisher, for instance.
 
         Args:
             topic: What a subscriber asks for, if the URL has no ``#topic``.
 
         Raises:
-            ConfigError: a URL cannot be used as written, or the connection is open already.
+            ConfigError: a URL cannot be used as written, or cannot share the socket: scheme, options and topic must be the same.
             LinkError: the address cannot be bound.
         """
-        if self._outlet or self._inlet:
-            raise ConfigError("the connection is open already; give connect() all URLs at once, since they share a socket")
         kind = kind_of(url)
         urls = [url] if isinstance(url, str) else list(url)
         if topic and kind == "sub":
             urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
         defaults = Options(codec="tensorcom" if self.multipart else "tenbin", end=False)
         link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
-        self._owner, self._name, self._ended = abandoned.here(), str(link), False
-        if DIRECTIONS[kind] == "send":
-            self._outlet = Outlet(link, self.allow64)
-            self._outlet.wait_for_receivers()
+        if end := self._outlet or self._inlet:
+            end.attach(link)
+            self._name = f"{self._name}, {link}"
         else:
-            self._inlet = Inlet(link, self.counters)
+            self._owner, self._name, self._ended = abandoned.here(), str(link), False
+            if DIRECTIONS[kind] == "send":
+                self._outlet = Outlet(link, self.allow64)
+            else:
+                self._inlet = Inlet(link, self.counters)
+        if self._outlet:
+            self._outlet.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
         """Send arrays (a list, tuple or dict), which nobody may change afterwards; wait while the receivers are behind.
@@ -178,7 +199,9 @@ class Connection:
         message = self._inlet.recv(timeout)
         self.stats.add(self.counters["bytes"] - before)
         item = writable_copy(message.item) if self.writable else message.item
-        values = transform_with(transform_with(batch.fields(item), self.batch_transforms), self.converters)
+        fields = batch.fields(item)
+        self.batch_size = len(fields[0]) if fields and getattr(fields[0], "shape", ()) else 1
+        values = transform_with(transform_with(fields, self.batch_transforms), self.converters)
         data = dict(zip(item, values, strict=True)) if isinstance(item, dict) else values
         return tenbin.check_infos(data, list(message.infos), self.infos)
 

@@ -19,7 +19,7 @@ from highway.wire.leave import Leave, has_back_channel
 from highway.wire.senders import Senders
 from highway.wire.socket import ZMQReceiver
 from highway.wire.transport import Peers, Receiver, Source
-from highway.wire.url import Link
+from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
@@ -63,6 +63,18 @@ class Inlet:
         self._silence = _Silence(counters["messages"], time.monotonic())
         self._receiver = RECEIVERS[link.transports[0]](link)
         self.bound = self._receiver.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses on the same socket.
+
+        Raises:
+            ConfigError: they cannot share it.
+            LinkError: an address cannot be bound or connected.
+        """
+        whole = joined([self._link, link])
+        self._receiver.attach(link)
+        self._link = self._senders.link = whole
+        self._over = False
 
     def recv(self, timeout: float | None = None) -> Message:
         """Wait for the next item.

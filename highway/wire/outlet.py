@@ -24,7 +24,7 @@ from highway.wire.pausable import PausableSender
 from highway.wire.socket import ZMQSender
 from highway.wire.tap import open_tap
 from highway.wire.transport import Sender
-from highway.wire.url import Link
+from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
@@ -66,6 +66,12 @@ class Outlet:
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
                 log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
         self._tap = open_tap(link)
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses on the same socket. Raises as :meth:`highway.wire.inlet.Inlet.attach`."""
+        whole = joined([self._link, link])
+        self._sender.attach(link)
+        self._link = whole
 
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from highway import cancel
 from highway.wire.transport import Frame, Peers, Sender
+from highway.wire.url import Link
 
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
 MARK: Final = 0.025  # seconds that a mark waits for room, at most
@@ -32,6 +33,11 @@ class PausableSender:
         """See :class:`highway.wire.transport.Sender`."""
         for _ in range(receivers):
             self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
+
+    def attach(self, link: Link) -> None:
+        """See :class:`highway.wire.transport.End`."""
+        with self._lock:
+            self._sender.attach(link)
 
     def peers(self) -> Peers | None:
         """See :class:`highway.wire.transport.Sender`."""

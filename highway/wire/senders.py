@@ -95,7 +95,7 @@ class Senders:
     """
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
-        self._link, self._counters = link, counters
+        self.link, self._counters = link, counters
         self._numbers: dict[bytes, Numbers] = {}
         self._on: dict[Hashable, set[bytes]] = {}  # the senders that were heard first over a source
         self._ended: dict[bytes, None] = {}
@@ -129,7 +129,7 @@ class Senders:
             known = self._hear(envelope, source)
         if envelope.number < known.next:
             log.warning(
-                "%s: %s ended after %d messages, as it says, but number %d came", self._link, known.label, envelope.number, known.next - 1
+                "%s: %s ended after %d messages, as it says, but number %d came", self.link, known.label, envelope.number, known.next - 1
             )
         late, gaps = known.end(envelope.number)
         self._count(known, envelope, late, gaps, False)
@@ -154,7 +154,7 @@ class Senders:
             log.warning(
                 "%s: an end is not believed: it names the sender %s, of whom nothing came, over a connection of another; "
                 "such are counted as malformed from now on",
-                self._link,
+                self.link,
                 _label(envelope),
             )
         return False
@@ -162,7 +162,7 @@ class Senders:
     def _hear(self, envelope: Envelope, source: Source) -> Numbers:
         self._counters["senders"] += 1
         is_named = self._counters["senders"] <= NAMED
-        label, in_order = _label(envelope) if is_named else "others", len(self._link.locations) == 1
+        label, in_order = _label(envelope) if is_named else "others", len(self.link.locations) == 1
         known = Numbers(label, is_named, envelope.number, envelope.leave, source.host, in_order)
         names = _keep(self._on, source.connection, set())
         if len(names) < MOST:
@@ -171,7 +171,7 @@ class Senders:
 
     def _count(self, known: Numbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
         # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
-        if envelope.shared and (self._link.kind == "pull" or envelope.end):
+        if envelope.shared and (self.link.kind == "pull" or envelope.end):
             late = gaps = 0
         for name, count in (("late", late), ("gaps", gaps), ("duplicates", int(again))):
             if count:
@@ -182,7 +182,7 @@ class Senders:
             known.warns = False
             what = f"{gaps} messages are missing before" if gaps else "it has come before:"
             which = "the end, after" if envelope.end else "number"
-            log.warning("%s: from %s: %s %s %d; such are counted from now on", self._link, known.label, what, which, envelope.number)
+            log.warning("%s: from %s: %s %s %d; such are counted from now on", self.link, known.label, what, which, envelope.number)
 
 
 def _keep(known: dict[Any, T], key: Hashable, value: T) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from highway.wire.url import Link
+
 Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
 
 
@@ -39,6 +41,14 @@ class End(Protocol):
 
     bound: list[str]
     """Addresses that peers can connect to, with the port that was really bound; empty if this end connects."""
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses, beside those of the link that it was opened with and whose other settings they share.
+
+        Raises:
+            ConfigError: they cannot share a socket.
+            LinkError: an address cannot be bound or connected.
+        """
 
     def peers(self) -> Peers | None:
         """Return the connections, or ``None`` if the transport does not tell."""

@@ -25,6 +25,7 @@ interface.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,6 @@ DIRECTIONS: dict[Kind, Direction] = {"push": "send", "pub": "send", "pull": "rec
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
 _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
-
 
 SHOWN_URLS = 4  # of a link, in messages
 
@@ -159,16 +159,21 @@ def parse(
     urls = [each for one in given for each in (expand_braces(one) if braces else [one])]
     if not urls:
         raise ConfigError("no URL was given; expected such as 'tcp://127.0.0.1:5555' or 'zsub://host:7880'")
-    links = [_parse_one(one, direction, bind, defaults) for one in urls]
+    return joined([_parse_one(one, direction, bind, defaults) for one in urls])
+
+
+def joined(links: Sequence[Link]) -> Link:
+    """Return what several links say that share a socket; a ConfigError names the first one that cannot."""
     first = links[0]
     for link in links[1:]:
         if (link.kind, link.bind, link.topic, link.options) != (first.kind, first.bind, first.topic, first.options):
             raise ConfigError(f"'{link}' and '{first}' cannot share a socket: scheme, options and topic must be the same")
         why = [ALONE[each] for each in (*link.transports, *first.transports) if each in ALONE]
-        if why and link.transports != first.transports:
+        if why and set(link.transports) != set(first.transports):
             raise ConfigError(f"'{link}' and '{first}' cannot share a socket: {why[0]}")
-    transports, locations = zip(*(link.transports + link.locations for link in links), strict=True)
-    return dataclasses.replace(first, urls=tuple(urls), transports=transports, locations=locations)
+    parts = zip(*((link.urls, link.transports, link.locations) for link in links), strict=True)
+    urls, transports, locations = (tuple(itertools.chain(*each)) for each in parts)
+    return dataclasses.replace(first, urls=urls, transports=transports, locations=locations)
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:

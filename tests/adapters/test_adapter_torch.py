@@ -33,9 +33,21 @@ def test_an_epoch_has_the_length_asked_for_and_the_next_goes_on(place):
         images, labels = next(iter(dataset))
         dataset.close()
     assert epochs == [[0, 1, 2], [3, 4, 5]]
-    assert (images.shape, images.dtype) == ((2, 3, 4, 4), torch.uint8)
-    assert (labels.dtype, labels.tolist()) == (torch.int64, [6, 6])
+    assert (images.shape, images.dtype) == ((2, 4, 4, 3), np.uint8)
+    assert (labels.dtype, labels.tolist()) == (np.int32, [6, 6])
     assert len(dataset) == 3
+
+
+def test_batches_come_as_they_were_sent_unless_converted(place):
+    for options, shape, label in (({}, (2, 4, 4, 3), torch.int32), ({"converters": "torch"}, (2, 3, 4, 4), torch.int64)):
+        dataset = TensorcomDataset(f"zpull+ipc://{place}", **options)
+        assert len(dataset) == 1000000
+        with Connection(f"zpush+ipc://{place}") as sender:
+            sender.send([IMAGES, np.array([3, 4], np.int32)])
+            images, labels = next(iter(DataLoader(dataset, batch_size=None)))
+            dataset.close()
+        images += 1  # it may be written into
+        assert (images.shape, images.dtype, labels.dtype, labels.tolist()) == (shape, torch.uint8, label, [3, 4])
 
 
 def test_further_arguments_go_to_the_connection(place):

@@ -1,11 +1,14 @@
 """``Connection``, with each of its arguments."""
 
 import contextlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from highway import ConfigError, EndOfStream, FrameError, LinkError, tenbin
+from highway import ConfigError, EndOfStream, FrameError, LinkError, Pipeline, tenbin
+from highway.modules import ZMQSink
 from highway.wire.connection import Connection
 
 IMAGES, LABELS = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3), np.array([3, 4], np.int32)
@@ -203,8 +206,6 @@ def test_connect_opens_a_connection_made_without_a_url(ipc):
     publisher.connect(f"zpub+ipc://{place}?receivers=1#train")
     publisher.send(BATCH)
     assert_batch(subscriber.recv(timeout=20))
-    with pytest.raises(ConfigError, match="the connection is open already"):
-        publisher.connect(f"zpub+ipc://{place}")
     publisher.close()
     subscriber.close()
 
@@ -223,3 +224,81 @@ def test_a_connection_used_against_its_direction_or_after_its_end_says_so(ipc):
 def test_a_plain_url_needs_a_scheme_that_says_what_it_is():
     with pytest.raises(ConfigError, match=r"such as zsub\+tcp or zpush\+tcp"):
         Connection("tcp://127.0.0.1:1")
+
+
+# --- several calls of connect() ---
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
+def test_a_second_connect_adds_a_sender_while_the_first_goes_on(transport, ipc):
+    place = {"tcp": lambda: "127.0.0.1:0", "ipc": ipc, "shm": lambda: f"test-{os.urandom(6).hex()}"}[transport]
+    urls = [f"zrpush+{transport}://{place()}" for _ in range(2)]
+    with Connection() as incoming, Connection(urls[0]) as one, Connection(urls[1]) as two:
+        for number, senders in enumerate([[one], [one, two]]):
+            incoming.connect(f"zrpull+{transport}://{senders[-1].bound[0].split('://')[1]}")
+            for sender in senders:
+                sender.send([np.array([number], np.int32)], timeout=20)
+                assert_batch(incoming.recv(timeout=20), [np.array([number], np.int32)])
+    assert incoming.counters["senders"] == 2
+
+
+def test_a_receiver_of_two_publishers_ends_with_the_later_one(ipc):
+    places = [ipc(), ipc()]
+    with ThreadPoolExecutor(2) as pool, Connection() as incoming:
+        for count, place in zip((3, 5), places, strict=True):
+            items = [[np.full(1, n, np.int32)] for n in range(count)]
+            pool.submit(Pipeline([items, ZMQSink(f"zpub+ipc://{place}", receivers=1)]).run)
+            incoming.connect(f"zsub+ipc://{place}")
+        assert sorted(int(array[0]) for (array,) in incoming) == [0, 0, 1, 1, 2, 2, 3, 4]
+
+
+def test_a_sender_can_connect_to_a_second_receiver(ipc):
+    places = [ipc(), ipc()]
+    with Connection(f"zpull+ipc://{places[0]}") as one, Connection(f"zpull+ipc://{places[1]}") as two, Connection() as outgoing:
+        outgoing.connect(f"zpush+ipc://{places[0]}")
+        outgoing.send(BATCH)
+        assert_batch(one.recv(timeout=20))
+        outgoing.connect(f"zpush+ipc://{places[1]}")
+        while not two.counters["messages"]:  # they are dealt out to those whose connections are made
+            outgoing.send(BATCH, timeout=20)
+            with contextlib.suppress(TimeoutError):
+                assert_batch(two.recv(timeout=0.05))
+
+
+@pytest.mark.parametrize("second", ["zpush+ipc://b", "zpull+ipc://b", "zsub+ipc://b#topic", "zsub+ipc://b?hwm_mb=7", "zsub://b:1"])
+def test_what_cannot_share_the_socket_is_an_error_and_the_first_goes_on(second, ipc):
+    with Connection(f"zsub+ipc://{ipc()}") as incoming:
+        with pytest.raises(ConfigError, match="cannot share a socket: scheme, options and topic must be the same"):
+            incoming.connect(second)
+        with pytest.raises(TimeoutError):
+            incoming.recv(timeout=0.01)
+
+
+def test_a_second_address_that_is_taken_is_an_error_and_the_first_goes_on():
+    with Connection("zpull://127.0.0.1:0") as incoming, Connection(f"zpush{incoming.bound[0][3:]}") as outgoing:
+        with pytest.raises(LinkError, match="Address already in use"):
+            incoming.connect(f"zpull{incoming.bound[0][3:]}")
+        outgoing.send(BATCH)
+        assert_batch(incoming.recv(timeout=20))
+        assert len(incoming.bound) == 1
+
+
+# --- what frameworks and programs of tensorcom's ask for ---
+
+
+def test_frameworks_find_the_attributes_of_a_loader():
+    with pair() as (outgoing, incoming):
+        assert (incoming.sampler, incoming.batch_sampler, incoming.batch_size) == (None, None, 1)
+        outgoing.send(BATCH)
+        incoming.recv(timeout=20)
+        assert incoming.batch_size == 2
+        outgoing.send([np.array(3, np.int32)])
+        incoming.recv(timeout=20)
+        assert incoming.batch_size == 1
+
+
+@pytest.mark.parametrize(("name", "way_out"), [("socket", r"Use recv\(timeout=\).*hwm_mb=.*close\(\)"), ("context", r"use close\(\)")])
+def test_what_a_connection_keeps_to_itself_is_an_error_that_says_what_to_use(name, way_out):
+    assert not hasattr(Connection(), name)
+    with pytest.raises(AttributeError, match=way_out):
+        getattr(Connection(), name)

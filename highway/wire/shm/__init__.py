@@ -40,8 +40,7 @@ def open_receiver(link: Link) -> Receiver:
 
 def _open(meeting: Meeting[Any], link: Link) -> None:
     try:
-        for name in link.locations:
-            (meeting.listen if link.bind else meeting.call)(name)
+        meeting.attach(link)
     except BaseException:
         meeting.close()
         raise

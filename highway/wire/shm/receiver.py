@@ -37,6 +37,7 @@ from highway.wire.shm.rendezvous import Meeting
 from highway.wire.shm.slots import check_platform, offsets
 from highway.wire.shm.views import Mapping, copy, lend
 from highway.wire.transport import Frame, Peers, Source
+from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
@@ -64,6 +65,10 @@ class Receiver:
         self._source = Source(0)
         self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
         self.bound = self.meeting.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transport.End`."""
+        self.meeting.attach(link)
 
     def peers(self) -> Peers:
         """Return how many senders there are, have been, and are coming."""

@@ -21,6 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from highway.errors import ConfigError, LinkError
 from highway.wire.shm.hello import Hello
 from highway.wire.transport import Peers
+from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
@@ -81,6 +82,11 @@ class Meeting(Generic[P]):
         self._hears_again = 0.0
         self._told: set[str] = set()
         self._epoll = select.epoll()
+
+    def attach(self, link: Link) -> None:
+        """Listen or call at each address of a link."""
+        for name in link.locations:
+            (self.listen if link.bind else self.call)(name)
 
     def listen(self, name: str) -> None:
         """Be found under a name.

@@ -30,6 +30,7 @@ from highway.wire.shm.packets import (
 from highway.wire.shm.rendezvous import RETRY, Meeting
 from highway.wire.shm.slots import Pool, Slot, check_platform, offsets
 from highway.wire.transport import Peers
+from highway.wire.url import Link
 
 log = logging.getLogger("highway")
 
@@ -57,6 +58,10 @@ class Sender:
         self._written = 0  # bytes since then
         self.meeting: Meeting[_Receiving] = Meeting(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
         self.bound = self.meeting.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transport.End`."""
+        self.meeting.attach(link)
 
     def peers(self) -> Peers:
         """Return how many receivers there are, have been, and are coming."""
