@@ -27,8 +27,10 @@ class TensorcomDataset(IterableDataset[Any]):
             ...
 
     Batches are batches already, hence ``batch_size=None``. As in tensorcom they come as they were sent: lists of arrays, images with their
-    channels last, which ``DataLoader`` makes tensors of. ``converters="torch"`` makes tensors with channels first and int64 labels. Each process that iterates opens a connection of its own and keeps it from epoch
-    to epoch: workers of a ``DataLoader`` share the batches of a ``zrpull://``, and all get those of a ``zsub://``.
+    channels last, which ``DataLoader`` makes tensors of. ``converters="torch"`` makes tensors with channels first and int64 labels.
+
+    Each process that iterates opens a connection of its own and keeps it from epoch to epoch: workers of a ``DataLoader`` share the batches
+    of a ``zrpull://``, and all get those of a ``zsub://``.
 
     Args:
         urls: Where from; see :class:`highway.Connection`.

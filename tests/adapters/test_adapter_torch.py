@@ -52,7 +52,7 @@ def test_batches_come_as_they_were_sent_unless_converted(place):
 
 def test_further_arguments_go_to_the_connection(place):
     dataset = TensorcomDataset(f"zpull+ipc://{place}?senders=1", length=0, converters="numpy")
-    with Connection(f"zpush+ipc://{place}?end=1&linger_ms=0") as sender:
+    with Connection(f"zpush+ipc://{place}?end=1") as sender:
         sender.send([IMAGES])
         assert sender.bound == []
         iterator = iter(dataset)
