@@ -109,7 +109,7 @@ def _is_source(part: Any) -> bool:
             return bool(expand([part]))
         except PipelineError:  # a composite of maps
             return False
-    return hasattr(op, "__iter__") or inspect.isgeneratorfunction(op)
+    return (hasattr(op, "__iter__") and not inspect.isclass(op)) or inspect.isgeneratorfunction(op)  # str, the class, is a map
 
 
 def _expanded(stages: list[Any]) -> list[Stage]:
