@@ -1,0 +1,128 @@
+"""tensorcom's own programs, ported: its README's servers and clients, and its notebooks, in processes of their own."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from highway import Connection, Passport, Pipeline, Stamped
+from highway.data import photos
+from highway.modules import ShardSink
+from highway.modules.folders import labelled_files
+
+PROGRAMS = Path(__file__).parent / "tensorcom"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a program: one of the folder, or a command of highway's."""
+    processes = []
+
+    def start(program, *arguments):
+        command = [str(PROGRAMS / program)] if program.endswith(".py") else ["-m", "highway", program]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *command, *map(str, arguments)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def output(process):
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, err) == (0, "")
+    return out.splitlines()
+
+
+def ends_by_ctrl_c(server):
+    """End a server that has told where it serves, and return the lines of its rates, the last of which is of the whole run."""
+    server.send_signal(signal.SIGINT)
+    out, err = server.communicate(timeout=60)
+    assert (server.returncode, err) == (130, "")
+    *lines, whole = out.splitlines()
+    assert re.fullmatch(r"\d+ batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
+    return lines
+
+
+def serving(server, count=1):
+    """Wait until a server has said where it serves, and return the addresses."""
+    addresses = server.stdout.readline().removeprefix("serving at ").split(", ")
+    assert len(addresses) == count
+    return [address.strip() for address in addresses]
+
+
+def test_the_readmes_server_and_its_training_loop(start, own_address):
+    server = start("serve-dir", "-d", photos(), "-b", "64", "-w", "2", f"zpub://{own_address}:7880")
+    assert serving(server) == [f"tcp://{own_address}:7880"]
+    jobs = [start("client.py", f"zsub://{own_address}:7880", "3") for _ in range(2)]  # several jobs at the same server
+    for job in jobs:
+        assert output(job) == [*["(64, 224, 224, 3) uint8 (64,) int32"] * 3, "1000000"]
+    ends_by_ctrl_c(server)
+
+
+def test_the_readmes_four_publishers(start, own_address):
+    server = start("serve-dir", "-d", photos(), "-b", "16", "-r", "1", f"zpub://{own_address}:788{{0..3}}")
+    assert serving(server, 4) == [f"tcp://{own_address}:788{n}" for n in range(4)]
+    with Connection(f"zsub://{own_address}:788{{0..3}}", epoch=1000000) as training:
+        labels = set()
+        seen = 0
+        for xs, ys in training:
+            assert (xs.shape[1:], ys.shape) == ((224, 224, 3), (len(xs),))
+            labels.add((xs.tobytes(), ys.tobytes()))
+            seen += 1
+            if training.counters["senders"] == 4 and seen >= 20:
+                break
+        assert len(labels) == seen  # none came twice
+        assert training.counters["duplicates"] == 0
+    lines = ends_by_ctrl_c(server)
+    assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
+
+
+def test_the_command_line_tools(start, own_address):
+    server = start("serve-dir", "-d", photos(), "-b", "16", f"zpub://{own_address}:7880")
+    serving(server)
+    lines = output(start("mon", f"zsub://{own_address}:7880", "-r", "5", "-c", "12"))
+    assert [line.split()[:2] for line in lines[2:-1]] == [["5", "batches"], ["10", "batches"]]
+    assert lines[-1].startswith("12 batches")
+    image, label = (line.split() for line in output(start("stat", f"zsub://{own_address}:7880", "-c", "3"))[-2:])
+    assert (image[:3], label[:3]) == (["0", "uint8", "224x224x3"], ["1", "int32", "scalar"])
+    ends_by_ctrl_c(server)
+
+
+def test_the_server_of_shards_and_the_notebooks(start, own_address, tmp_path):
+    root = Path(photos(), "train")
+    files = labelled_files(str(root))
+    samples = [
+        Stamped({"jpg": (root / key).read_bytes(), "cls": label + 1}, Passport(0, n, keys=(key,)))
+        for n, (key, label) in enumerate(zip(files.keys, files.labels, strict=True))
+    ]
+    Pipeline([samples, ShardSink(str(tmp_path / "training-%03d.tar"), max_samples=64)]).run()
+    server = start("serve-shards", "-u", f"{tmp_path}/training-{{000..001}}.tar", "-b", "64", f"zpub://{own_address}:7880")
+    serving(server)
+    assert output(start("keras.py", f"zsub://{own_address}:7880", "2")) == ["(64, 224, 224, 3) float32 (64, 1000) float32 64.0"] * 2
+    pytest.importorskip("torch")
+    images, labels, losses = output(start("pytorch.py", f"zsub://{own_address}:7880", "3"))
+    assert re.fullmatch(r"torch.Size\(\[64, 3, 224, 224\]\) torch.float32 -2.1179\d* 11[\d.]+", images)
+    assert re.fullmatch(r"torch.Size\(\[64\]\) torch.int64 [0-7] [0-7]", labels)
+    assert losses == "3 losses, finite: True"
+    ends_by_ctrl_c(server)
+
+
+def test_a_server_of_ones_own(start, own_address):
+    url = f"{own_address}:7888"
+    with Connection(f"zpull://{url}", total=5 * 4 * 32) as receiver:  # a subscriber may miss the first
+        server = start("simple_server.py", f"zpush://{url}", "5")
+        batches = list(receiver)
+        out, err = server.communicate(timeout=60)
+    assert (server.returncode, out, err) == (0, "", "0 1 2 3 4 ")
+    assert [(xs.dtype.name, xs.shape, ys.dtype.name, xs[0, 0, 0, 0]) for xs, ys in batches] == [
+        ("float16", (32, 1, 28, 28), "int32", n / 4) for _ in range(5) for n in range(4)
+    ]
