@@ -8,7 +8,9 @@ import logging
 import os
 import socket
 import stat
+import struct
 import time
+from collections.abc import Sequence
 
 from highway.errors import LinkError
 
@@ -20,6 +22,7 @@ SOCKETS_FOLDER = f"/tmp/highway-{os.getuid()}"
 It does not depend on the environment: whoever joins from another terminal must find them, and ``TMPDIR`` may be too long for a socket.
 """
 
+_CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
 
 
@@ -72,15 +75,36 @@ def check_free(url: str, path: str) -> None:
 
     It is looked at for a moment, since a socket that was closed here a moment ago is closed in the background.
     """
-    deadline = time.monotonic() + CLOSING
+    deadline, user = time.monotonic() + CLOSING, None
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect("\0" + path[1:] if path.startswith("@") else path)
             except OSError:
                 return
+            user = peer_user(probe)
         time.sleep(CLOSING / 20)
-    raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: another process listens there; choose another path")
+    who = "another process" if user in (None, os.getuid()) else f"a process of user {user}"
+    raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: {who} listens there; choose another path")
+
+
+def peer_user(connection: socket.socket) -> int | None:
+    """Return the number of the user at the other end of a UNIX socket (at an end that connects: who bound it); ``None`` of others."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(user) if user >= 0 else None
+
+
+def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkError:
+    """Return the error for an end that has connected to another user's."""
+    places = ", ".join(f"ipc://{each}" for each in locations[:4])
+    return LinkError(
+        errno.EACCES,
+        f"{link}: a process of user {user} listens at {places}, and this process belongs to user {os.getuid()}: "
+        "nothing is exchanged with it. End it, or put the socket into a folder "
+        "of your own with mode 0700, where nobody else can take its place",
+    )
 
 
 def way_out(number: int, address: str) -> str:

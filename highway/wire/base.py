@@ -24,6 +24,7 @@ log = logging.getLogger("highway")
 T = TypeVar("T")
 
 POLL_MS = 100  # between two looks whether the stage was cancelled
+ATTEMPT = 1.0  # seconds that a first attempt to connect over a UNIX socket may take, on a busy machine
 RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
@@ -47,13 +48,14 @@ class BaseSocket:
         self.link = link
         self.bound: list[str] = []
         self._pid = os.getpid()
-        self._fitted = self._is_raised = False
+        self._fitted = self._is_raised = self._checks_user = False
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         context.opened()
         self._monitor: Monitor | None = None
         try:
             self._configure()
             self._attach_all(link, link)
+            self._meet()
         except BaseException:
             self.close(0)
             raise
@@ -82,6 +84,7 @@ class BaseSocket:
         whole = joined([self.link, link])
         self._attach_all(link, whole)
         self.link = whole
+        self._meet()
 
     def _attach_all(self, link: Link, whole: Link) -> None:
         """Open the addresses of ``link``, which are some or all of those of ``whole``."""
@@ -117,6 +120,24 @@ class BaseSocket:
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
+
+    def _meet(self) -> None:
+        """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
+        paths = self.link.transports.count("ipc")
+        self._checks_user = paths > 0 and not self.link.bind
+        if self._checks_user and self._monitor is not None:
+            self._monitor.wait_for_attempts(paths, ATTEMPT)
+            self._check_user()
+
+    def _check_user(self) -> None:
+        """Refuse another user, who took the place of the other end when it was free; at an end that connects over ipc."""
+        if self._monitor is None:
+            return
+        self._monitor.peers()
+        if self._monitor.other_user is not None:
+            self.close(0)
+            paths = [place for place, transport in zip(self.link.locations, self.link.transports, strict=True) if transport == "ipc"]
+            raise address.of_another_user(self.link, self._monitor.other_user, paths)
 
     def _call(self, method: Any, url: str, target: str) -> None:
         try:
@@ -166,6 +187,8 @@ class BaseSocket:
                 if left >= POLL_MS or self.socket.poll(left, event):
                     return attempt()
             except zmq.Again:
+                if self._checks_user:
+                    self._check_user()
                 continue
             if deadline is not None and time.monotonic() >= deadline:
                 raise self._timed_out(what, timeout)
@@ -195,6 +218,8 @@ class BaseSocket:
             raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
         if self.socket.closed:
             raise LinkError(f"{self.link} is closed")
+        if self._checks_user:
+            self._check_user()
 
 
 def _mark(messages: float) -> int:

@@ -12,12 +12,12 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from highway.wire.address import peer_user
 from highway.wire.pausable import PausableSender
 from highway.wire.transport import Frame, Peers
 from highway.wire.url import Link
@@ -32,7 +32,6 @@ GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that it is gone
 SETTLED: Final = 0.05  # seconds more until it gives it nothing any more: it tells of the end of a connection before it takes that in
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # receivers that may wait for their turn to leave
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class LeaveServer:
@@ -241,16 +240,16 @@ def _call(name: bytes, port: int | None, host: str) -> socket.socket:
         except OSError:
             connection.close()
             continue
+        if not _may_ask(connection):
+            connection.close()
+            continue
         return connection
     raise ConnectionRefusedError
 
 
 def _may_ask(connection: socket.socket) -> bool:
-    """Say whether who connected is of this user, which only a UNIX socket tells."""
-    if connection.family != socket.AF_UNIX:
-        return True
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return bool(uid == os.getuid())
+    """Say whether the other end is of this user, which only a UNIX socket tells."""
+    return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 
 def _read(connection: socket.socket, count: int) -> bytes:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
+import socket
 import termios
+import time
 from array import array
 from collections import Counter
 from collections.abc import Hashable
@@ -12,12 +15,14 @@ from collections.abc import Hashable
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from highway.wire.address import peer_user
 from highway.wire.transport import Peers
 
 _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
-_EVENTS = _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+_TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
+_EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 
 class Monitor:
@@ -29,6 +34,8 @@ class Monitor:
         self._peers = Peers()
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
+        self._tried = 0
+        self.other_user: int | None = None  # to whom this end connected over a UNIX socket, if not to this user or root
 
     def peers(self) -> Peers:
         """Return how many connections there are and have been."""
@@ -36,7 +43,10 @@ class Monitor:
         while readable(self._events):
             message = parse_monitor_message(self._events.recv_multipart())
             event, fd = message["event"], message["value"]
+            self._tried += bool(event & _TRIED) and message["endpoint"].startswith(b"ipc:")
             opened += bool(event & _OPENED)
+            if event == zmq.Event.CONNECTED:
+                self._check_user(fd)
             if event & _OPENED:
                 self._used[fd] += 1
                 if message["endpoint"].startswith(b"ipc://"):
@@ -48,6 +58,19 @@ class Monitor:
             live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
         self._peers = Peers(live, seen, opened)
         return self._peers
+
+    def wait_for_attempts(self, count: int, timeout: float) -> None:
+        """Wait until so many attempts to connect have succeeded or failed."""
+        deadline = time.monotonic() + timeout
+        while self._tried < count and time.monotonic() < deadline:
+            self._events.poll(10)
+            self.peers()
+
+    def _check_user(self, fd: int) -> None:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # or it was closed meanwhile
+            user = peer_user(connection)
+            if user is not None and user not in (os.getuid(), 0):
+                self.other_user = user
 
     def connections(self, descriptor: Hashable) -> int:
         """Return how many connections have had a descriptor; 1 at least, since a message may be here before it is told who sent it."""

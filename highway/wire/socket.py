@@ -183,6 +183,8 @@ class ZMQReceiver(BaseSocket):
         """Wait for a message; see :class:`highway.wire.transport.Receiver`."""
         self._check_process()
         frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
+        if self._checks_user:
+            self._check_user()
         if not self._fitted:
             self._fit(sum(map(len, frames)))
         return frames
