@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from highway.topology.replica import Process
+from highway.topology.child import Process
+from highway.wire.tally import Tally
 
 
 @pytest.fixture
@@ -17,7 +18,8 @@ def started():
     processes = []
 
     def start(*command):
-        processes.append(Process(subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)))
+        popen = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+        processes.append(Process(popen, reports=popen.stdout, tally=Tally()))
         return processes[-1]
 
     yield start
@@ -25,6 +27,7 @@ def started():
         process.kill()
         process.popen.wait()
         process.popen.stdout.close()
+        process.tally.close()
 
 
 def wait_for_the_end(process):
