@@ -202,10 +202,13 @@ class Report:
         """Print the lines that are due."""
         if not self._told:
             self._announce()
-        while self._moments:
-            now = self._moments.popleft()
-            print(rates.line(now, self._before) + self._progress(), flush=True)
-            self._before = now
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # not those that come meanwhile, maybe without an end
+        due.sort(key=lambda moment: moment.batches)  # two threads may have noted theirs the other way round
+        if due:
+            progress = self._progress()
+            lines = [rates.line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
+            print("\n".join(lines), flush=True)
+            self._before = due[-1]
 
     def tell_all(self) -> None:
         """Print the rate of the whole run, if anything was sent."""

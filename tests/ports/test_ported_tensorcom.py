@@ -83,7 +83,8 @@ def test_the_readmes_four_publishers(start, own_address):
         assert len(labels) == seen  # none came twice
         assert training.counters["duplicates"] == 0
     lines = ends_by_ctrl_c(server)
-    assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
+    numbers = [int(line.split()[0]) for line in lines]
+    assert numbers and numbers == sorted(set(numbers))  # lines that nobody had room for are left out
 
 
 def test_the_command_line_tools(start, own_address):

@@ -15,7 +15,7 @@ import pytest
 
 from highway import Passport, Pipeline, Stamped
 from highway.data import photos
-from highway.modules import ImageFileReader, ShardSink, ZMQSource
+from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.folders import labelled_files
 from highway.modules.webdataset import WebDatasetSource
 from highway.tools import serve_dir, serve_shards, serving
@@ -167,6 +167,24 @@ def test_a_line_for_each_so_many_batches_and_one_at_the_end(serve, capsys):
 def test_a_run_that_is_shorter_than_the_interval_ends_with_its_rate(serve, capsys):
     serve(serve_dir.main, "-d", photos(), "-b", "64", "-r", "1000")
     assert re.fullmatch(r"\d batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, .*", capsys.readouterr().out.splitlines()[1])
+
+
+def test_batches_that_are_sent_while_a_line_is_printed_are_told_the_next_time(monkeypatch):
+    report, printed = serving.Report(1), []
+    publisher = serving.Publisher(Pipeline([[1]]), ZMQSink("zpub://127.0.0.1:0"), False, report.sent)
+    publisher.sink.bound = ["tcp://127.0.0.1:1"]
+    report.publishers.append(publisher)
+
+    def print_slowly(text, flush):
+        printed.append(text)
+        assert len(printed) < 10  # else whoever prints would never come to hear Ctrl-C
+        report.sent()
+        report.sent()
+
+    monkeypatch.setattr(serving, "print", print_slowly, raising=False)
+    for _ in range(2):
+        report.tell()
+    assert [[line.split()[0] for line in text.splitlines()] for text in printed[1:]] == [["1", "2"], ["3", "4"]]
 
 
 @pytest.mark.parametrize("report", ["0.3", "0"])
