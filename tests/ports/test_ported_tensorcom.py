@@ -84,7 +84,7 @@ def test_the_readmes_four_publishers(start, own_address):
         assert training.counters["duplicates"] == 0
     lines = ends_by_ctrl_c(server)
     numbers = [int(line.split()[0]) for line in lines]
-    assert numbers and numbers == sorted(set(numbers))  # lines that nobody had room for are left out
+    assert numbers and len(numbers) == len(set(numbers))  # lines that nobody had room for are left out
 
 
 def test_the_command_line_tools(start, own_address):
