@@ -206,7 +206,8 @@ class Outlet:
         patience = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
         deadline = time.monotonic() + patience
-        may_come = self._link.bind or len(self._link.locations) > 1
+        # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
+        may_come = self._link.bind or len(self._link.locations) > 1 or self._link.kind == "pub"
         while peers.live or not (peers.seen or self._link.kind == "pub"):
             now = time.monotonic()
             if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
