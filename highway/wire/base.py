@@ -29,6 +29,7 @@ RELEASE = 0.5  # seconds that an address may take to become free: a socket that 
 # Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
 # (session_base.cpp:233, its issue 3442).
 LEAST_LINGER_MS = 1000
+SETTLE = 0.05  # seconds in which both ends of a connection that closes have let go of each other within libzmq
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message, before the first one shows its size
 RECEIVED = 4  # messages that may wait at a receiver: nobody knows how large the next one is
@@ -49,6 +50,7 @@ class BaseSocket:
         self.bound: list[str] = []
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = False
+        self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         context.opened()
         self._monitor: Monitor | None = None
@@ -165,17 +167,29 @@ class BaseSocket:
         """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
 
         Only once, and only for connections that are open: those that come later have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. To set it again and again crashes libzmq 4.3.5 when connections close meanwhile. Besides, ZeroMQ takes
+        when the address was bound. While a connection closes, the next message tries again (:meth:`_is_calm`). Besides, ZeroMQ takes
         notice of what was read in steps of half a mark, so that one which changes while messages are on their way, or is raised by the
         receiver, or is 1, can leave a connection waiting for ever. What later messages take is bounded elsewhere: at a receiver by a
         mark that is never raised, at a sender by the bytes of its :class:`~highway.wire.backlog.Backlog`.
         """
-        self._fitted = True
         allowed = _mark(self.link.options.hwm_mb * 1e6 / max(nbytes, COPY_BELOW))
         if allowed < self._first_mark or (allowed > self._first_mark and self._may_raise):
-            self.socket.getsockopt(zmq.EVENTS)  # takes notice of connections, so that the mark is set for them too
+            if not self._is_calm():
+                return
             self.socket.setsockopt(self._option, allowed)
             self._is_raised = allowed > self._first_mark
+        self._fitted = True
+
+    def _is_calm(self) -> bool:
+        """Take notice of connections, and say whether none is just closing: the mark of one that closes is set in memory that libzmq 4.3.5
+        may have freed. The monitor hears of a closing before the socket does, so none that the socket knows is overlooked here.
+        """
+        self.socket.getsockopt(zmq.EVENTS)  # so that the mark is set for those too that are new
+        peers = BaseSocket.peers(self)  # a publisher's own counts subscriptions
+        gone = peers.seen - peers.live if peers else 0
+        if gone != self._gone:
+            self._gone, self._last_gone = gone, time.monotonic()
+        return time.monotonic() - self._last_gone > SETTLE
 
     def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
