@@ -34,7 +34,8 @@ class Output(io.TextIOBase):
 
     def flush(self) -> None:
         """Write out what waits, or drop it."""
-        self._try(self._stream.flush)
+        if not self._stream.closed:  # which is flushed too when this is collected, maybe later than the stream
+            self._try(self._stream.flush)
 
     def isatty(self) -> bool:
         """Say whether this is a terminal."""
