@@ -66,7 +66,7 @@ class Pipeline:
         self._run = Run(expanded, seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
-        self._ended = self._stopped = self._warned = False
+        self._ended = self._stopped = self._has_begun = False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             script.run_at_end(self._run, self, frame)
 
@@ -120,21 +120,31 @@ class Pipeline:
             raise EndOfStream(ENDED if self._ended else STOPPED) from None
 
     def _get(self, timeout: float | None) -> Stamped:
-        output: Callable[[float | None], Stamped] = self._run.output.get
-        if not self._warned and not cancel.in_stage() and (others := script.not_begun()):
-            self._warned = True
-            try:
-                return output(PATIENCE if timeout is None else timeout)
-            except TimeoutError as error:
-                if timeout is not None:
-                    raise TimeoutError(f"{error}; {others}") from None
-                log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
+        if not self._has_begun:
+            return self._first(timeout)
         if timeout is not None or not cancel.in_stage():
-            return output(timeout)
+            return self._run.output.get(timeout)  # type: ignore[no-any-return]
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
             cancel.check_cancelled()
             with contextlib.suppress(TimeoutError), cancel.starved():
-                return output(0.1)
+                return self._run.output.get(0.1)  # type: ignore[no-any-return]
+
+    def _first(self, timeout: float | None) -> Stamped:
+        """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
+        others = "" if cancel.in_stage() else script.not_begun()
+        self._has_begun = not others
+        if not others:
+            return self._get(timeout)
+        try:
+            item: Stamped = self._run.output.get(PATIENCE if timeout is None else timeout)
+        except TimeoutError as error:
+            if timeout is not None:
+                raise TimeoutError(f"{error}; {others}") from None
+            log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
+            self._has_begun = True
+            return self._get(None)
+        self._has_begun = True
+        return item
 
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the end.
