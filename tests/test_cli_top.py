@@ -155,7 +155,7 @@ def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file):
 
 @pytest.mark.slow
 def test_the_live_picture_has_the_rates(url, file):
-    arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live", "--interval", "1.5")
+    arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live", "--interval", "0.5")
     for name in ("live.svg", "live.dot", "live.mmd"):
         assert call("graph", file, *arguments, "--once", "-o", name) == (0, "", "")
         text = Path(name).read_text()
