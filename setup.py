@@ -62,9 +62,11 @@ setup(
     ],
     python_requires=">=3.11",
     packages=find_packages(include=["highway", "highway.*"]),
-    ext_modules=[Extension("highway._jpeg", ["highway/_jpeg.c"], libraries=["jpeg"], extra_compile_args=["-O3"], optional=True)],
+    ext_modules=[
+        Extension("highway.images._jpeg", ["highway/images/_jpeg.c"], libraries=["jpeg"], extra_compile_args=["-O3"], optional=True),
+    ],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
-    package_data={"highway": ["py.typed", "*.pyi", "data/photos/**/*"]},
+    package_data={"highway": ["py.typed", "images/*.pyi", "data/photos/**/*"]},
     install_requires=[
         "msgpack>=1.0.5",
         "msgspec>=0.18.6",
@@ -81,11 +83,11 @@ setup(
     entry_points={
         "console_scripts": [
             "highway = highway.__main__:main",
-            "tensormon = highway.tools.mon:main",
-            "tensorshow = highway.tools.show:main",
-            "tensorstat = highway.tools.stat:main",
-            "serve-imagenet-dir = highway.tools.serve_dir:main",
-            "serve-imagenet-shards = highway.tools.serve_shards:main",
+            "tensormon = highway.cli.streams.mon:main",
+            "tensorshow = highway.cli.streams.show:main",
+            "tensorstat = highway.cli.streams.stat:main",
+            "serve-imagenet-dir = highway.cli.streams.serve_dir:main",
+            "serve-imagenet-shards = highway.cli.streams.serve_shards:main",
         ]
     },
 )

@@ -20,8 +20,8 @@ from numpy.random import Generator
 
 from dataset import describe
 from highway import Items, Pipeline
+from highway.images.decode import backend
 from highway.modules import ImageFileReader
-from highway.modules.decode import backend
 from highway.transforms import RandomResizedCrop
 from loaders import BATCH, SHAPE, Case, options, photos, present
 from measure import Absent, Report, chosen, foreign, in_turns, machine
@@ -151,7 +151,7 @@ def main() -> None:
     given = options(__doc__, epochs=3)
     report = Report("images", given.record)
     folder = photos(given)
-    compiled = find_spec("highway._jpeg") is not None
+    compiled = find_spec("highway.images._jpeg") is not None
     cases = {name: CASES[name] for name in chosen(CASES, given) if compiled or not name.endswith(WHEELS)}
     report.line(machine("highway-data", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch", "webdataset"))
     report.line(f"highway decodes with {backend()}.")

@@ -8,7 +8,7 @@
 __version__ = "0.1.0"
 __distribution__ = "highway-data"  # before the imports: by it highway.distribution knows this package from another one of its name
 
-from highway import interrupt, script_interrupt
+from highway.process import interrupt, script_interrupt
 
 if interrupt.is_command():
     interrupt.leave_quietly()  # before the imports, which take a while
@@ -18,8 +18,10 @@ else:
 import sys
 from typing import TYPE_CHECKING, Any
 
-from highway.cancel import check_cancelled
 from highway.engine import Pipeline
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
+from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import (
     Cancelled,
     ConfigError,
@@ -31,8 +33,6 @@ from highway.errors import (
     RemoteError,
 )
 from highway.renamed import Finder, missing
-from highway.stage import DROP, Items, Origin, Passport, Stage, Stamped
-from highway.stats import PipelineStats, StageStats
 
 if TYPE_CHECKING:
     from highway.wire.connection import Connection

@@ -2,7 +2,7 @@
 
 import sys
 
-from highway import interrupt
+from highway.process import interrupt
 
 
 def main() -> int:

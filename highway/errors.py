@@ -9,7 +9,7 @@
     │   └── ParameterError (TypeError)  a parameter that there is not, or a value of another type than it takes
     ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
     ├── FrameError       (ValueError)  received bytes that are not a message
-    ├── ImageError       (ValueError)  an image file that cannot be used (in highway.modules.header)
+    ├── ImageError       (ValueError)  an image file that cannot be used (in highway.images.header)
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
     └── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
 

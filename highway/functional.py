@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.random import Generator
 
-from highway import backend, spline
-from highway.backend import Interp, computed_in_float32
+from highway.images import ops, spline
+from highway.images.ops import Interp, computed_in_float32
 from highway.renamed import with_old_names
 
 Order = Literal[0, 1, 2, 3, 4, 5]
@@ -34,12 +34,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 def flip_x(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Mirror left and right."""
-    return backend.flip(image, 1, out)
+    return ops.flip(image, 1, out)
 
 
 def flip_y(image: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Mirror top and bottom."""
-    return backend.flip(image, 0, out)
+    return ops.flip(image, 0, out)
 
 
 def pad(image: np.ndarray, size: int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]], mode: Padding = "constant") -> np.ndarray:
@@ -98,7 +98,7 @@ def resize(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bicubic"
     ``interp`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. With OpenCV only ``"area"``
     antialiases when the image shrinks; with Pillow all but ``"nearest"`` do.
     """
-    return image if image.shape[:2] == tuple(shape) else backend.scale(image, shape, interp, out)
+    return image if image.shape[:2] == tuple(shape) else ops.scale(image, shape, interp, out)
 
 
 def rotate(image: np.ndarray, angle: float, order: Order = 0, reshape: bool = False) -> np.ndarray:
@@ -172,7 +172,7 @@ def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: 
     noise *= strength * sigma
     noise += strength * mu
     noise += image
-    return backend.saturated(noise, image.dtype)
+    return ops.saturated(noise, image.dtype)
 
 
 @computed_in_float32
@@ -187,7 +187,7 @@ def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> n
     if image.dtype == np.uint8:
         counted = np.bincount(image.ravel(), minlength=256).cumsum()
         first = counted[low]
-        return backend.lookup(image, backend.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
+        return ops.lookup(image, ops.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
     counts, edges = np.histogram(image, number_bins, (low, high))
     spread: np.ndarray = np.interp(image, edges, np.concatenate([[0.0], counts.cumsum() * (255 / image.size)]))
     return spread.astype(np.float32)
@@ -214,7 +214,7 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
     if factor == 1 or _is_grey(image, "saturation"):
         return image
     matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
-    return backend.mix(image, matrix.astype(np.float32))
+    return ops.mix(image, matrix.astype(np.float32))
 
 
 @computed_in_float32
@@ -222,7 +222,7 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
     """Return the luma (ITU-R BT.601), in as many equal channels as the image has, or as ``(H, W, 1)`` without ``keep_channels``."""
     if _is_grey(image, "grayscale"):
         return image
-    return backend.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
+    return ops.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
 
 
 def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel = 128.0, out: np.ndarray | None = None) -> np.ndarray:
@@ -237,7 +237,7 @@ def rescale(image: np.ndarray, scale: PerChannel = 1 / 128, offset: PerChannel =
             raise ValueError(
                 f"rescale: {len(value)} numbers as {name} {value}, but the image has {channels} channels; give one for each, or one"
             )
-    target = backend.usable(out, image.shape, np.dtype(np.float32))
+    target = ops.usable(out, image.shape, np.dtype(np.float32))
     target = np.empty(image.shape, np.float32) if target is None else target
     rows, wide = image.reshape(len(image), -1), target.reshape(len(image), -1)
     # Whole rows against a row of numbers: broadcasting over three channels takes ten times as long.
@@ -270,7 +270,7 @@ def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
     if scale == 1 and offset == 0:
         return image
     if image.dtype == np.uint8:
-        return backend.lookup(image, backend.saturated(np.arange(256) * scale + offset, image.dtype))
+        return ops.lookup(image, ops.saturated(np.arange(256) * scale + offset, image.dtype))
     result: np.ndarray = image * np.float32(scale) + np.float32(offset)
     return result
 
@@ -278,13 +278,13 @@ def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
 def _sampled(image: np.ndarray, matrix: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
     inverse = _inverted(matrix)
     if order < 2:
-        return backend.warp(image, inverse, shape, "bilinear" if order else "nearest")
+        return ops.warp(image, inverse, shape, "bilinear" if order else "nearest")
     return _warp(image, inverse, shape, order)
 
 
 @computed_in_float32
 def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
-    return backend.saturated(spline.warp(image, inverse, shape, order), image.dtype)
+    return ops.saturated(spline.warp(image, inverse, shape, order), image.dtype)
 
 
 def _inverted(matrix: np.ndarray) -> np.ndarray:

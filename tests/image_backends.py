@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from highway.backend import cv2_or_none
+from highway.images.ops import cv2_or_none
 
 
 @pytest.fixture(params=["opencv", "pillow"], name="backend")

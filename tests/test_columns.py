@@ -10,10 +10,10 @@ from rich.console import Console
 from highway.cli.screen import Screen
 from highway.cli.top import render
 from highway.columns import Cell, fit, number
-from highway.stats import PipelineStats, StageStats
-from highway.topology.snapshot import Ends
-from highway.topology.state import ReplicaState
-from highway.topology.survey import Seen, View
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.poll import Seen, View
+from highway.observe.snapshot import Ends
+from highway.observe.state import ReplicaState
 
 
 @pytest.mark.parametrize(

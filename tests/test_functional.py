@@ -7,7 +7,7 @@ from image_backends import image_backend
 from numpy.testing import assert_allclose, assert_array_equal
 
 from highway import functional as F
-from highway.backend import cv2_or_none
+from highway.images.ops import cv2_or_none
 
 __all__ = ["image_backend"]
 

@@ -10,8 +10,8 @@ import pytest
 import highway
 from highway import functional, modules, renamed
 from highway.errors import ConfigError
-from highway.place import Place
-from highway.registry import Registry
+from highway.parameters.location import Place
+from highway.topology.registry import Registry
 
 
 @pytest.mark.parametrize("module", [*renamed.MODULES, "highway.augmentations.img", "highway.augmentations.base"])

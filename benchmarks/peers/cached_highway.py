@@ -19,9 +19,9 @@ import numpy as np
 from worker import Batch, Batches, Job, serve
 
 from highway import Pipeline
+from highway.engine.stage import Passport, Stamped
+from highway.images.decode import decode
 from highway.modules import Augmentations, Cache
-from highway.modules.decode import decode
-from highway.stage import Passport, Stamped
 from highway.transforms import FlipX, RandomResizedCrop
 
 Copy = Callable[[np.ndarray, np.random.Generator, np.ndarray], None]

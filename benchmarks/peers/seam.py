@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from worker import Job
 
-from highway.modules.decode import checked_header, decode_crop
+from highway.images.decode import checked_header, decode_crop
 
 
 def decoder(job: Job) -> Callable[..., tuple[np.ndarray, int]]:

@@ -40,8 +40,8 @@ def _pipeline(job: Job) -> Batches:
 
 def _loop(job: Job) -> Batches:
     """Plain threads over preallocated batches, which draw a box and a coin as highway's workers do, and then use those of the table."""
-    from highway.modules.decode import checked_header, decode_crop
-    from highway.randomness import Stretches
+    from highway.engine.randomness import Stretches
+    from highway.images.decode import checked_header, decode_crop
     from highway.transforms import RandomResizedCrop
 
     crop, total, size = RandomResizedCrop(job.shape), len(job.files), job.batch
@@ -79,5 +79,5 @@ def _loop(job: Job) -> Batches:
 
 if __name__ == "__main__":
     if "wheels" in sys.argv[2:]:
-        sys.modules["highway._jpeg"] = None  # type: ignore[assignment]  # importing it fails, as where it has not been built
+        sys.modules["highway.images._jpeg"] = None  # type: ignore[assignment]  # importing it fails, as where it has not been built
     serve(prepare, "highway-data", "numpy", "simplejpeg", "opencv-python-headless")

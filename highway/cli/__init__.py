@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 
 import highway
 from highway.cli import catalogue, drain, graph, run, top, unit
+from highway.cli import commands as tools
 from highway.cli.messages import RunError, explain
 from highway.errors import ConfigError
-from highway.place import did_you_mean
-from highway.tools import commands as tools
-from highway.topology.process import StuckError
+from highway.parameters.location import did_you_mean
+from highway.run.role import StuckError
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 

@@ -8,11 +8,11 @@ import json
 import sys
 from typing import Any
 
-from highway.components import PACKAGES, Components, built_in
-from highway.docstrings import plain
 from highway.errors import ConfigError
+from highway.parameters.docstrings import plain
 from highway.topology import Topology, check, load
 from highway.topology.check import labels, not_imported
+from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.document import parse
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names

@@ -9,8 +9,8 @@ from typing import Any
 
 from highway.cli.catalogue import file_options, variables
 from highway.errors import ConfigError
+from highway.run.control import Found, find
 from highway.topology import Topology, load
-from highway.topology.control import Found, find
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:

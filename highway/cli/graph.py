@@ -10,9 +10,9 @@ from typing import Any
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.top import looks, survey, watch_options
 from highway.errors import ConfigError
+from highway.observe.live import annotate
 from highway.topology.draw import layout, png, svg
 from highway.topology.graph import Graph, dot, graph, mermaid
-from highway.topology.live import annotate
 
 KINDS = (".svg", ".png", ".dot", ".mmd")
 

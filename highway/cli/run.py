@@ -11,24 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from highway import interrupt
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
 from highway.cli.summary import losses, to_json
-from highway.cores import ONE_THREAD
+from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
-from highway.place import did_you_mean
-from highway.stats import PipelineStats
+from highway.observe.state import Phase, ReplicaState
+from highway.parameters.location import did_you_mean
+from highway.process import interrupt
+from highway.process.cores import ONE_THREAD
+from highway.run.control import Door
+from highway.run.preflight import preflight
+from highway.run.role import Reporter, StuckError, Terminated, die_with_parent, run
+from highway.run.supervise import DRAIN, Result, Watcher, launch
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
-from highway.topology.control import Door
-from highway.topology.launch import DRAIN, Result, Watcher, launch
 from highway.topology.plan import End
-from highway.topology.preflight import preflight
-from highway.topology.process import Reporter, StuckError, Terminated, die_with_parent, run
-from highway.topology.state import Phase, ReplicaState
-from highway.wire import inlet, tally
+from highway.wire import receiver, tally
 
 log = logging.getLogger("highway")
 
@@ -73,7 +73,7 @@ _seconds.__name__ = "number of seconds"  # as argparse calls it in messages
 
 def _run(options: argparse.Namespace) -> int:
     interrupt.leave_quietly()  # nothing runs yet that would have to end in order
-    inlet.wait_for_senders = options.wait
+    receiver.wait_for_senders = options.wait
     if options.report_to is not None:
         return _run_for_launcher(options)
     topology = _load(options)
@@ -174,7 +174,7 @@ def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespa
     if spec is None:
         yield []
         return
-    from highway.topology.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
+    from highway.observe.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
 
     with Endpoint(topology, ends, spec) as endpoint:
         screen.say(f"metrics at {endpoint.url}/metrics")

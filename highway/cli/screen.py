@@ -18,10 +18,10 @@ from highway.cli.output import Output
 from highway.cli.summary import links_table
 from highway.cli.tables import table
 from highway.columns import Cell, number
-from highway.stats import PipelineStats
-from highway.topology.accounts import Account
-from highway.topology.recent import Recent
-from highway.topology.state import ReplicaState
+from highway.engine.stats import PipelineStats
+from highway.observe.accounts import Account
+from highway.observe.recent import Recent
+from highway.observe.state import ReplicaState
 
 INTERVAL = 5.0  # seconds between two lines where there is no terminal
 

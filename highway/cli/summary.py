@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from highway.columns import WIDTH, Cell, fit, number
-from highway.topology.accounts import Account
-from highway.topology.launch import Result
-from highway.topology.state import ReplicaState
+from highway.observe.accounts import Account
+from highway.observe.state import ReplicaState
+from highway.run.supervise import Result
 
 
 def links_table(links: Sequence[Account]) -> str:

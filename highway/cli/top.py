@@ -12,17 +12,17 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from highway.cli import command
 from highway.cli.catalogue import file_options, load_checked
 from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.errors import ConfigError
-from highway.place import did_you_mean
-from highway.tools import command
+from highway.observe.bottleneck import bottleneck
+from highway.observe.poll import Seen, Survey, Target, View, targets
+from highway.observe.traffic import Flow, Traffic, traffic
+from highway.parameters.location import did_you_mean
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
-from highway.topology.bottleneck import bottleneck
-from highway.topology.survey import Seen, Survey, Target, View, targets
-from highway.topology.traffic import Flow, Traffic, traffic
 
 WIDE = 200  # columns that a table may take where there is no terminal
 

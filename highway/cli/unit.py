@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from highway.cli.catalogue import file_options, load_checked
-from highway.tools.command import share
+from highway.cli.command import share
+from highway.run.supervise import DRAIN
+from highway.run.systemd import HOSTNAME, unit
 from highway.topology import Topology
-from highway.topology.launch import DRAIN
-from highway.topology.unit import HOSTNAME, unit
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
-from highway.modules.decode_image import DecodeImage
+from highway.modules.decode import DecodeImage
 from highway.modules.encoded import DecodeBatch, EncodedImageReader
+from highway.modules.links import ZMQSink, ZMQSource
 from highway.modules.maps import Identity, Map, Rename, Select
-from highway.modules.network import ZMQSink, ZMQSource
 from highway.modules.noise import Noise
 from highway.modules.passes import Repeat
 from highway.modules.processes import Processes

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from highway.batch import Field, Item, get, names, replace
-from highway.modules.images import checked_image, is_batch
-from highway.parameters import checked
+from highway.engine.batch import Field, Item, get, names, replace
+from highway.images.items import checked_image, is_batch
+from highway.parameters.checks import checked
 from highway.transforms import Transform, Writing
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
-from highway.modules.cache_file import CacheFile
-from highway.modules.cache_folder import CacheFolder
-from highway.modules.cache_input import Kind
-from highway.modules.cache_run import CacheRun, Gate
-from highway.modules.cache_serving import Reading, serve
-from highway.parameters import checked
-from highway.stage import Items, Stage, Stamped, unique
+from highway.modules.caching.file import CacheFile
+from highway.modules.caching.folder import CacheFolder
+from highway.modules.caching.input import Kind
+from highway.modules.caching.run import CacheRun, Gate
+from highway.modules.caching.serving import Reading, serve
+from highway.parameters.checks import checked
 
 
 @checked
@@ -22,7 +22,7 @@ class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
 
     The first epoch passes as it comes. A finished cache in a folder is used again by later runs, if it was made from the same files with
-    the same parameters and code (:mod:`highway.modules.function_code` says what of it is seen), and with the same seed if anything was
+    the same parameters and code (:mod:`highway.modules.caching.function_code` says what of it is seen), and with the same seed if anything was
     drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
 
     A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,

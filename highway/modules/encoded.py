@@ -11,16 +11,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from highway.cancel import check_cancelled
 from highway.data import resolve_data_dir
+from highway.datasets.folder import labelled_files
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import Passport, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.decode import MAX_PIXELS
-from highway.modules.decode_image import decode_into
-from highway.modules.folders import labelled_files
-from highway.modules.header import ImageError
-from highway.modules.row_ranges import epoch_order
-from highway.parameters import checked
-from highway.stage import Passport, Stage, Stamped
+from highway.images.decode import MAX_PIXELS
+from highway.images.header import ImageError
+from highway.modules.decode import decode_into
+from highway.parameters.checks import checked
+from highway.reading.loader import epoch_order
 from highway.transforms import BoxCrop
 
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # the files' bytes one after the other, how many each has, the labels

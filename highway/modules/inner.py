@@ -7,10 +7,9 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from highway import cancel
-from highway.engine import Pipeline
+from highway.engine import Pipeline, cancel
+from highway.engine.stage import Passport, Stage, Stamped, expand, open_source, shape_of
 from highway.errors import ConfigError, PipelineError
-from highway.stage import Passport, Stage, Stamped, expand, open_source, shape_of
 
 
 def opened(source: Any) -> Generator[Stamped]:

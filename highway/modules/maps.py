@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.random import Generator
 
-from highway.batch import Field, Item, get, names, replace
+from highway.engine.batch import Field, Item, get, names, replace
+from highway.engine.stage import DROP
 from highway.errors import ConfigError
-from highway.parameters import checked
-from highway.stage import DROP
+from highway.parameters.checks import checked
 
 
 @checked

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.errors import ConfigError
-from highway.parameters import checked
+from highway.parameters.checks import checked
 
 
 @checked

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any, ClassVar
 
 from highway.engine import Pipeline
+from highway.engine.stage import Component, Items, Passport, Stage, Stamped, shape_of
 from highway.errors import ConfigError
 from highway.modules.inner import component, expect_source, opened
-from highway.parameters import checked
-from highway.stage import Component, Items, Passport, Stage, Stamped, shape_of
+from highway.parameters.checks import checked
 
 _APART = 0x9E3779B97F4A7C15  # between the seeds of two passes; odd, so that no two of them meet
 

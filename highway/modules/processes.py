@@ -16,18 +16,20 @@ from typing import Any
 
 from numpy.random import Generator
 
-from highway import cancel
-from highway.cores import ONE_THREAD, available_cores
+from highway.engine import cancel
+from highway.engine.randomness import place_of
+from highway.engine.stage import Component, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
-from highway.modules.child import Whole, Work
-from highway.modules.parcel import Script, importing, pack, unpack
-from highway.parameters import checked
-from highway.randomness import place_of
-from highway.stage import Component, Stage, Stamped, expand
-from highway.wire.shm import Receiver, Sender
+from highway.modules.children.child import Whole, Work
+from highway.modules.children.pickling import Script, importing, pack, unpack
+from highway.parameters.checks import checked
+from highway.process.cores import ONE_THREAD, available_cores
+from highway.wire.transports.shm import Receiver, Sender
 
 PATIENCE = 5.0  # seconds that a child without work may take to end
-_CODE = "import sys; sys.path[:] = {path!r}; from highway.modules.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
+_CODE = (
+    "import sys; sys.path[:] = {path!r}; from highway.modules.children.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
+)
 
 
 @checked

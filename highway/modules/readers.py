@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from highway.data import resolve_data_dir
+from highway.datasets.folder import ImageFiles, flat_files, label_names, labelled_files
+from highway.engine.stage import Stage
 from highway.errors import ConfigError
-from highway.modules.decode import MAX_PIXELS
-from highway.modules.folders import ImageFiles, flat_files, label_names, labelled_files
-from highway.modules.row_ranges import Fill, Images, RowRanges
-from highway.parameters import checked
-from highway.stage import Stage
+from highway.images.decode import MAX_PIXELS
+from highway.parameters.checks import checked
+from highway.reading.loader import Fill, Images, RowRanges
 from highway.transforms import BoxCrop
 
 

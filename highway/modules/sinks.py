@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from highway.batch import Item, get, names
+from highway.engine.batch import Item, get, names
+from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
-from highway.modules.images import file_name, row_keys, rows, to_pillow, writing
-from highway.modules.sheet import Cell, draw_sheet, fitted
-from highway.parameters import checked
-from highway.stage import Items, Passport, Stamped
+from highway.images.grid import Cell, draw_sheet, fitted
+from highway.images.items import file_name, row_keys, rows, to_pillow, writing
+from highway.parameters.checks import checked
 
 
 @checked

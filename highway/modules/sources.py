@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.batch import Item, fields
-from highway.cancel import check_cancelled
+from highway.engine.batch import Item, fields
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import Component, Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner import all_opened, component, expect_source, opened
-from highway.parameters import checked
-from highway.stage import Component, Stamped
+from highway.parameters.checks import checked
 
 
 @checked

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.batch import Item, collate, fields, names, split
+from highway.engine.batch import Item, collate, fields, names, split
+from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
-from highway.parameters import checked
-from highway.stage import Items, Passport, Stamped
+from highway.parameters.checks import checked
 
 
 @checked

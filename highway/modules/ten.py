@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from highway.cancel import tolerate
+from highway.engine.cancel import tolerate
+from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
-from highway.modules.images import writing
-from highway.parameters import checked
-from highway.stage import Items, Passport, Stamped
+from highway.images.items import writing
+from highway.parameters.checks import checked
 from highway.wire.checksum import check, with_checksums
 from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named

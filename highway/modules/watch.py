@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from highway.batch import Field, Item, fields, names, nbytes
+from highway.engine.batch import Field, Item, fields, names, nbytes
+from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
-from highway.parameters import checked
-from highway.stage import Items, Passport, Stamped
+from highway.parameters.checks import checked
 
 PARTS = 16  # of a list or dict that are printed
 

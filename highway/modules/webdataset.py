@@ -18,14 +18,14 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator, Philox
 
-from highway import batch
-from highway.cancel import tolerate
+from highway.datasets.field_codecs import decode_member, encode_member
+from highway.datasets.tar import Member, ShardError, read_members
+from highway.engine import batch
+from highway.engine.cancel import tolerate
+from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
-from highway.modules.images import writing
-from highway.modules.members import decode_member, encode_member
-from highway.modules.shards import Member, ShardError, read_members
-from highway.parameters import checked
-from highway.stage import Items, Passport, Stamped
+from highway.images.items import writing
+from highway.parameters.checks import checked
 from highway.wire.url import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
@@ -38,7 +38,7 @@ Counters = dict[str, Any]
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.modules.members`): ``.ten`` and
+    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.datasets.field_codecs`): ``.ten`` and
     ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
 
     Args:
@@ -161,7 +161,7 @@ class ShardSink:
 
     A shard has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. The files of a sample are
     named by its key, the one in its passport (dots in its last part become ``_``), or else by epoch and index.
-    :mod:`highway.modules.members` says what becomes of which field; :class:`WebDatasetSource` reads the same samples again.
+    :mod:`highway.datasets.field_codecs` says what becomes of which field; :class:`WebDatasetSource` reads the same samples again.
 
     Args:
         path: Where to, with the shard's number: ``out/photos-%06d.tar``. Missing folders are made.

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from highway.components import NotImported, built_in
+from highway.engine.stage import Stage, expand
 from highway.errors import ConfigError, HighwayError
-from highway.place import Place, did_you_mean
-from highway.stage import Stage, expand
+from highway.parameters.location import Place, did_you_mean
+from highway.topology.components import NotImported, built_in
 from highway.topology.limits import memory
 from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, port_range, ports

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from highway.errors import ConfigError
-from highway.place import Key, Place
+from highway.parameters.location import Key, Place
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000  # with aliases written out: nine lines of them can stand for a billion values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from highway.components import built_in
 from highway.topology.check import sockets
+from highway.topology.components import built_in
 from highway.topology.model import Topology
 from highway.topology.plan import End, names
 

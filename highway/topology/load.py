@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from highway.components import Components
 from highway.errors import ConfigError
-from highway.place import Place, did_you_mean, show
-from highway.registry import Registry
+from highway.parameters.location import Place, did_you_mean, show
 from highway.topology import document
 from highway.topology.check import check_names
+from highway.topology.components import Components
 from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role, ports
+from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
 

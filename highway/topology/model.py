@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from highway.engine import Pipeline
+from highway.engine.stage import Origin, Stage
 from highway.errors import ConfigError, PipelineError
-from highway.place import Place, did_you_mean, show
-from highway.registry import Registry
-from highway.stage import Origin, Stage
+from highway.parameters.location import Place, did_you_mean, show
 from highway.topology.plan import COMPONENTS, End, Plan, Role
+from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from highway.errors import ConfigError
-from highway.place import Place, did_you_mean
+from highway.parameters.location import Place, did_you_mean
 from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
 from highway.wire.url import DIRECTIONS, SCHEMES, Direction

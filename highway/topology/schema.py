@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from highway.components import PACKAGES, Components, built_in
-from highway.docstrings import plain
-from highway.parameters import is_nested
-from highway.registry import STAGE_SETTINGS
-from highway.stage import Component, Stage
+from highway.engine.stage import Component, Stage
+from highway.parameters.checks import is_nested
+from highway.parameters.docstrings import plain
+from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.plan import COMPONENTS
+from highway.topology.registry import STAGE_SETTINGS
 from highway.topology.spec import FileSpec, RoleSpec
 
 Schema = dict[str, Any]

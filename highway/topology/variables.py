@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from highway.place import Place, did_you_mean, show
+from highway.parameters.location import Place, did_you_mean, show
 from highway.topology import document
 
 MAX_SIZE = 1_000_000  # values and characters that substitution makes: variables that repeat each other grow without bound otherwise

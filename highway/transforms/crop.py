@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.parameters import checked
+from highway.parameters.checks import checked
 from highway.transforms.base import Box, Crop, Size, placed, require, require_size
 
 

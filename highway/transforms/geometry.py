@@ -10,8 +10,8 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.backend import Interp
-from highway.parameters import checked
+from highway.images.ops import Interp
+from highway.parameters.checks import checked
 from highway.transforms.base import Geometric, Size, happens, placed, require, require_p, require_size
 
 

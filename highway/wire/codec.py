@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from highway import batch
+from highway.engine import batch
 from highway.errors import ConfigError, FrameError, ItemError
-from highway.place import did_you_mean
+from highway.parameters.location import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
 from highway.wire.envelope import Envelope, ItemKind, pack, unpack
 

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from highway import batch
+from highway.adapters import arrays
+from highway.adapters.arrays import Converter, listify, transform_with
+from highway.engine import batch
 from highway.errors import EndOfStream, FrameError, LinkError
-from highway.wire import abandoned, convert, tenbin
-from highway.wire.convert import Converter, listify, transform_with
-from highway.wire.inlet import Inlet
-from highway.wire.memory import writable as writable_copy
-from highway.wire.outlet import Outlet
+from highway.wire import abandoned, tenbin
 from highway.wire.rates import Statistics
+from highway.wire.receiver import Inlet
+from highway.wire.sender import Outlet
+from highway.wire.transports.zmq.memory import writable as writable_copy
 from highway.wire.url import DIRECTIONS, Options, kind_of, parse
 
 
@@ -100,7 +101,7 @@ class Connection:
         self.allow64, self.raw, self.batch_count, self.report = allow64, raw, batch_count, report
         self.noexpand, self.on_error, self.writable = noexpand, on_error, writable
         self.batch_transforms = listify(batch_transforms)
-        self.converters = convert.converters(converters, device)
+        self.converters = arrays.converters(converters, device)
         self.count = 0
         self.stats = Statistics(stats_horizon)
         self.counters: dict[str, float] = {}

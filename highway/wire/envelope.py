@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
 
+from highway.engine.stage import Origin, Passport
 from highway.errors import FrameError, ItemError
-from highway.stage import Origin, Passport
 
 ItemKind = Literal["tuple", "list", "dict", "value"]
 KINDS = get_args(ItemKind)

@@ -1,4 +1,4 @@
-"""A sender that a second thread may pause, and send for; see :mod:`highway.wire.leave`."""
+"""A sender that a second thread may pause, and send for; see :mod:`highway.wire.goodbye`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from highway import cancel
-from highway.wire.transport import Frame, Peers, Sender
+from highway.engine import cancel
+from highway.wire.transports.protocol import Frame, Peers, Sender
 from highway.wire.url import Link
 
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
@@ -26,36 +26,36 @@ class PausableSender:
         self._is_paused = False
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         self._in_slices(self._sender.send, (frames,), timeout)
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         for _ in range(receivers):
             self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
 
     def attach(self, link: Link) -> None:
-        """See :class:`highway.wire.transport.End`."""
+        """See :class:`highway.wire.transports.protocol.End`."""
         with self._lock:
             self._sender.attach(link)
 
     def peers(self) -> Peers | None:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         with self._lock:
             return self._sender.peers()
 
     def unsent(self) -> int:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         with self._lock:
             return self._sender.unsent()
 
     def unread(self) -> bool:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         with self._lock:
             return self._sender.unread()
 
     def close(self, linger: float) -> None:
-        """See :class:`highway.wire.transport.Sender`."""
+        """See :class:`highway.wire.transports.protocol.Sender`."""
         with self._lock:
             self._sender.close(linger)
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
-from highway.stage import Origin
+from highway.engine.stage import Origin
 from highway.wire.envelope import Envelope
-from highway.wire.transport import Source
+from highway.wire.transports.protocol import Source
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")

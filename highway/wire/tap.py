@@ -12,10 +12,10 @@ import logging
 import time
 from collections.abc import Sequence
 
-from highway import cancel
+from highway.engine import cancel
 from highway.errors import LinkError
-from highway.wire.socket import ZMQSender
-from highway.wire.transport import Frame
+from highway.wire.transports.protocol import Frame
+from highway.wire.transports.zmq.socket import ZMQSender
 from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")

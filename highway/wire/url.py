@@ -33,7 +33,7 @@ from typing import Literal
 from urllib.parse import parse_qsl
 
 from highway.errors import ConfigError
-from highway.place import did_you_mean
+from highway.parameters.location import did_you_mean
 
 Kind = Literal["push", "pull", "pub", "sub"]
 Direction = Literal["send", "receive"]

@@ -13,7 +13,7 @@ import atheris
 
 with atheris.instrument_imports(include=["highway", "msgpack"]):
     from highway import FrameError
-    from highway.batch import fields
+    from highway.engine.batch import fields
     from highway.wire import chunks
     from highway.wire.codec import CODECS
     from highway.wire.envelope import MAGIC, Envelope, pack, unpack

@@ -1,4 +1,4 @@
-"""Mutated photographs against highway/_jpeg.c, under AddressSanitizer and UndefinedBehaviorSanitizer. For Linux, with gcc or clang.
+"""Mutated photographs against highway/images/_jpeg.c, under AddressSanitizer and UndefinedBehaviorSanitizer. For Linux, with gcc or clang.
 
     python tests/fuzz/jpeg_fuzz.py [--seconds 60] [--seed 0]
 
@@ -55,7 +55,19 @@ def build(folder: Path) -> Path:
     sanitizers = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     before, after = (shlex.split(os.environ.get(name, "")) for name in ("CFLAGS", "LDFLAGS"))
     include = f"-I{sysconfig.get_path('include')}"
-    command = [compiler(), *sanitizers, "-shared", "-fPIC", include, *before, ROOT / "highway/_jpeg.c", "-o", built, *after, "-ljpeg"]
+    command = [
+        compiler(),
+        *sanitizers,
+        "-shared",
+        "-fPIC",
+        include,
+        *before,
+        ROOT / "highway/images/_jpeg.c",
+        "-o",
+        built,
+        *after,
+        "-ljpeg",
+    ]
     subprocess.run(command, check=True)
     return built
 
@@ -84,17 +96,17 @@ def run_sanitized(built: Path) -> int:
 
 def load(file: Path) -> None:
     """Put the extension from ``file`` where highway's own would be."""
-    loader = importlib.machinery.ExtensionFileLoader("highway._jpeg", str(file))
-    spec = importlib.util.spec_from_file_location("highway._jpeg", file, loader=loader)
-    sys.modules["highway._jpeg"] = importlib.util.module_from_spec(spec)
-    loader.exec_module(sys.modules["highway._jpeg"])
+    loader = importlib.machinery.ExtensionFileLoader("highway.images._jpeg", str(file))
+    spec = importlib.util.spec_from_file_location("highway.images._jpeg", file, loader=loader)
+    sys.modules["highway.images._jpeg"] = importlib.util.module_from_spec(spec)
+    loader.exec_module(sys.modules["highway.images._jpeg"])
 
 
 def fuzz(seconds: float, seed: int) -> None:
     """Decode mutated photographs until the time is up, then print how many were decoded, and how often each error was met."""
-    from highway.modules.decode import backend
+    from highway.images.decode import backend
 
-    assert backend() == "highway._jpeg"
+    assert backend() == "highway.images._jpeg"
     photos, outcomes, number, end = photographs(), Counter(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         rng = np.random.default_rng((seed, number))
@@ -111,8 +123,8 @@ def fuzz(seconds: float, seed: int) -> None:
 
 def outcome(data: bytes, rng: np.random.Generator) -> bytes | str:
     """Decode a random box into the middle of three rows; return the pixels, or the error's first words."""
-    from highway.modules.decode import checked_header, decode_crop
-    from highway.modules.header import ImageError
+    from highway.images.decode import checked_header, decode_crop
+    from highway.images.header import ImageError
 
     batch = np.full((3, *rng.integers(1, 300, 2), 3), 77, np.uint8)
     try:

@@ -16,14 +16,14 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from highway import Pipeline, Stage
+from highway.engine.stage import Passport, Stamped, expand
 from highway.errors import ConfigError
 from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
-from highway.modules.cache_folder import MANIFEST, CacheFolder
-from highway.modules.cache_writer import CacheFullError
-from highway.modules.fingerprint import fingerprint
-from highway.modules.space import free_disk
-from highway.stage import Passport, Stamped, expand
+from highway.modules.caching.fingerprint import fingerprint
+from highway.modules.caching.folder import MANIFEST, CacheFolder
+from highway.modules.caching.writer import CacheFullError
+from highway.process.memory import free_disk
 from highway.transforms import CenterCrop, RandomResizedCrop
 
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from highway import Pipeline, Stage
+from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
 from highway.modules import Augmentations, CacheReader, ImageFileReader, Noise
 from highway.modules.cache import Cache
-from highway.modules.cache_epoch import Progress
-from highway.modules.cache_file import DamagedError, checksum
-from highway.modules.cache_folder import MANIFEST
-from highway.modules.fingerprint import chance, fingerprint
-from highway.stage import Passport, Stamped
+from highway.modules.caching.epoch import Progress
+from highway.modules.caching.file import DamagedError, checksum
+from highway.modules.caching.fingerprint import chance, fingerprint
+from highway.modules.caching.folder import MANIFEST
 from highway.transforms import FlipX
 
 
@@ -392,7 +392,7 @@ def test_a_disk_that_fails_is_damage_too(tmp_path, monkeypatch):
 def test_each_sample_is_checked_once(tmp_path, monkeypatch):
     run(tmp_path / "c")
     counted = []
-    monkeypatch.setattr("highway.modules.cache_file.checksum", lambda parts: counted.append(0) or checksum(parts))
+    monkeypatch.setattr("highway.modules.caching.file.checksum", lambda parts: counted.append(0) or checksum(parts))
     assert run(tmp_path / "c", epochs=5) == [ALL] * 5
     assert len(counted) == 20
 
@@ -496,7 +496,7 @@ def test_the_neighbour_of_a_bad_image_is_not_kept_twice(tmp_path):
 
 def test_the_first_epoch_says_how_far_it_is(caplog, monkeypatch):
     caplog.set_level("INFO", "highway")
-    monkeypatch.setattr("highway.modules.cache_epoch.LOG_EVERY", -1.0)
+    monkeypatch.setattr("highway.modules.caching.epoch.LOG_EVERY", -1.0)
     progress = Progress("cache out/c", 2000)
     assert progress.at(500).startswith("500 of 2,000 samples written (25%), 0:0")
     assert caplog.messages[0].startswith("cache out/c: 500 of 2,000 samples written (25%), 0:0")

@@ -8,8 +8,8 @@ import pytest
 from highway import Pipeline, Stage
 from highway.data import photos
 from highway.errors import ConfigError
+from highway.images.header import ImageError
 from highway.modules import DecodeBatch, EncodedImageReader, ImageFileReader
-from highway.modules.header import ImageError
 from highway.transforms import RandomResizedCrop
 
 VAL = f"{photos()}/val"

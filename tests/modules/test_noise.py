@@ -6,8 +6,8 @@ import pytest
 from highway import Pipeline
 from highway.errors import ConfigError
 from highway.modules import Noise
-from highway.place import Place
-from highway.registry import Registry
+from highway.parameters.location import Place
+from highway.topology.registry import Registry
 
 
 def build(spec):

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped, cancel
+from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
+from highway.engine import cancel
 from highway.modules import Augmentations, Batch, ImageFileReader, ImageSink, Processes, Repeat, Take
 from highway.transforms import FlipX
 

@@ -11,12 +11,12 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.data import photos
+from highway.datasets.folder import labelled_files
 from highway.errors import ConfigError, EndOfStream
+from highway.images.buffers import BufferPool
+from highway.images.decode import checked_header, decode_crop
+from highway.images.header import ImageError
 from highway.modules import Augmentations, ImageFileReader, ImageReader
-from highway.modules.decode import checked_header, decode_crop
-from highway.modules.folders import labelled_files
-from highway.modules.header import ImageError
-from highway.modules.pool import BufferPool
 from highway.transforms import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from highway.transforms.crop import covering_box
 
@@ -377,7 +377,7 @@ def test_a_bad_file_counts_once_in_an_epoch_and_is_read_once(folder, monkeypatch
         read[bytes(data)] += 1
         return checked_header(data, max_pixels)
 
-    monkeypatch.setattr("highway.modules.row_ranges.checked_header", counted)
+    monkeypatch.setattr("highway.reading.loader.checked_header", counted)
     reader = ImageFileReader(str(folder), 4, (7, 9), epochs=3, shuffle=False, num_workers=workers)
     with Pipeline([Stage(reader, on_error="skip", max_errors=3 * len(bad))]) as pipeline:
         assert [numbers(images) for images, _ in pipeline] == [[5, 5, 5, 5], [5, 5, 5, 5], [5, 7, 9, 11]] * 3
@@ -426,7 +426,7 @@ def test_with_skip_a_budget_of_errors_ends_the_run(folder):
 
 def test_the_decoder_in_use_is_in_the_stats(folder):
     with Pipeline([ImageFileReader(str(folder), 5, (7, 9), epochs=1)]) as pipeline:
-        assert pipeline.stats().stages[-1].counters["decoder"] in ("highway._jpeg", "simplejpeg", "cv2", "pillow")
+        assert pipeline.stats().stages[-1].counters["decoder"] in ("highway.images._jpeg", "simplejpeg", "cv2", "pillow")
         list(pipeline)
         with pytest.raises(EndOfStream):
             pipeline.dequeue()

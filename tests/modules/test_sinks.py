@@ -6,8 +6,8 @@ from PIL import Image, ImageDraw
 
 from highway import Passport, Pipeline, Stamped, check_cancelled
 from highway.errors import ConfigError
+from highway.images.items import file_name, to_pillow
 from highway.modules import ContactSheet, DumpImages, ImageFileReader, ImageSink
-from highway.modules.images import file_name, to_pillow
 
 KEYS = ("cat/00.jpg", "cat/01.jpg", "dog/00.jpg")
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 from highway import ConfigError, Passport, Pipeline, Stage, Stamped
 from highway.data import photos
-from highway.modules.decode_image import DecodeImage
-from highway.modules.shards import ShardError
+from highway.datasets.tar import ShardError
+from highway.modules.decode import DecodeImage
 from highway.modules.webdataset import ShardSink, WebDatasetSource
 from highway.transforms import RandomResizedCrop
 

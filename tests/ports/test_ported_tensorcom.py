@@ -10,8 +10,8 @@ import pytest
 
 from highway import Connection, Passport, Pipeline, Stamped
 from highway.data import photos
+from highway.datasets.folder import labelled_files
 from highway.modules import ShardSink
-from highway.modules.folders import labelled_files
 
 PROGRAMS = Path(__file__).parent / "tensorcom"
 

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from highway import Pipeline
+from highway.engine.stage import Origin, Stage
 from highway.errors import ConfigError
-from highway.stage import Origin, Stage
 from highway.topology import check, load
 
 STAGES = """

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from highway.errors import ConfigError
+from highway.run.preflight import preflight
 from highway.topology import check, load
 from highway.topology.limits import loss, memory
 from highway.topology.plan import End
-from highway.topology.preflight import preflight
 from highway.wire.url import parse
 
 SOURCE, SINK = "Noise: {shape: [2], count: 3}", "DumpImages: out"

@@ -3,7 +3,7 @@
 import pytest
 
 from highway.errors import ConfigError
-from highway.place import Place
+from highway.parameters.location import Place
 from highway.topology.variables import Variables
 
 

@@ -132,7 +132,7 @@ def test_a_loop_that_ends_closes_its_connection(unraised):
 
 
 def test_what_cannot_be_opened_is_no_open_connection(unraised, monkeypatch):
-    monkeypatch.setattr("highway.wire.outlet.Outlet.wait_for_receivers", lambda outlet: 1 / 0)
+    monkeypatch.setattr("highway.wire.sender.Outlet.wait_for_receivers", lambda outlet: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Connection("zpush://127.0.0.1:1")
     gc.collect()

@@ -13,9 +13,9 @@ from highway.modules import ZMQSink, ZMQSource
 from highway.wire import senders
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
-from highway.wire.inlet import Inlet
+from highway.wire.receiver import Inlet
 from highway.wire.senders import Senders
-from highway.wire.transport import Source
+from highway.wire.transports.protocol import Source
 from highway.wire.url import parse
 
 EMPTY = (np.zeros((0, 1), np.uint8),)

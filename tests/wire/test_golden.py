@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from highway import FrameError, Origin, Passport
-from highway.batch import fields
+from highway.engine.batch import fields
 from highway.wire import chunks, tenbin
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope

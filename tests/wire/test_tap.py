@@ -14,8 +14,8 @@ import pytest
 
 from highway.errors import ConfigError, EndOfStream
 from highway.wire import tap
-from highway.wire.inlet import Inlet
-from highway.wire.outlet import Outlet
+from highway.wire.receiver import Inlet
+from highway.wire.sender import Outlet
 from highway.wire.url import parse
 
 WAIT = 60  # seconds; nothing here takes as long

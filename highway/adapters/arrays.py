@@ -1,0 +1,107 @@
+"""What ``Connection(converters=...)`` names: from numpy's image layout to torch's, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from highway.distribution import pip_install
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+
+Converter = Callable[[Any], Any]
+
+
+def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> Converter:
+    """Return a function that makes tensors of arrays, and leaves other values alone.
+
+    Args:
+        dtype: The tensors' dtype, or its name; ``None`` makes floats float32, and 16-, 32- and 64-bit integers int64.
+        device: Where the tensors go.
+        transpose: Whether channels (the last axis, of 3 or 4) come first in images ``(H, W, C)`` and batches ``(B, H, W, C)``.
+    """
+    torch = _torch()
+    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        kind = wanted
+        if kind is None and value.dtype.kind == "f":
+            kind = torch.float32
+        elif kind is None and value.dtype.kind in "iu" and value.dtype.itemsize > 1:
+            kind = torch.int64
+        # Received arrays are read-only views of the message, and torch has no such tensors: they are copied once, unless converted anyway.
+        array = np.array(value, order="C") if not value.flags.writeable else value
+        tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array)
+        if transpose and value.ndim in (3, 4) and value.shape[-1] in (3, 4):
+            tensor = tensor.movedim(-1, -3)
+        return tensor.to(device=device, dtype=kind)
+
+    return convert
+
+
+def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
+    """Return a function that makes arrays of tensors, and leaves other values alone.
+
+    Args:
+        dtype: The arrays' dtype; ``None`` keeps that of the tensors.
+        transpose: Whether channels (of 3 or 4, the first axis of an image, the second of a batch) come last.
+    """
+
+    def convert(value: Any) -> Any:
+        if not (hasattr(value, "detach") and hasattr(value, "numpy")):
+            return value
+        array = value.detach().cpu().numpy()
+        if transpose and array.ndim in (3, 4) and array.shape[-3] in (3, 4):
+            array = np.moveaxis(array, -3, -1)
+        return array if dtype is None else array.astype(dtype)
+
+    return convert
+
+
+def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
+    """Return the functions that ``converters=`` and ``device=`` ask for; a device alone asks for tensors.
+
+    Raises:
+        ConfigError: there is no converter of that name, or torch is needed and missing.
+    """
+    if given is None and device is not None:
+        given = "torch"
+    if isinstance(given, str):
+        if given not in _NAMED:
+            raise ConfigError(f"unknown converter '{given}'{did_you_mean(given, _NAMED)}")
+        return [_NAMED[given](device)]
+    return listify(given)
+
+
+def transform_with(values: Sequence[Any], functions: Sequence[Converter | None]) -> list[Any]:
+    """Return the values, each with its function applied; if there are fewer functions, they start again from the first."""
+    if not functions:
+        return list(values)
+    chosen = [functions[position % len(functions)] for position in range(len(values))]
+    return [value if function is None else function(value) for value, function in zip(values, chosen, strict=True)]
+
+
+def listify(given: Any) -> list[Any]:
+    """Return a list: of nothing for ``None``, of the elements of a list or tuple, else of the one value."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+_NAMED: dict[str, Callable[[str | None], Converter]] = {
+    "torch": lambda device: totorch(device=device or "cpu"),
+    "torch_cuda": lambda device: totorch(device=device or "cuda"),
+    "numpy": lambda device: tonumpy(),
+}
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigError(f"tensors need torch: {pip_install('torch')}") from error
+    return torch

@@ -1,0 +1,173 @@
+"""``highway bench``: what each stage could do alone, which one is the bottleneck of its role, and how many workers would balance them.
+
+A role that others in the file feed is measured with what they make, so none of them has to run; the links themselves are not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from highway.cli import command
+from highway.cli.recorded import Roles
+from highway.engine.stage import Shape, Stage
+from highway.engine.workers import worker_count
+from highway.errors import PipelineError
+from highway.modules import ZMQSink, ZMQSource
+from highway.process.cores import available_cores
+from highway.topology import Topology
+from highway.topology.plan import Role
+
+
+class Cost(NamedTuple):
+    """What one stage takes.
+
+    Args:
+        stage: The stage.
+        shape: Its shape.
+        seconds: Busy seconds of one worker for what becomes one item at the role's end; 0 where it was not measured.
+    """
+
+    stage: Stage
+    shape: Shape
+    seconds: float
+
+    @property
+    def workers(self) -> int:
+        """The workers it has now."""
+        return worker_count(self.stage, self.shape)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it sends or receives: how fast that goes is for both ends to say."""
+        return isinstance(self.stage.op, (ZMQSink, ZMQSource))
+
+    def rate(self, cores: int, processes: float = 1) -> float:
+        """Return the items per second of all its workers, in one process or several on a machine; it must have been measured."""
+        return min(self.workers * processes, cores) / self.seconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How workers could be dealt out.
+
+    Args:
+        rate: Items per second at the role's end, at best.
+        workers: Workers for each stage.
+        limit: What does not let it go faster.
+    """
+
+    rate: float
+    workers: list[int]
+    limit: str
+
+
+def balance(costs: list[Cost], cores: int) -> Plan:
+    """Deal out workers: no more than it takes for what the cores, and the stages that have one thread, allow."""
+    total = sum(cost.seconds for cost in costs)
+    if total == 0:
+        return Plan(0.0, [cost.workers for cost in costs], "nothing was measured")
+    rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
+    for cost in costs:
+        if cost.shape != "map" and cost.seconds and 1 / cost.seconds < rate:
+            rate, limit = 1 / cost.seconds, f"{cost.stage.label}: a {cost.shape} has one thread, so move work from it into a map"
+    return Plan(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the tool."""
+    from highway.cli.catalogue import file_options  # here, since highway.cli imports the tools
+
+    parser._add_container_actions(file_options())  # as ArgumentParser(parents=...) does
+    parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
+    parser.add_argument("--seconds", type=command.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
+    parser.add_argument("--items", type=command.positive, default=256, metavar="N", help="most that the source is asked for; default: 256")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the stages of each role one after the other, each with one worker on what the one before it has made, and print tables."""
+    from highway.cli.catalogue import load_checked
+
+    topology = load_checked(options)
+    roles = Roles(topology, options.items, options.seconds)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    chosen = [topology.role(options.role).name] if options.role else roles.in_order()
+    rates = {}
+    for role in chosen:
+        if (urls := roles.outside(role)) and not options.role:
+            sentence = (
+                f"{role}: not measured, since {' and '.join(urls)} is fed by nobody in the file; start its sender, and say --role {role}"
+            )
+            console.print(sentence, soft_wrap=True)
+            continue
+        console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
+        costs = _costs(roles, role)
+        show(console, costs, available_cores())
+        console.print()
+        rates[role] = _rate(costs, topology.roles[role], available_cores())
+    _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
+    return command.DONE
+
+
+def _costs(roles: Roles, role: str) -> list[Cost]:
+    try:
+        stages, measured = roles.measure(role)
+    except PipelineError as error:
+        raise roles.topology.roles[role].place.error(str(error)) from None
+    return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
+
+
+def _rate(costs: list[Cost], role: Role, cores: int) -> float:
+    """Return the items per second of all replicas of a role, on machines like this one; 0 if nothing was measured."""
+    machines = len(set(role.hosts)) or 1
+    return machines * min((cost.rate(cores, role.replicas / machines) for cost in costs if cost.seconds), default=0.0)
+
+
+def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> None:
+    if len(rates) > 1:
+        slowest = min(rates, key=rates.__getitem__)
+        replicas = topology.roles[slowest].replicas
+        subject = f"its {replicas} replicas hand on" if replicas > 1 else "it hands on"
+        console.print(f"{slowest} is the slowest role: {subject} {rates[slowest]:,.1f} items/s at most.", soft_wrap=True)
+
+
+def show(console: Console, costs: list[Cost], cores: int) -> None:
+    """Print what each stage could do, the bottleneck, and the workers that would balance them."""
+    plan = balance(costs, cores)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("stage", no_wrap=True)
+    for heading in ("shape", "items/s alone", "workers", "items/s with them", "balanced"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cost, workers in zip(costs, plan.workers, strict=True):
+        alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "link" if cost.is_link else "-"
+        together = f"{cost.rate(cores):,.1f}" if cost.seconds else "-"
+        table.add_row(cost.stage.label, cost.shape, alone, str(cost.workers), together, str(workers))
+    console.print(table)
+    for cost in costs:
+        if not cost.seconds and not cost.is_link:
+            console.print(f"{cost.stage.label} was not measured: nothing passed it in time.", soft_wrap=True)
+    measured = [cost for cost in costs if cost.seconds]
+    if not measured:
+        console.print("Nothing was measured, since no item came in time; does the sender run?", soft_wrap=True)
+        return
+    slowest = min(measured, key=lambda cost: cost.rate(cores))
+    console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
+    console.print(f"Balanced, {plan.rate:,.1f} items/s are possible at the end; the limit is {plan.limit}.", soft_wrap=True)
+    changes = [
+        f"num_workers={workers} for {cost.stage.label}"
+        for cost, workers in zip(costs, plan.workers, strict=True)
+        if cost.shape == "map" and workers != cost.workers
+    ]
+    console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
+
+
+TOOL = command.Tool(
+    "highway-bench", "bench", "measure each stage of each role alone, and say how many workers would balance them", add_arguments, run
+)
+main = TOOL.main

@@ -1,0 +1,1 @@
+"""``highway convert``: from one format to another. Begin with ``command``."""

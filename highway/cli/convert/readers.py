@@ -1,0 +1,152 @@
+"""Where the samples of ``highway convert`` come from.
+
+A sample is a dict on its way. Encoded images keep their bytes, in fields named by their extensions.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.data import resolve_data_dir
+from highway.datasets.folder import ImageFiles, flat_files, labelled_files
+from highway.engine.stage import Passport, Stamped
+from highway.errors import ConfigError
+from highway.modules.caching.folder import MANIFEST, CacheFolder
+from highway.modules.ten import TenSource
+from highway.modules.webdataset import WebDatasetSource
+from highway.wire.url import expand_braces
+
+Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
+
+
+class Source(NamedTuple):
+    """Samples to convert.
+
+    Args:
+        samples: Returns a source of those that are not skipped.
+        total: How many there are, or ``None`` where only reading tells.
+        fingerprint: Changes when the files do.
+    """
+
+    samples: Callable[[Skip], Any]
+    total: int | None
+    fingerprint: str
+
+
+def open_source(paths: Sequence[str]) -> Source:
+    """Return the samples at a path: of label folders or a folder of images, shards, .ten files, or a cache; shards may have several paths.
+
+    Shards and .ten files may be given by a pattern, such as ``photos-*.tar``; shards also with braces.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        ConfigError: it is none of these.
+    """
+    if all(path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:") for path in paths):
+        shards = WebDatasetSource([shard for path in paths for shard in _matching(path)], epochs=1, shuffle=False)
+        return Source(lambda skip: Rest(shards, skip), None, _states(shards.shards))
+    if len(paths) > 1:
+        raise ConfigError(f"{paths[1]}: of several SRC all must be shards; name a folder, or a pattern in quotes, such as 'samples-*.ten'")
+    path = paths[0]
+    root = resolve_data_dir(path)
+    if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
+        files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
+        tens = TenSource(list(files))
+        return Source(lambda skip: Rest(tens, skip), len(files), _states(files))
+    if os.path.isfile(os.path.join(root, MANIFEST)):
+        return _cache(root)
+    found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
+    return Source(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
+
+
+def _matching(path: str) -> list[str]:
+    """Return the shards that a path stands for: braces are written out, then ``*``, ``?`` and ``[...]`` matched with what is there."""
+    shards: list[str] = []
+    for one in expand_braces(path):
+        is_pattern = glob.has_magic(one) and "://" not in one and not one.startswith("pipe:") and not os.path.exists(one)
+        found = sorted(glob.glob(one)) if is_pattern else [one]
+        if not found:
+            raise FileNotFoundError(f"{one!r}: no file has a name like this")
+        shards += found
+    return shards
+
+
+def _cache(root: str) -> Source:
+    folder = CacheFolder(root, None)
+    opened = folder.open()
+    if opened is None:
+        raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
+    return Source(lambda skip: CacheSource(folder, skip), len(opened.file), opened.file.name)
+
+
+def _has(root: str, predicate: Callable[[str], bool]) -> bool:
+    return os.path.isdir(root) and any(predicate(name) for name in os.listdir(root) if not name.startswith("."))
+
+
+def _states(paths: list[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        state = os.stat(path) if os.path.exists(path) else None  # what lies behind a URL cannot be asked
+        digest.update(repr((os.path.abspath(path), state and (state.st_size, state.st_mtime_ns))).encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class FolderSource:
+    """Yields the bytes of image files, by their extensions, and their labels as ``cls``."""
+
+    files: ImageFiles
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        stems: set[str] = set()
+        for number, path in enumerate(self.files.keys):
+            stem, suffix = os.path.splitext(path)
+            extension = suffix[1:].lower()
+            key = f"{stem}-{extension}" if stem in stems else stem  # else a.jpg and a.png would become one sample
+            stems.add(stem)
+            if self.skip(number):
+                continue
+            with open(os.path.join(self.files.root, path), "rb") as file:
+                sample: dict[str, Any] = {extension: file.read()}
+            if self.files.labels:
+                sample["cls"] = np.int32(self.files.labels[number])
+            yield Stamped(sample, Passport(0, number, keys=(key,)))
+
+
+@dataclass
+class CacheSource:
+    """Yields the samples of a finished cache."""
+
+    folder: CacheFolder
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        opened = self.folder.open()
+        if opened is None:
+            raise FileNotFoundError(f"{self.folder.path!r}: no finished cache there")
+        file = opened.file
+        for row in range(len(file)):
+            if not self.skip(row):
+                values = [column[0] for column in file.columns([row])]
+                yield Stamped(file.layout.item(values), Passport(0, row, keys=file.keys([row])))
+
+
+@dataclass
+class Rest:
+    """Yields the samples of another source that are not there yet."""
+
+    source: Any
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        for stamped in self.source:
+            if not self.skip(stamped.passport.index):
+                yield stamped

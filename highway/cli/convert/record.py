@@ -1,0 +1,59 @@
+"""What a conversion was begun from, and whether it is done: a file in the destination's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from highway.errors import ConfigError
+from highway.images.items import writing
+
+_NAME = ".highway-convert-{}.json"
+
+
+@dataclass
+class Record:
+    """One conversion.
+
+    Args:
+        path: The file.
+        about: What it is made from, and how.
+        samples: How many there are, once it is done.
+    """
+
+    path: str
+    about: Mapping[str, Any]
+    samples: int | None = None
+
+    @classmethod
+    def open(cls, folder: str, name: str, about: Mapping[str, Any], is_empty: bool) -> Record:
+        """Begin the conversion to ``name`` in a folder, or go on with it.
+
+        Raises:
+            ConfigError: something else is there: files without a record, or those of a conversion from other files.
+        """
+        record = cls(os.path.join(folder, _NAME.format(name)), about)
+        if os.path.exists(record.path):
+            with open(record.path, encoding="utf-8") as file:
+                found = json.load(file)
+            if found["about"] != about:
+                changed = ", ".join(name for name in about if found["about"].get(name) != about[name])
+                raise ConfigError(f"{record.path}: begun from something else ({changed} differ); remove it, or choose another DST")
+            record.samples = found["samples"]
+            return record
+        if not is_empty:
+            raise ConfigError(f"{folder}: there is something already, which no conversion has written; choose another DST")
+        record._save()
+        return record
+
+    def finish(self, samples: int) -> None:
+        """Say that all is there."""
+        self.samples = samples
+        self._save()
+
+    def _save(self) -> None:
+        with writing(self.path) as name, open(name, "w", encoding="utf-8") as file:
+            json.dump({"about": self.about, "samples": self.samples}, file)

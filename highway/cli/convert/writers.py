@@ -1,0 +1,253 @@
+"""Where the samples of ``highway convert`` go to.
+
+Decoded images are ``image``, and their label ``label``; else samples are as in :mod:`highway.cli.convert.readers`.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import re
+import tarfile
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from PIL import Image
+
+from highway.datasets.field_codecs import IMAGES, encode_member
+from highway.engine.batch import Item, fields, names
+from highway.engine.stage import Items, Passport
+from highway.errors import ConfigError
+from highway.images.decode import decode
+from highway.images.items import writing
+from highway.modules.caching.folder import CacheFolder
+from highway.modules.ten import TenSink
+from highway.process.memory import free_disk
+
+_NUMBER = re.compile(r"%0?\d*d")
+
+
+class Target(Protocol):
+    """Where samples go to, from a path and the size of a shard."""
+
+    decoded: ClassVar[bool]  # whether images go there as pixels
+
+    @property
+    def folder(self) -> str:
+        """The folder of what is written."""
+
+    @property
+    def sink(self) -> Any:
+        """What writes the samples."""
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is there."""
+
+    def skip(self, number: int) -> bool:
+        """Say whether the sample with a number is there, whole."""
+
+
+@dataclass
+class Skipped:
+    """Says which samples a target has, and counts them."""
+
+    target: Target
+    count: int = 0
+
+    def __call__(self, number: int) -> bool:
+        found = self.target.skip(number)
+        self.count += found
+        return found
+
+
+@dataclass
+class Decoded:
+    """A map: from the bytes of an image, under any of its extensions, to ``image``, and from ``cls`` to ``label``."""
+
+    parallel = True
+
+    def __call__(self, item: Item) -> Item:
+        if not isinstance(item, dict):
+            return item
+        return {
+            _DECODED.get(name, name): decode(value) if name in IMAGES and isinstance(value, bytes) else value
+            for name, value in item.items()
+        }
+
+
+_DECODED = {**dict.fromkeys(IMAGES, "image"), "cls": "label"}
+
+
+@dataclass
+class _Folder:
+    """A target that is a folder, and its own sink.
+
+    Args:
+        path: The folder.
+        size: Not used.
+    """
+
+    decoded: ClassVar[bool] = True
+
+    path: str
+    size: int
+
+    @property
+    def folder(self) -> str:
+        return self.path
+
+    @property
+    def sink(self) -> Any:
+        return self
+
+    def is_empty(self) -> bool:
+        return not os.path.isdir(self.path) or not os.listdir(self.path)
+
+    def skip(self, number: int) -> bool:
+        return False
+
+
+@dataclass
+class Shards(_Folder):
+    """Writes shards of a fixed number of samples: shard ``i`` holds those from ``i * size`` on.
+
+    Args:
+        path: Where to, with the shard's number: ``photos-%06d.tar``.
+        size: Samples in a shard.
+    """
+
+    decoded: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if len(_NUMBER.findall(self.path)) != 1 or self.path.count("%") != 1:
+            raise ConfigError(f"{self.path}: expected one place for the shard's number, such as photos-%06d.tar")
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.path) or "."
+
+    def is_empty(self) -> bool:
+        before, after = _NUMBER.split(self.path)
+        return not glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
+
+    def skip(self, number: int) -> bool:
+        return os.path.exists(self.path % (number // self.size))
+
+    def consume(self, items: Items) -> None:
+        sample = next(items, None)
+        while sample is not None:
+            shard = items.passport.index // self.size
+            with writing(self.path % shard) as name:
+                with tarfile.open(name, "w") as archive:
+                    while sample is not None and items.passport.index // self.size == shard:
+                        _add(archive, _dict(sample), items.passport)
+                        sample = next(items, None)
+                _to_disk(name)
+
+
+@dataclass
+class Images(_Folder):
+    """Writes image files below a folder: under their keys, or in folders named by their labels. Decoded images become PNG."""
+
+    decoded: ClassVar[bool] = False
+
+    def consume(self, items: Items) -> None:
+        for item in items:
+            sample = _dict(item)
+            extension, data = _encoded(sample)
+            path = os.path.join(self.path, f"{_place(_key(items.passport), sample)}.{extension}")
+            if not os.path.exists(path):
+                with writing(path) as name:
+                    with open(name, "wb") as file:
+                        file.write(data)
+                    _to_disk(name)
+
+
+@dataclass
+class Tens(_Folder):
+    """Writes each sample to a .ten file named by its number."""
+
+    @property
+    def sink(self) -> Any:
+        return TenSink(self.path, "{index:09d}.ten", overwrite=True)
+
+    def skip(self, number: int) -> bool:
+        return os.path.exists(os.path.join(self.path, f"{number:09d}.ten"))
+
+
+@dataclass
+class WholeCache(_Folder):
+    """Writes a cache, of which nothing is there before all is. Its key is "converted"."""
+
+    def consume(self, items: Items) -> None:
+        with CacheFolder(self.path, "converted samples").writer(free_disk(self.path) * 9 // 10) as writer:
+            if writer is None:
+                raise FileExistsError(f"{self.path!r}: another process writes this cache, or has finished it")
+            for item in items:
+                writer.add(_dict(item), items.passport.keys)
+            if len(writer):
+                writer.seal(1)
+
+
+TARGETS: dict[str, type[_Folder]] = {"folder": Images, "shards": Shards, "ten": Tens, "cache": WholeCache}
+
+
+def kind_of_target(path: str) -> str:
+    """Return what a path says it is.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    if path.endswith(".tar"):
+        return "shards"
+    raise ConfigError(f"{path}: say what it is to be: --to {' or '.join(TARGETS)}")
+
+
+def _add(archive: tarfile.TarFile, sample: dict[str, Any], passport: Passport) -> None:
+    folder, slash, name = _key(passport).rpartition("/")
+    for field_name, value in sample.items():
+        extension, data = encode_member(field_name, value)
+        info = tarfile.TarInfo(f"{folder}{slash}{name.replace('.', '_')}.{extension}")
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+
+
+def _place(key: str, sample: dict[str, Any]) -> str:
+    label = sample.get("cls", sample.get("label"))
+    if "/" not in key and label is not None:
+        key = f"{int(label):04d}/{key}"
+    if os.path.isabs(key) or ".." in key.split("/"):
+        raise ValueError(f"the key {key!r} leads out of the folder")
+    return key
+
+
+def _key(passport: Passport) -> str:
+    return passport.keys[0] if passport.keys else f"{passport.index:09d}"
+
+
+def _dict(item: Item) -> dict[str, Any]:
+    """Return a sample as a dict whose values without axes are numbers."""
+    pairs = zip(names(item), fields(item), strict=True)
+    return {str(name): value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value for name, value in pairs}
+
+
+def _encoded(sample: dict[str, Any]) -> tuple[str, bytes]:
+    for name, value in sample.items():
+        if name in IMAGES and isinstance(value, bytes):
+            return name, value
+    image = sample.get("image")
+    if not isinstance(image, np.ndarray):
+        raise ValueError(f"a folder holds images, but the sample has {', '.join(sample)}; expected image, or one of {', '.join(IMAGES)}")
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return "png", file.getvalue()
+
+
+def _to_disk(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,174 @@
+"""``highway doctor``: what is installed, which paths are in use, what the machine gives this process, and what would make it faster."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import highway
+from highway.cli import command
+from highway.distribution import pip_install
+from highway.images.decode import backend
+from highway.images.ops import cv2_or_none
+from highway.process.cores import available_cores
+from highway.process.memory import available_memory
+
+_GB = 1e9
+_FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link per peer and a shard per pipe add up
+_SMALL_SHM = 1 << 30
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Args:
+        topic: What.
+        found: What it is.
+        advice: A sentence that says how to be faster, or nothing.
+    """
+
+    topic: str
+    found: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the tool: it has none."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was found, then the advice."""
+    findings = [finding for look in LOOKS for finding in look()]
+    width = max(len(finding.topic) for finding in findings)
+    for finding in findings:
+        print(f"{finding.topic:<{width}}  {finding.found}")
+    advice = [finding.advice for finding in findings if finding.advice]
+    print("\nTo be faster:" if advice else "\nNothing to install or to change.")
+    for sentence in advice:
+        print(f"- {sentence}")
+    return command.DONE
+
+
+def software() -> list[Finding]:
+    """What is installed."""
+    found = [
+        Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}"),
+        Finding("python", f"{platform.python_version()} ({sys.executable})"),
+        Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+    ]
+    versions = [f"{name} {_version(name)}" for name in _PACKAGES]
+    return [*found, Finding("packages", ", ".join(versions))]
+
+
+def paths() -> list[Finding]:
+    """Which of several ways is taken to do the same."""
+    return [_extension(), _decoder(), _pixels()]
+
+
+def _extension() -> Finding:
+    if find_spec("highway.images._jpeg"):
+        return Finding("C extension", "built: JPEGs are decoded no further than the box that is cut out of them")
+    way_out = "install a C compiler and the headers of libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev)"
+    return Finding("C extension", "not built", f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway-data again.")
+
+
+def _decoder() -> Finding:
+    found = backend()
+    advice = {
+        "pillow": f"JPEGs would decode 1.7 times as fast with simplejpeg: {pip_install('fast')}.",
+        "cv2": f"JPEGs would decode a little faster, and damage in them be seen, with simplejpeg: {pip_install('fast')}.",
+    }
+    return Finding("JPEG decoder", found, advice.get(found, ""))
+
+
+def _pixels() -> Finding:
+    if cv2 := cv2_or_none():
+        return Finding("scaling, flips", f"OpenCV {cv2.__version__}, its own threads off: highway's workers are the threads")
+    return Finding("scaling, flips", "Pillow and numpy", f"Scaling would be 4 times as fast with OpenCV: {pip_install('fast')}.")
+
+
+def machine() -> list[Finding]:
+    """What the machine gives this process."""
+    return [_cores(), _blas(), _memory(), _shared_memory(), _files()]
+
+
+def _cores() -> Finding:
+    usable, all_cores = available_cores(), os.cpu_count() or 1
+    found = f"{usable} of {all_cores} may be used: workers default to {usable}"
+    if usable < all_cores:
+        return Finding("cores", found, f"Affinity or the cgroup's CPU quota keeps {all_cores - usable} cores from this process; lift it.")
+    return Finding("cores", found)
+
+
+def _blas() -> Finding:
+    set_ = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
+    pools = _pools()
+    most = max((threads for _, threads in pools), default=0)
+    found = ", ".join([*set_, *(f"{name} with {threads} threads" for name, threads in pools)]) or "not limited"
+    if set_ or most == 1:
+        return Finding("BLAS threads", found)
+    advice = "If your own maps multiply matrices, set OMP_NUM_THREADS=1 before starting Python: each worker would start threads of its own."
+    return Finding("BLAS threads", found, advice if available_cores() > 1 else "")
+
+
+def _pools() -> list[tuple[str, int]]:
+    try:
+        from threadpoolctl import threadpool_info  # type: ignore[import-not-found, unused-ignore]
+    except ModuleNotFoundError:
+        return []
+    return [(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()]
+
+
+def _memory() -> Finding:
+    return Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
+
+
+def _shared_memory() -> Finding:
+    if not os.path.isdir("/dev/shm"):
+        return Finding("/dev/shm", "absent; links with +shm use memory without a name, and do not need it")
+    usage = shutil.disk_usage("/dev/shm")
+    found = f"{usage.free / _GB:.1f} of {usage.total / _GB:.1f} GB free"
+    if usage.total < _SMALL_SHM:
+        advice = (
+            "/dev/shm is small, which PyTorch's worker processes use: start the container with --shm-size=8g (highway does not need it)."
+        )
+        return Finding("/dev/shm", found, advice)
+    return Finding("/dev/shm", found)
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"{_limit(soft)} may be open, {_limit(hard)} after `ulimit -n`"
+    if soft != resource.RLIM_INFINITY and soft < _FEW_FILES:
+        return Finding("files", found, f"Few files may be open at once: `ulimit -n {_FEW_FILES}` before starting many links.")
+    return Finding("files", found)
+
+
+def _limit(number: int) -> str:
+    return "any number" if number == resource.RLIM_INFINITY else f"{number:,}"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+LOOKS: tuple[Callable[[], list[Finding]], ...] = (software, paths, machine)
+
+TOOL = command.Tool(
+    "highway-doctor", "doctor", "say what is installed, what the machine gives, and what would be faster", add_arguments, run
+)
+main = TOOL.main

@@ -1,0 +1,131 @@
+"""A data contract: what a stream looked like once, in a JSON file, and in what another one differs from it.
+
+``{"highway": "contract", "version": 1, "batched": true, "samples": 320, "fields": {"0": {"dtypes": ["uint8"], "shapes": [[224, 224, 3]],
+"min": 0, "max": 255, "mean": 113.2, "std": 70.1, "nan": 0, "inf": 0, "count": 48168960}}}``. A number is ``null`` where there was none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from highway.cli.streams.summary import FieldSummary, Summary, shape_text
+from highway.errors import ConfigError
+
+VERSION = 1
+_NUMBERS = ("min", "max", "mean", "std", "nan", "inf", "count")
+_TINY = 1e-6  # share of a value's magnitude that rounding may cost
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Args:
+        ok: Whether it is as the contract says.
+        text: Field, what, found, and expected.
+    """
+
+    ok: bool
+    text: str
+
+
+def to_contract(summary: Summary) -> dict[str, Any]:
+    """Return a summary as plain values."""
+    return {
+        "highway": "contract",
+        "version": VERSION,
+        "batched": summary.batched,
+        "samples": summary.samples,
+        "fields": {name: _field(seen) for name, seen in summary.fields.items()},
+    }
+
+
+def load(path: str) -> dict[str, Any]:
+    """Read a contract.
+
+    Raises:
+        ConfigError: there is no such file, or it holds no contract.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            contract = json.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; `tensorstat --save {path}` writes one") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from error
+    if not isinstance(contract, dict) or contract.get("highway") != "contract" or contract.get("version") != VERSION:
+        raise ConfigError(f"{path}: no contract of version {VERSION}; `tensorstat --save {path}` writes one")
+    for name, expected in _checked(contract, "fields", dict, path).items():
+        for key in ("dtypes", "shapes"):
+            _checked(expected, key, list, f"{path}: field {name}")
+        for key in _NUMBERS:
+            _checked(expected, key, (int, float, type(None)), f"{path}: field {name}")
+    _checked(contract, "batched", bool, path)
+    return contract
+
+
+def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Finding]:
+    """Hold a stream to a contract.
+
+    The fields are the same, and each has no dtype and no sample shape that the contract does not list. Least and greatest value may go
+    beyond the contract's by ``tolerance`` of the distance between them; mean and standard deviation may differ by ``tolerance`` of the
+    contract's standard deviation. NaN and infinity may be as frequent as there, and by ``tolerance`` more.
+    """
+    found, expected = summary.fields, contract["fields"]
+    findings = [Finding(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]
+    for name, seen in found.items():
+        if name in expected:
+            findings += [Finding(ok, f"field {name}: {text}") for ok, text in _differences(seen, expected[name], tolerance)]
+        else:
+            findings.append(Finding(False, f"field {name}: not in the contract, which has {', '.join(expected)}"))
+    return findings
+
+
+def _field(seen: FieldSummary) -> dict[str, Any]:
+    numbers = {"min": seen.min, "max": seen.max, "mean": seen.moments.mean, "std": seen.moments.std}
+    return {
+        "dtypes": sorted(seen.dtypes),
+        "shapes": None if seen.more_shapes else sorted(map(list, seen.shapes)),
+        **{name: value if seen.moments.count else None for name, value in numbers.items()},
+        "nan": seen.nan,
+        "inf": seen.inf,
+        "count": seen.size,
+    }
+
+
+def _differences(seen: FieldSummary, expected: dict[str, Any], tolerance: float) -> Iterator[Finding]:
+    dtypes = set(expected["dtypes"])
+    yield Finding(seen.dtypes <= dtypes, f"dtype {_list(seen.dtypes)}; expected {_list(dtypes)}")
+    if expected["shapes"] is not None:
+        shapes = {tuple(shape) for shape in expected["shapes"]}
+        ok = seen.shapes <= shapes and not seen.more_shapes
+        yield Finding(ok, f"sample shape {_list(map(shape_text, seen.shapes))}; expected {_list(map(shape_text, shapes))}")
+    for kind in ("nan", "inf"):
+        share, allowed = getattr(seen, kind) / max(seen.size, 1), expected[kind] / max(expected["count"], 1) * (1 + tolerance)
+        yield Finding(share <= allowed, f"{kind} {100 * share:.4g}% of the values; expected at most {100 * allowed:.4g}%")
+    if expected["mean"] is None or not seen.moments.count:
+        same = (expected["mean"] is None) == (not seen.moments.count)
+        yield Finding(same, f"{seen.moments.count} finite values; expected {'none' if expected['mean'] is None else 'some'}")
+        return
+    low, high, mean, std = (float(expected[key]) for key in ("min", "max", "mean", "std"))
+    rounding = _TINY * max(abs(low), abs(high))
+    beyond, near = tolerance * (high - low) + rounding, tolerance * std + rounding
+    yield Finding(seen.min >= low - beyond, f"min {seen.min:.5g}; expected at least {low - beyond:.5g}")
+    yield Finding(seen.max <= high + beyond, f"max {seen.max:.5g}; expected at most {high + beyond:.5g}")
+    for name, value, target in (("mean", seen.moments.mean, mean), ("std", seen.moments.std, std)):
+        yield Finding(abs(value - target) <= near, f"{name} {value:.5g}; expected {target:.5g} ± {near:.3g}")
+
+
+def _checked(values: Any, key: str, kind: Any, place: str) -> Any:
+    value = values.get(key) if isinstance(values, dict) else None
+    if not isinstance(value, kind) and not (key == "shapes" and value is None):
+        raise ConfigError(f"{place}: {key} is {value!r}; `tensorstat --save` writes a contract that fits")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{place}: {key} is {value!r}; expected a finite number or null")
+    return value
+
+
+def _list(names: Any) -> str:
+    return " ".join(sorted(names)) or "none"

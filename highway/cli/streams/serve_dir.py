@@ -1,0 +1,54 @@
+"""``serve-imagenet-dir``: serve the images of a folder, cropped and flipped at random."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from highway.cli import command
+from highway.cli.streams import serving
+from highway.modules import ImageFileReader
+from highway.transforms import RandomResizedCrop
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the tool."""
+    serving.add_arguments(parser)
+    parser.add_argument(
+        "-d", "--dir", default="./imagenet", metavar="DIR", help="holds `train`, and that a folder for each label; default: ./imagenet"
+    )
+    parser.add_argument(
+        "-w",
+        "--workers",
+        type=command.natural,
+        default=0,
+        metavar="N",
+        help="threads that decode for each publisher; default: 0, which shares the cores among them",
+    )
+    serving.add_parallel(parser, "-P")
+    parser.add_argument("-S", "--no-shuffle", action="store_true", help="keep the order of the paths")
+    parser.add_argument("-n", "--normalize", action="store_true", help="send float32 of mean 0 and deviation 1 instead of uint8")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until interrupted, or for ``epochs``."""
+
+    def stages(seed: int, num_workers: int | None) -> list[Any]:
+        reader = ImageFileReader(
+            os.path.join(options.dir, "train"),
+            options.batch_size,
+            epochs=options.epochs,
+            shuffle=not options.no_shuffle,
+            seed=seed,
+            num_workers=num_workers,
+            crop=RandomResizedCrop(serving.SHAPE),
+            flip=0.5,
+        )
+        return [reader]
+
+    return serving.serve(stages, options, options.workers, options.normalize)
+
+
+TOOL = command.Tool("serve-imagenet-dir", "serve-dir", "serve the images of a folder, cropped and flipped at random", add_arguments, run)
+main = TOOL.main

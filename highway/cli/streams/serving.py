@@ -1,0 +1,236 @@
+"""What the servers share: their options, one publisher for each address, and how they say how fast they are."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from numpy.random import SeedSequence
+
+from highway.cli import command, rates
+from highway.cli.rates import Count
+from highway.cli.streams.subscription import SERVER, samples
+from highway.engine import Pipeline, batch
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import DROP, Passport, Stage, Stamped
+from highway.errors import ConfigError
+from highway.modules import Augmentations, ZMQSink
+from highway.process.cores import available_cores
+from highway.run.role import run as run_pipeline
+from highway.transforms import Normalize
+from highway.wire.url import SHOWN_URLS, expand_braces, parse
+
+SHAPE = (224, 224)  # height and width of the images that are served
+_TICK = 0.1  # seconds between two looks at the publishers
+
+Stages = Callable[[int, int | None], Sequence[Any]]
+"""Makes the stages of a publisher from its seed, and the threads that may decode (``None``: one for each core)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both servers."""
+    parser.add_argument(
+        "urls",
+        nargs="*",
+        default=[f"zpub://{SERVER}"],
+        metavar="URL",
+        help=f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}",
+    )
+    parser.add_argument("-b", "--batch-size", type=command.positive, default=32, metavar="N", help="images in a batch; default: 32")
+    parser.add_argument(
+        "-r", "--report", type=command.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10"
+    )
+    parser.add_argument(
+        "-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel"
+    )
+    parser.add_argument("--epochs", type=command.positive, metavar="N", help="end after N passes over the images; default: go on for ever")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
+
+
+def add_parallel(parser: argparse.ArgumentParser, letter: str) -> None:
+    """Add the option for several publishers at one address, which has another letter in each of tensorcom's servers."""
+    parser.add_argument(
+        letter,
+        "--parallel",
+        type=command.natural,
+        default=0,
+        metavar="N",
+        help="N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)",
+    )
+
+
+def serve(stages: Stages, options: argparse.Namespace, num_threads: int, normalize: bool = False) -> int:
+    """Serve until interrupted, or for ``options.epochs``: a publisher for each address, all in this process.
+
+    Args:
+        stages: Makes what gives the batches: ``(uint8 (B, 224, 224, 3), int32 (B,))``.
+        options: Those of :func:`add_arguments` and :func:`add_parallel`.
+        num_threads: Threads that decode for each publisher; 0 shares the cores among them.
+        normalize: Whether to send float32 images with ImageNet's mean 0 and deviation 1.
+
+    Raises:
+        ConfigError: the options do not fit together, or a URL cannot be used as written.
+    """
+    if options.benchmark and options.epochs:
+        raise ConfigError("--epochs counts passes over the images, and -B sends one batch for ever; leave one of them out")
+    addresses = _addresses(options.urls, options.parallel)
+    threads = num_threads or (None if len(addresses) == 1 else max(1, available_cores() // len(addresses)))
+    behind = [Augmentations([Normalize()])] if normalize else []
+    report = Report(options.report)
+    for number, url in enumerate(addresses):
+        seed = _seed(options.seed, number)
+        pipeline = Pipeline([*stages(seed, threads), *behind], seed)
+        report.publishers.append(Publisher(pipeline, ZMQSink(url), options.benchmark, report.sent))
+    together = Stage(Publisher.run, num_workers=len(addresses), ordered=False, name="publishers")
+    try:
+        run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)
+    finally:
+        report.tell_all()
+    print("the epochs have ended", flush=True)
+    return command.DONE
+
+
+def _addresses(urls: Sequence[str], parallel: int) -> list[str]:
+    """Return the URL of each publisher."""
+    addresses = [each for url in urls for each in expand_braces(url)]
+    if not parallel:
+        return addresses
+    if len(addresses) > 1 or parse(addresses, "send").bind:
+        raise ConfigError(
+            f"--parallel {parallel} repeats one address that publishers connect to (zpush or zrpub); found {', '.join(urls)}. "
+            "Give an address to each publisher, such as zpub://127.0.0.1:788{0..3}; for more threads that decode see --help"
+        )
+    return addresses * parallel
+
+
+def _seed(seed: int, number: int) -> int:
+    """Return the seed of a publisher: that of the command for the first, and for each other one that another command has not."""
+    return seed if number == 0 else int(SeedSequence(seed, spawn_key=(number,)).generate_state(1, "uint64")[0]) >> 1
+
+
+class Publisher:
+    """A stream of batches, and where it goes.
+
+    Args:
+        pipeline: What gives the batches; it has no sink.
+        sink: What sends them.
+        repeats: Whether it sends its first batch again and again.
+        sent: Called after each batch.
+
+    Attributes:
+        count: What was sent, and when the last of it. The thread that sends writes it, alone.
+    """
+
+    def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
+        self.pipeline, self.sink = pipeline, sink
+        self._repeats, self._sent = repeats, sent
+        self.count = Count(0.0)
+
+    def run(self) -> Any:
+        """Send the stream, on a thread of the pipeline that runs all publishers."""
+        with self.pipeline:
+            stamped: Iterable[Stamped] = self.pipeline.stamped()
+            if self._repeats:
+                stamped = itertools.repeat(next(iter(stamped)))
+                self.pipeline.stop()
+            self.sink.consume(_Sent(stamped, self._add))
+        return DROP
+
+    @property
+    def progress(self) -> float:
+        """How much of its epochs is done, 0 to 1; 0 if they go on for ever."""
+        return float(self.pipeline.stats().stages[0].counters.get("progress", 0.0))
+
+    def _add(self, item: Any) -> None:
+        _, batches, images, nbytes = self.count
+        self.count = Count(time.monotonic(), batches + 1, images + samples(item), nbytes + batch.nbytes(item))
+        self._sent()
+
+
+class _Sent:
+    """Items for a sink, each of which is counted when the sink asks for the next: then it was sent."""
+
+    passport = Passport()
+    left_out = 0
+
+    def __init__(self, stamped: Iterable[Stamped], count: Callable[[Any], None]) -> None:
+        self._stamped, self._count = iter(stamped), count
+        self._last: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        check_cancelled()
+        if self._last is not None:
+            self._count(self._last)
+            self._last = None
+        self._last, self.passport = next(self._stamped)
+        return self._last
+
+
+class Report:
+    """Prints where the publishers are, then the rate of all together each ``every`` batches, and at the end that of the whole run.
+
+    With ``--epochs`` each line says how far they are. The threads that send note the moments; one thread prints.
+
+    Attributes:
+        publishers: Whom it is about.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.publishers: list[Publisher] = []
+        self._every = every
+        self._told = False
+        self._numbers = itertools.count(1)  # next() of which is atomic
+        self._moments: deque[Count] = deque(maxlen=1000)  # if printing is slower than that, the oldest lines are left out
+        self._start = self._before = Count(time.monotonic())
+
+    def sent(self) -> None:
+        """Count a batch; called by each publisher after it sent one."""
+        number = next(self._numbers)
+        if number % self._every == 0:
+            self._moments.append(self._count()._replace(batches=number))
+
+    def tell(self) -> None:
+        """Print the lines that are due."""
+        if not self._told:
+            self._announce()
+        due = [self._moments.popleft() for _ in range(len(self._moments))]  # not those that come meanwhile, maybe without an end
+        due.sort(key=lambda moment: moment.batches)  # two threads may have noted theirs the other way round
+        if due:
+            progress = self._progress()
+            lines = [rates.line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
+            print("\n".join(lines), flush=True)
+            self._before = due[-1]
+
+    def tell_all(self) -> None:
+        """Print the rate of the whole run, if anything was sent."""
+        count = self._count()
+        if count.batches:
+            all_rates = ", ".join(rates.rates(count, self._start))
+            seconds = count.at - self._start.at
+            print(f"{count.batches} batches, {count.nbytes / 1e6:.1f} MB in {seconds:.1f} s; {all_rates}", flush=True)
+
+    def _count(self) -> Count:
+        at, *sums = zip(*(publisher.count for publisher in self.publishers), strict=True)
+        return Count(max(at), *map(sum, sums))
+
+    def _announce(self) -> None:
+        links = [parse(publisher.sink.url, "send") for publisher in self.publishers]
+        where = [*itertools.chain(*(p.sink.bound if link.bind else [str(link)] for p, link in zip(self.publishers, links, strict=True)))]
+        if len(where) == len(links):
+            more = f" and {len(where) - SHOWN_URLS} more" if len(where) > SHOWN_URLS else ""
+            print(f"serving at {', '.join(where[:SHOWN_URLS])}{more}", flush=True)
+            self._told = True
+
+    def _progress(self) -> str:
+        """Return how much of the epochs is done, and how long the rest takes at this rate; nothing if they go on for ever."""
+        share = sum(publisher.progress for publisher in self.publishers) / len(self.publishers)
+        left = (time.monotonic() - self._start.at) * (1 / share - 1) if share else 0
+        return f"  {100 * share:3.0f}%, {timedelta(seconds=round(left))} left" if share else ""

@@ -1,0 +1,100 @@
+"""``tensorstat``: what is in a stream, and whether it is what a contract says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+
+from highway.cli import command
+from highway.cli.streams import contract
+from highway.cli.streams.subscription import Feed, losses, open_feed
+from highway.cli.streams.subscription import add_arguments as add_feed_arguments
+from highway.cli.streams.summary import Summary
+from highway.errors import ConfigError, LinkError
+from highway.images.items import writing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the tool."""
+    add_feed_arguments(parser)
+    parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
+    parser.add_argument("-c", "--count", type=command.positive, default=20, metavar="N", help="batches to look at; default: 20")
+    parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")
+    parser.add_argument("--save", metavar="FILE.json", help="write what was seen as a contract")
+    parser.add_argument("--assert", dest="contract", metavar="FILE.json", help="compare with a contract; exit code 1 if it is broken")
+    parser.add_argument(
+        "--tolerance",
+        type=command.share,
+        default=0.25,
+        metavar="T",
+        help="how far the values may differ, as a share of their spread; default: 0.25",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look at ``count`` batches, print what is in them, and write or compare a contract."""
+    if options.raw and (options.save or options.contract):
+        raise ConfigError("--raw does not look at the values; leave it out with --save and --assert")
+    expected = None if options.contract is None else contract.load(options.contract)
+    batched = not options.unbatched
+    if expected is not None and expected["batched"] != batched:
+        raise ConfigError(f"{options.contract} was made {'without' if expected['batched'] else 'with'} -b; compare it in the same way")
+    if options.save:
+        _check_writable(options.save)
+    summary = Summary(batched)
+    with open_feed(options) as feed:
+        print(f"reading {options.count} batches from {feed.where}", flush=True)
+        seconds = _read(feed, summary, options)
+        counters = feed.counters
+        count = feed.count
+    if not count:
+        raise LinkError(f"{feed.where}: the senders have ended without a batch")
+    megabytes = counters["bytes"] / 1e6
+    rates = f" in {seconds:.1f} s: {count / seconds:.1f} batches/s, {megabytes / seconds:.1f} MB/s"
+    print(f"{count} batches, {megabytes:.1f} MB{rates if count > 1 else ''}")
+    if options.raw:
+        return command.DONE
+    print(f"{losses(counters)}\n\n{summary.table()}", flush=True)
+    if options.save:
+        with writing(options.save) as name, open(name, "w", encoding="utf-8") as file:
+            json.dump(contract.to_contract(summary), file, indent=1)
+        print(f"\nwritten to {options.save}", flush=True)
+    return command.DONE if expected is None else _judge(summary, expected, options)
+
+
+def _read(feed: Feed, summary: Summary, options: argparse.Namespace) -> float:
+    """Take in the batches, and return the seconds that it took to get one after the other."""
+    times = []
+    for item, _ in feed.batches(options.count, options.raw):
+        times.append(time.monotonic())
+        if not options.raw:
+            summary.add(item)
+    return (times[-1] - times[0]) / (len(times) - 1) * len(times) if len(times) > 1 else math.nan
+
+
+def _judge(summary: Summary, expected: dict[str, object], options: argparse.Namespace) -> int:
+    findings = contract.compare(summary, expected, options.tolerance)
+    broken = [finding for finding in findings if not finding.ok]
+    print()
+    for finding in findings:
+        print(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.text}")
+    if not broken:
+        print(f"the stream keeps the contract {options.contract}", flush=True)
+        return command.DONE
+    sys.stdout.flush()
+    print(f"tensorstat: the stream breaks the contract {options.contract} in {len(broken)} of {len(findings)} points", file=sys.stderr)
+    return command.FAILED
+
+
+def _check_writable(path: str) -> None:
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or (os.path.isdir(folder) and not os.access(folder, os.W_OK)):
+        raise ConfigError(f"--save {path}: this cannot be written; expected the name of a file in a folder that can be")
+
+
+TOOL = command.Tool("tensorstat", "stat", "show what is in a stream, or compare it with what was in it once", add_arguments, run)
+main = TOOL.main

@@ -1,0 +1,179 @@
+"""What the tools that look at a stream receive, and how they say that there is nothing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from highway.engine import batch
+from highway.engine.stage import Passport
+from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
+from highway.wire.receiver import Inlet
+from highway.wire.url import parse
+
+SERVER = "127.0.0.1:7880"
+HINT_AFTER = 5.0  # seconds without a batch until the user is told
+
+
+def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
+    """Add where the batches come from, URLs or a link of a topology, and the timeout."""
+    parser.add_argument(
+        "urls", nargs="*", default=list(urls), metavar="URL|FILE", help=f"where from; default: {' '.join(urls)}; or a topology, with --link"
+    )
+    parser.add_argument("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
+    parser.add_argument("--role", metavar="NAME", help="of several roles that send on the link, only this one")
+    parser.add_argument("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
+    parser.add_argument(
+        "--local", action="store_true", default=None, help="all hosts of the topology are this machine, as in `highway run FILE`"
+    )
+    parser.add_argument("--set", action="append", metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`")
+    parser.add_argument("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
+
+
+def open_feed(options: argparse.Namespace) -> Feed:
+    """Return the feed that the options ask for; use it in a ``with`` block.
+
+    Raises:
+        ConfigError: a URL, the topology or its link cannot be used as written.
+        LinkError: an address cannot be bound.
+    """
+    files = [name for name in options.urls if "://" not in name]
+    if options.link is None:
+        if files:
+            raise ConfigError(f"'{files[0]}' is no URL; to look into a running topology, say FILE --link NAME")
+        for option in ("role", "replica", "local", "set"):
+            if getattr(options, option) is not None:
+                raise ConfigError(f"--{option} chooses what to see of a link of a topology: say FILE --link NAME too")
+        return Feed(options.urls, options.timeout)
+    if len(files) < len(options.urls):
+        raise ConfigError(f"--link {options.link} names a link of a topology: give its file in place of URLs, such as pipeline.yaml")
+    return Feed(_taps(files, options), options.timeout, f"the link {options.link} of {files[-1]}")
+
+
+def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
+    # Here, since they take a while, and highway.cli imports the tools.
+    from highway.cli.catalogue import variables
+    from highway.observe.viewers import viewer_urls
+    from highway.topology import load
+
+    topology = load(files, variables(options.set or []))
+    plan = (topology.at_home() if options.local else topology).plan
+    return viewer_urls(plan, options.link, options.role, options.replica)
+
+
+class Feed:
+    """The batches that arrive at a link. Opens its socket at once; use it in a ``with`` block.
+
+    Args:
+        urls: Where from.
+        timeout: Seconds to wait for a batch; negative means for ever.
+        where: What to call that in messages; by default its URLs.
+
+    Raises:
+        ConfigError: a URL cannot be used as written.
+        LinkError: an address cannot be bound.
+    """
+
+    def __init__(self, urls: Sequence[str], timeout: float, where: str = "") -> None:
+        link = parse(urls, "receive")
+        self.where = where or str(link)
+        self.counters: dict[str, float] = {}
+        self.count = 0  # batches that came
+        self._timeout = timeout if timeout >= 0 else float("inf")
+        self._inlet = Inlet(link, self.counters)
+        self._since = time.monotonic()
+        self._hint = self._since + HINT_AFTER
+        for address in self._inlet.bound:
+            print(f"listening at {address}", flush=True)
+
+    def next(self, wait: float = 1.0, raw: bool = False) -> Any:
+        """Return the next item with its passport, or ``None`` if none came within ``wait`` seconds.
+
+        A message that cannot be decoded is told, counted and left out.
+
+        Args:
+            wait: Seconds, above 0.
+            raw: Whether to leave the message undecoded: the item is the number of its bytes then, and nobody sees gaps, or the end.
+
+        Raises:
+            EndOfStream: the senders have ended.
+            LinkError: nothing came for as long as the timeout allows.
+        """
+        now = time.monotonic()
+        wait = max(0.0, min(wait, self._since + self._timeout - now, self._hint - now))
+        try:
+            item, passport = self._raw(wait) if raw else self._decoded(wait)
+        except TimeoutError:
+            self._check_patience()
+            return None
+        except FrameError as error:
+            print(f"left out: {error}", file=sys.stderr, flush=True)
+            item = passport = None
+        self._since = time.monotonic()
+        self._hint = float("inf")
+        if item is None:
+            return None
+        self.count += 1
+        return item, passport
+
+    def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
+        """Yield ``count`` items with their passports, or fewer if the senders end before."""
+        while count > 0:
+            try:
+                arrived = self.next(raw=raw)
+            except EndOfStream:
+                return
+            if arrived is not None:
+                yield arrived
+                count -= 1
+
+    def _decoded(self, wait: float) -> tuple[Any, Passport]:
+        message = self._inlet.recv(wait)
+        known = message.envelope and message.envelope.passport
+        return message.item, known or Passport()
+
+    def _raw(self, wait: float) -> tuple[Any, Passport]:
+        before = self.counters["bytes"]
+        self._inlet.recv_raw(wait)
+        return int(self.counters["bytes"] - before), Passport()
+
+    def _check_patience(self) -> None:
+        now = time.monotonic()
+        if now - self._since >= self._timeout:
+            raise LinkError(f"nothing came from {self.where} within {self._timeout:g} s; does the server run, and is this its address?")
+        if now >= self._hint:
+            self._hint = float("inf")
+            print(
+                f"nothing has come from {self.where} yet; does the server run? Still waiting (Ctrl-C ends it)", file=sys.stderr, flush=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._inlet.close()
+
+
+def samples(item: Any) -> int:
+    """Return the length of an item's batch axis: the first axis of its first field, or 1 if that has none."""
+    values = batch.fields(item)
+    shape = getattr(values[0], "shape", ()) if values else ()
+    return int(shape[0]) if shape else 1
+
+
+def losses(counters: dict[str, float]) -> str:
+    """Return in words what was lost on the way."""
+    counts = {name: int(counters.get(name, 0)) for name in _LOSSES}
+    return ", ".join(f"{name} {count}{_LOSSES[name] if count else ''}" for name, count in counts.items() if count or name == "gaps")
+
+
+_LOSSES = {
+    "gaps": " (sent, but dropped on the way here: this subscriber is too slow)",
+    "late": " (sent before this subscriber was there)",
+    "duplicates": " (came twice)",
+    "malformed": " (could not be decoded)",
+}

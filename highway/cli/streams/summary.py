@@ -1,0 +1,165 @@
+"""Running statistics of the fields of a stream, in one pass and in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from highway.engine import batch
+
+PIECE = 1 << 18  # elements that are looked at together: their float64 copies stay in the cache
+MAX_SHAPES = 16  # different ones that are remembered
+
+
+@dataclass
+class Moments:
+    """Count, mean and variance of numbers that come in pieces.
+
+    Two of them are merged as in Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979):
+    nothing of the size of the sum of squares is ever subtracted, so a small deviation on a large mean survives.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0  # sum of squared deviations from the mean
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Moments:
+        """Return those of a float64 array, which may be empty."""
+        if not values.size:
+            return cls()
+        mean = float(values.mean())
+        return cls(values.size, mean, float(np.square(values - mean).sum()))
+
+    def __add__(self, other: Moments) -> Moments:
+        count = self.count + other.count
+        if not self.count or not other.count:
+            return self if self.count else other
+        step = other.mean - self.mean
+        mean = self.mean + step * (other.count / count)
+        return Moments(count, mean, self.squares + other.squares + step * step * (self.count * (other.count / count)))
+
+    @property
+    def std(self) -> float:
+        """The standard deviation (of the numbers themselves: divided by their count)."""
+        return math.sqrt(self.squares / self.count) if self.count else math.nan
+
+
+@dataclass
+class FieldSummary:
+    """What has been seen of one field.
+
+    Args:
+        dtypes: Names of its dtypes.
+        shapes: Shapes of its samples (of its arrays, if they have no batch axis); at most :data:`MAX_SHAPES` of them.
+        more_shapes: Whether there were more.
+        arrays: How many arrays came.
+        size: How many elements.
+        nan: How many of these are not a number.
+        inf: How many are infinite.
+        min: The least finite element; NaN if there is none. Likewise ``max``.
+        moments: Of the finite elements.
+    """
+
+    dtypes: set[str] = field(default_factory=set)
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
+    more_shapes: bool = False
+    arrays: int = 0
+    size: int = 0
+    nan: int = 0
+    inf: int = 0
+    min: float = math.nan
+    max: float = math.nan
+    moments: Moments = field(default_factory=Moments)
+
+    def add(self, array: np.ndarray, batched: bool) -> None:
+        """Take in one array; of dtype bool, integer or float."""
+        shape = array.shape[1:] if batched else array.shape
+        if shape in self.shapes or len(self.shapes) < MAX_SHAPES:
+            self.shapes.add(shape)
+        else:
+            self.more_shapes = True
+        self.dtypes.add(array.dtype.name)
+        self.arrays += 1
+        self.size += array.size
+        for piece in _pieces(array):
+            self._add(piece)
+
+    def _add(self, piece: np.ndarray) -> None:
+        if piece.dtype.kind == "f":
+            finite = np.isfinite(piece)
+            if not finite.all():
+                nan = int(np.isnan(piece).sum())
+                self.nan += nan
+                self.inf += piece.size - int(finite.sum()) - nan
+                piece = piece[finite]
+        if piece.size:
+            self.min = min(float(piece.min()), self.min)  # in this order: a comparison with NaN is false
+            self.max = max(float(piece.max()), self.max)
+            self.moments += Moments.of(piece.astype(np.float64))
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        yield flat[start : start + PIECE]
+
+
+class Summary:
+    """What has been seen of all fields of a stream; ``fields`` by their names or positions, as strings.
+
+    Args:
+        batched: Whether the first axis of arrays is the batch axis.
+    """
+
+    def __init__(self, batched: bool = True) -> None:
+        self.batched = batched
+        self.batches = 0
+        self.samples = 0
+        self.fields: dict[str, FieldSummary] = {}
+
+    def add(self, item: Any) -> None:
+        """Take in one item.
+
+        Raises:
+            ValueError: a field is no array of numbers, or has no batch axis.
+        """
+        for name, value in zip(batch.names(item), batch.fields(item), strict=True):
+            array = np.asarray(value)
+            if array.dtype.kind not in "biuf":
+                raise ValueError(f"field {name!r} holds {array.dtype}; expected numbers")
+            if self.batched and array.ndim == 0:
+                raise ValueError(f"field {name!r} is one number, without a batch axis; say -b (unbatched) for a stream of samples")
+            self.fields.setdefault(str(name), FieldSummary()).add(array, self.batched)
+            length = len(array) if self.batched else 1
+        self.batches += 1
+        self.samples += length
+
+    def table(self) -> str:
+        """Return all of it as text, a line for each field."""
+        rows: list[tuple[str, ...]] = [
+            ("field", "dtype", "sample shape" if self.batched else "shape", "count", "min", "max", "mean", "std", "NaN", "inf")
+        ]
+        for name, seen in self.fields.items():
+            shapes = [*map(shape_text, sorted(seen.shapes)[:4]), *(["..."] if len(seen.shapes) > 4 or seen.more_shapes else [])]
+            numbers = (f"{value:.5g}" for value in (seen.min, seen.max, seen.moments.mean, seen.moments.std))
+            rows.append((name, " ".join(sorted(seen.dtypes)), " ".join(shapes), str(seen.size), *numbers, str(seen.nan), str(seen.inf)))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        return "\n".join("  ".join(_cell(row[i], widths[i], i) for i in range(len(row))).rstrip() for row in rows)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as people write it.
+
+    >>> shape_text((224, 224, 3)), shape_text(())
+    ('224x224x3', 'scalar')
+    """
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _cell(text: str, width: int, column: int) -> str:
+    return text.ljust(width) if column < 3 else text.rjust(width)

@@ -1,0 +1,20 @@
+"""A list of stages, running.
+
+``stage`` says what a stage is, ``pipeline`` is what its user sees; ``channel`` is the queue, ``workers`` what a thread of a stage does,
+``threads`` starts them. May use: parameters, process. Begin with ``stage``, then ``pipeline``.
+"""
+
+from typing import TYPE_CHECKING, NoReturn
+
+from highway.engine.pipeline import Pipeline
+from highway.engine.stage import DROP, Stage
+from highway.errors import EndOfStream
+from highway.renamed import missing
+
+__all__ = ["DROP", "EndOfStream", "Pipeline", "Stage"]
+
+if not TYPE_CHECKING:  # which would take every name for a name of this module
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what a class of Highway's is called now."""
+        raise missing(__name__, name)

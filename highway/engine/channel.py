@@ -1,0 +1,146 @@
+"""The one queue of highway: bounded, ordered, closable from both ends.
+
+What holds at every moment:
+
+- ``free + reserved permits + places in the queue == capacity``; a place is made only by who holds a permit, so the queue never outgrows it.
+- Items leave in the order in which their places were made, whoever fills them and whenever.
+- After :meth:`Channel.close` no place is made; the reader gets what is there and then ``EndOfStream``.
+- After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from highway.engine.stage import DROP
+from highway.errors import Cancelled, EndOfStream
+
+_PENDING: Final = object()
+
+
+class Place:
+    """A place in the order of a channel, filled when its item is ready."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = _PENDING) -> None:
+        self.value = value
+
+
+class Channel:
+    """A queue of at most ``capacity`` items between two stages.
+
+    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a place (:meth:`reserve`, which does
+    not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs.
+
+    A writer that is alone and finds the queue full is woken when half of it is free: each time that a thread is woken, one that works on
+    the same core is interrupted. Of several, each is woken as soon as there is room, since the others' permits may never become free.
+
+    Args:
+        capacity: Items that may wait or be in the making.
+        writers: Threads that write.
+    """
+
+    def __init__(self, capacity: int, writers: int = 1) -> None:
+        self.capacity: Final = capacity
+        self._enough = (capacity + 1) // 2 if writers == 1 else 1  # free permits for which a writer is woken
+        self._places: deque[Place] = deque()
+        self._free = capacity
+        self._closed = False
+        self._cancelled = False
+        lock = threading.Lock()
+        self._readable = threading.Condition(lock)
+        self._writable = threading.Condition(lock)
+        self._lock = lock
+
+    def __len__(self) -> int:
+        """Items that wait or are being made."""
+        return len(self._places)
+
+    def acquire(self) -> None:
+        """Wait for room and take it."""
+        with self._lock:
+            while self._free == 0 and not self._cancelled:
+                self._writable.wait()
+            if self._cancelled:
+                raise Cancelled
+            self._free -= 1
+
+    def reserve(self) -> Place:
+        """Turn a permit into the last place in the order."""
+        place = Place()
+        with self._lock:
+            self._places.append(place)
+        return place
+
+    def fill(self, place: Place, value: Any) -> None:
+        """Set the item of a place; with ``DROP`` the place vanishes."""
+        with self._lock:
+            place.value = value
+            if self._places and self._places[0] is place:
+                self._settle()
+
+    def put(self, value: Any) -> None:
+        """Wait for room and append a finished item."""
+        self.acquire()
+        self.append(value)
+
+    def append(self, value: Any) -> None:
+        """Append a finished item, with a permit taken before."""
+        self.fill(self.reserve(), value)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for the next item and return it.
+
+        Raises:
+            EndOfStream: the channel is closed and empty.
+            Cancelled: it was cancelled.
+            TimeoutError: nothing came within ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            while not (self._places and self._places[0].value is not _PENDING):
+                if self._cancelled:
+                    raise Cancelled
+                if self._closed and not self._places:
+                    raise EndOfStream("the stream has ended")
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
+                    raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+                self._readable.wait(remaining)
+            value = self._places.popleft().value
+            self._release()
+            self._settle()
+            return value
+
+    def close(self) -> None:
+        """Say that nothing more will be written."""
+        with self._lock:
+            self._closed = True
+            self._readable.notify_all()
+
+    def cancel(self) -> None:
+        """Say that nothing more will be read, and forget what waits."""
+        with self._lock:
+            self._cancelled = True
+            self._places.clear()
+            self._readable.notify_all()
+            self._writable.notify_all()
+
+    def _release(self) -> None:
+        self._free += 1
+        if self._free >= self._enough:
+            self._writable.notify()
+
+    def _settle(self) -> None:
+        """Remove dropped places from the front, and wake who waits for the item that is there now, or for the end."""
+        while self._places and self._places[0].value is DROP:
+            self._places.popleft()
+            self._release()
+        if self._places and self._places[0].value is not _PENDING:
+            self._readable.notify()
+        elif self._closed and not self._places:
+            self._readable.notify_all()

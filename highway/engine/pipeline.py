@@ -1,0 +1,243 @@
+"""``Pipeline``: stages in worker threads, as their user sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from highway.engine import cancel, script
+from highway.engine.stage import Origin, Stamped, expand
+from highway.engine.stats import PipelineStats
+from highway.engine.threads import Run
+from highway.errors import Cancelled, EndOfStream, PipelineError
+
+log = logging.getLogger("highway")
+
+PATIENCE = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
+STOPPED = "the pipeline was stopped; build a new one"
+ENDED = (
+    "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
+    "seed=) and those of its stages), else each pass has the same order and the same random numbers"
+)
+
+
+class Pipeline:
+    """A chain of stages, each in worker threads of its own.
+
+    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. A script whose last act is to construct a pipeline that ends
+    in a sink runs it until its source ends or the script is interrupted (see :mod:`highway.engine.script`).
+
+    Args:
+        stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
+        seed: What all randomness in maps derives from, with the stage's name and the item's epoch and index.
+        origin: Host, role and replica that the items which are made here carry in their passports.
+        start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
+
+    Raises:
+        PipelineError: the stages do not fit together.
+
+    >>> with Pipeline([range(3), str]) as pipeline:
+    ...     print(list(pipeline))
+    ['0', '1', '2']
+    """
+
+    finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
+
+    def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None, start: bool = True) -> None:
+        expanded = expand(stages)
+        self.stages = [stage for stage, _ in expanded]  # as they run: composites replaced by what they consist of, with names of their own
+        self.seed = seed
+        self._run = Run(expanded, seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
+        self.ends_in_sink = self._run.workers[-1].shape == "sink"
+        self._finalizer = weakref.finalize(self, self._run.abandon)
+        self._ended = self._stopped = self._has_begun = False
+        if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
+            script.run_at_end(self._run, self, frame)
+
+    @staticmethod
+    def from_yaml(
+        path: str | Path | Sequence[str | Path], role: str, *, replica: int = 0, plugins: Collection[str] = (), **variables: Any
+    ) -> Pipeline:
+        """Build the pipeline of one role of a topology file.
+
+        Args:
+            path: The YAML file, or several, which are merged by key; later ones count.
+            role: One of the file's roles.
+            replica: Which one of its processes this is, from 0.
+            plugins: Modules whose classes the file may name as ``package.module:Class``.
+            **variables: Values for the file's ``vars``; for one that is called like an argument here, see :func:`highway.topology.load`.
+
+        Raises:
+            ConfigError: the file, the role or a variable is wrong; the message says where.
+        """
+        from highway.topology import load
+
+        return load(path, variables, plugins).pipeline(role, replica)
+
+    def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Return the next item.
+
+        Args:
+            block: Whether to wait for it; ``False`` is ``timeout=0``.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            EndOfStream: the source has ended, or the pipeline was stopped.
+            TimeoutError: there is no item yet; the pipeline goes on.
+            PipelineError: the pipeline ends in a sink.
+            Exception: what a stage raised, with notes that say where; again on every later call.
+        """
+        return self._dequeue(timeout if block else 0.0).item
+
+    def _dequeue(self, timeout: float | None) -> Stamped:
+        if self.ends_in_sink:
+            script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
+            raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
+        self._run.start()
+        try:
+            return self._get(timeout)
+        except (EndOfStream, Cancelled):
+            cancel.check_cancelled()
+            self._ended = self._ended or not self._stopped
+            self._run.join()
+            self._run.raise_error()
+            raise EndOfStream(ENDED if self._ended else STOPPED) from None
+
+    def _get(self, timeout: float | None) -> Stamped:
+        if not self._has_begun:
+            return self._first(timeout)
+        if timeout is not None or not cancel.in_stage():
+            return self._run.output.get(timeout)  # type: ignore[no-any-return]
+        while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
+            cancel.check_cancelled()
+            with contextlib.suppress(TimeoutError), cancel.starved():
+                return self._run.output.get(0.1)  # type: ignore[no-any-return]
+
+    def _first(self, timeout: float | None) -> Stamped:
+        """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
+        others = "" if cancel.in_stage() else script.not_begun()
+        self._has_begun = not others
+        if not others:
+            return self._get(timeout)
+        try:
+            item: Stamped = self._run.output.get(PATIENCE if timeout is None else timeout)
+        except TimeoutError as error:
+            if timeout is not None:
+                raise TimeoutError(f"{error}; {others}") from None
+            log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
+            self._has_begun = True
+            return self._get(None)
+        self._has_begun = True
+        return item
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield items until the end.
+
+        Raises:
+            EndOfStream: the end was reached before, or the pipeline was stopped: a loop over no items would look like an empty epoch.
+        """
+        return (stamped.item for stamped in self.stamped())
+
+    def stamped(self) -> Iterator[Stamped]:
+        """Yield items with their passports until the end: what another pipeline takes that this one is the source of.
+
+        Raises:
+            EndOfStream: as a loop over the pipeline does.
+        """
+        if self._ended or self._stopped:
+            self._run.raise_error()
+            raise EndOfStream(ENDED if self._ended else STOPPED)
+        return self._stamped()
+
+    def _stamped(self) -> Iterator[Stamped]:
+        try:
+            while True:
+                try:
+                    item = self._dequeue(None)
+                except EndOfStream:
+                    return
+                except Cancelled:  # the pipeline that this one is the source of
+                    if not cancel.finish():
+                        raise
+                    self.drain()
+                    continue
+                yield item
+        finally:
+            if cancel.is_cancelled():
+                self.stop()
+
+    def run(self) -> None:
+        """Run a pipeline that ends in a sink until its source ends or :meth:`stop` is called.
+
+        Raises:
+            PipelineError: the last stage is no sink; iterate over the pipeline instead.
+            Exception: what a stage raised.
+        """
+        self.start()
+        self._run.background = False
+        self._run.wait()
+
+    def start(self) -> None:
+        """Begin to run a pipeline that ends in a sink, and return at once; :meth:`run` waits for its end, :meth:`stop` ends it.
+
+        If the script ends before it, it is stopped. What a stage raises is logged, and raised by :meth:`run`.
+
+        Raises:
+            PipelineError: the last stage is no sink; iterate over the pipeline instead.
+        """
+        if not self.ends_in_sink:
+            raise PipelineError(f"{self._last} is no sink; iterate over the pipeline, call dequeue(), or append a sink")
+        self._run.background = True
+        self._run.start()
+
+    def drain(self) -> None:
+        """Have the source end before its next item: what it has yielded passes through, and then the pipeline ends as at its end.
+
+        Returns at once, and may be called from any thread. A source that waits is interrupted as by :meth:`stop`, by ``Cancelled`` out of
+        :func:`highway.check_cancelled`; a :class:`~highway.modules.ZMQSource` yields what it has received already.
+        """
+        self._run.drain()
+
+    def stop(self) -> None:
+        """Cancel all stages and wait for their threads; a stage that does not end within 5 s is named in a warning and left behind.
+
+        May be called again, from any thread, and while others wait in :meth:`dequeue`, who then get ``EndOfStream``.
+        """
+        self._stopped = True
+        self._run.stop()
+
+    def stats(self) -> PipelineStats:
+        """Return what each stage has done so far."""
+        return self._run.stats()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Pipeline({' -> '.join(workers.stage.name for workers in self._run.workers)})"
+
+    def _repr_html_(self) -> str:
+        from highway.engine import notebook  # here, since only notebooks need it
+
+        return notebook.paragraph(repr(self)) + self.stats()._repr_html_()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Be shown by IPython, which keeps what it shows: the text in place of the pipeline, whose threads end with the last reference."""
+        from highway.engine import notebook
+
+        printer.text(repr(self))
+        notebook.release(self)
+
+    @property
+    def _last(self) -> str:
+        return self._run.workers[-1].stage.name

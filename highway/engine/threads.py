@@ -1,0 +1,190 @@
+"""The threads of a pipeline. The only place that starts threads."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from highway.engine import script
+from highway.engine.channel import Channel
+from highway.engine.stage import Origin, Shape, Stage
+from highway.engine.stats import PipelineStats
+from highway.engine.workers import Nested, StageWorkers, worker_count
+from highway.errors import PipelineError
+from highway.process.cores import available_cores, cpu_seconds
+
+log = logging.getLogger("highway")
+
+PATIENCE = 5.0  # seconds that stop() waits for a stage before it names it and goes on
+GLANCE = 0.1  # seconds between two looks whether Ctrl-C was overlooked
+
+
+class Run:
+    """The threads and queues of a pipeline. They hold on to this and never to the ``Pipeline``, so that it can be collected."""
+
+    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int, origin: Origin, nested: Nested | None = None) -> None:
+        self.workers: list[StageWorkers] = []
+        self.output = Channel(1)  # in front of the source: never used
+        for stage, shape in stages:
+            inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape), worker_count(stage, shape))
+            workers = StageWorkers(stage, shape, inbox, self.output, seed, origin, nested)
+            workers.before = list(self.workers)
+            self.workers.append(workers)
+        first, last = self.workers[0], self.workers[-1]
+        if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
+            first.demand = last.demand = threading.Event()
+        self.stopped = False
+        self.background = False  # nobody waits for it, who would be told of an error
+        self._error: BaseException | None = None
+        self._trace: TracebackType | None = None
+        self._lock = threading.Lock()
+        self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
+        self._gate.acquire()
+        self._opened = False
+        self._unfinished = len(self.workers)
+        self._threads: list[threading.Thread] = []
+        self._started_at = self._ended_at = 0.0
+        self._cpu_at_start = self._cpu_at_end = 0.0
+        self._pid = os.getpid()
+
+    def spawn(self) -> None:
+        """Create the threads; they do nothing before :meth:`start` opens the gate."""
+        with self._lock:
+            if self._threads or self.stopped:
+                return
+            for workers in self.workers:
+                for number in range(len(workers.meters)):
+                    name = f"highway:{workers.stage.name}:{number}"
+                    self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
+                if start_threads := getattr(workers.stage.op, "start_threads", None):
+                    start_threads()
+            for thread in self._threads:
+                thread.start()
+
+    def start(self) -> None:
+        if os.getpid() != self._pid:
+            raise PipelineError(
+                f"this pipeline belongs to process {self._pid}; a forked child has none of its threads: build it in the child, "
+                "or start children with multiprocessing's 'spawn'"
+            )
+        if self._opened:
+            return
+        script.forget(self)
+        self.spawn()
+        if not self._started_at:
+            self._started_at, self._cpu_at_start = time.perf_counter(), cpu_seconds()
+        self._open()
+
+    def _open(self) -> None:
+        with self._lock:
+            if not self._opened:
+                self._opened = True
+                self._gate.release()
+
+    def _thread(self, workers: StageWorkers, number: int) -> None:
+        with self._gate:
+            pass
+        workers.work(number, self)
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error and cancel everything."""
+        with self._lock:
+            first = self._error is None and not self.stopped
+            if first:
+                self._error, self._trace = error, error.__traceback__
+        if first and self.background:
+            log.error("a pipeline failed in the background: %s", _one_line(error))
+        elif not first:
+            log.warning("after the pipeline had %s: %s", "stopped" if self.stopped else "failed", _one_line(error))
+        self._cancel()
+
+    def finished(self, worker: StageWorkers) -> None:
+        """A stage has ended: nobody wants what stands before it."""
+        self._cancel(upto=self.workers.index(worker))
+        with self._lock:
+            self._unfinished -= 1
+            if self._unfinished == 0:
+                self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
+
+    def _cancel(self, upto: int | None = None) -> None:
+        for workers in self.workers[:upto]:
+            workers.scope.cancel()
+            workers.outbox.cancel()
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error.with_traceback(self._trace)
+
+    def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Wait until all threads have ended.
+
+        Args:
+            is_interrupted: Says whether Ctrl-C came, where it is not raised; then it is raised here.
+        """
+        try:
+            for thread in self._threads:
+                while thread.is_alive():
+                    if is_interrupted():
+                        raise KeyboardInterrupt
+                    thread.join(GLANCE)  # Python may overlook a Ctrl-C that comes just before it begins to wait
+        except BaseException:
+            self.stop()
+            raise
+        self.raise_error()
+
+    def drain(self) -> None:
+        for workers in self.workers:
+            workers.scope.drain(interrupt=workers is self.workers[0])
+
+    def stop(self) -> None:
+        script.forget(self)
+        with self._lock:
+            self.stopped = self.stopped or self._unfinished > 0
+        self._cancel()
+        self._open()
+        self.join()
+
+    def join(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in others:
+            if thread.is_alive():
+                log.warning(
+                    "%s does not stop: %s; code that blocks there should call highway.check_cancelled()", thread.name, _position(thread)
+                )
+
+    def abandon(self) -> None:
+        """Stop because the pipeline was collected or the interpreter exits; on any thread, maybe on one of ours with a lock held."""
+        if os.getpid() != self._pid or not self._threads:
+            return
+        if threading.get_ident() in [thread.ident for thread in self._threads]:
+            _thread.start_new_thread(self._cancel, ())
+        else:
+            self.stop()
+
+    def stats(self) -> PipelineStats:
+        until = self._ended_at or time.perf_counter()
+        seconds = until - self._started_at if self._started_at else 0.0
+        cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
+        return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
+
+
+def _position(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return "it is just ending"
+    code = frame.f_code
+    return f"it is in {code.co_name}, line {frame.f_lineno} of {code.co_filename}"
+
+
+def _one_line(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip().replace("\n", "; ")

@@ -1,0 +1,295 @@
+"""What runs on the worker threads of one stage: a body for each of the four shapes."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from numpy.random import Generator
+
+from highway.engine import cancel
+from highway.engine.batch import nbytes
+from highway.engine.channel import Channel
+from highway.engine.randomness import generator, stage_key
+from highway.engine.stage import DROP, Origin, Passport, Shape, Stage, Stamped, open_source, takes_rng
+from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
+from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
+from highway.process.cores import available_cores
+
+log = logging.getLogger("highway")
+
+WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
+
+
+Nested = Callable[[Sequence[Any]], Any]  # makes a pipeline of stages for :func:`highway.engine.cancel.nested`
+
+
+class Owner(Protocol):
+    """What a stage's workers tell the run that they belong to."""
+
+    def fail(self, error: BaseException) -> None: ...
+    def finished(self, worker: StageWorkers) -> None: ...
+
+
+class StageWorkers:
+    """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
+
+    def __init__(
+        self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, seed: int, origin: Origin, nested: Nested | None = None
+    ) -> None:
+        self.stage, self.shape, self.origin = stage, shape, origin
+        self.inbox, self.outbox = inbox, outbox
+        self.meters = [Meter() for _ in range(worker_count(stage, shape))]
+        self.scope = cancel.Scope(self._tolerate, self._report, seed, nested)
+        self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
+        self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
+        self._tally = threading.Lock()
+        self._running = len(self.meters)
+        self._here = threading.local()
+        self.errors = 0
+        self.before: list[StageWorkers] = []  # the stages that its input has passed through
+        self._unreported = 0
+        self._warned = -WARN_EVERY
+        self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
+        self._ends_between = shape == "source" and not getattr(stage.op, "finishes", False)
+        self._takes_rng = shape == "map" and takes_rng(stage.op)
+        self._key = stage_key(seed, stage.name)
+
+    @property
+    def capacity(self) -> int:
+        return 0 if self.shape == "sink" else self.outbox.capacity
+
+    def stats(self) -> StageStats:
+        counters = dict(getattr(self.stage.op, "counters", {}))
+        queued = 0 if self.shape == "sink" else len(self.outbox)
+        return StageStats.of(
+            self.stage.name,
+            self.meters,
+            queued=queued,
+            capacity=self.capacity,
+            shape=self.shape,
+            counters=counters,
+            parameter=getattr(self.stage.op, "workers_parameter", "num_workers"),
+        )
+
+    def work(self, number: int, owner: Owner) -> None:
+        """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
+        self._here.number, self._here.passport = number, None
+        cancel.enter(self.scope)
+        meter = self.meters[number]
+        meter.enter(BUSY)
+        try:
+            try:
+                self.scope.check()
+                self.body(meter)
+            finally:
+                cancel.leave()
+        except Cancelled as error:
+            if not (self.scope.cancelled or self.scope.draining):
+                owner.fail(self._place(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
+        except BaseException as error:
+            owner.fail(self._place(error))
+        finally:
+            meter.enter(IDLE)
+            with self._tally:
+                self._running -= 1
+                last = self._running == 0
+            if last:
+                self.outbox.close()
+                owner.finished(self)
+
+    # --- the four bodies ---
+
+    def _source(self, meter: Meter) -> None:
+        meter.enter(STARVED)
+        while self.demand is not None and not self.demand.wait(0.1):
+            self.scope.check()
+        meter.enter(BUSY)
+        self._emit(open_source(self.stage.op), meter, self._number_from_zero())
+
+    def _stream(self, meter: Meter) -> None:
+        items = _Items(self, meter)
+        self._emit(iter(self.stage.op.stream(items)), meter, self._number_in_epoch_of(items))
+
+    def _sink(self, meter: Meter) -> None:
+        items = _Items(self, meter, count=True)
+        self.stage.op.consume(items)
+
+    def _map(self, meter: Meter) -> None:
+        ordered = self.stage.ordered
+        while True:
+            meter.enter(BLOCKED)
+            self.outbox.acquire()
+            meter.enter(STARVED)
+            with self._turn:
+                try:
+                    item, passport = self.inbox.get()
+                except EndOfStream:
+                    return
+                place = self.outbox.reserve() if ordered else None
+            meter.enter(BUSY)
+            self._here.passport = passport
+            result = self._apply(item, passport)
+            if result is not DROP:
+                result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
+                meter.items += 1
+                meter.bytes += nbytes(result.item)
+            if place is not None:
+                self.outbox.fill(place, result)
+            else:
+                self.outbox.append(result)
+
+    def _apply(self, item: Any, passport: Passport) -> Any:
+        try:
+            result = self.stage.op(item, self._rng(passport)) if self._takes_rng else self.stage.op(item)
+            if result is None:
+                raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
+            return result
+        except Exception as error:
+            self._tolerate(error)
+            return DROP
+
+    def _emit(self, outputs: Iterator[Any], meter: Meter, number: Callable[[], Passport]) -> None:
+        """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more."""
+        try:
+            for output in outputs:
+                if type(output) is not Stamped:
+                    output = Stamped(output, number())
+                elif not output.passport.times:
+                    output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
+                meter.enter(BLOCKED)
+                self.outbox.put(output)
+                meter.enter(BUSY)
+                meter.items += 1
+                meter.bytes += nbytes(output.item)
+                self._here.passport = output.passport
+                if self._ends_between:
+                    self.scope.check()
+        finally:
+            if callable(close := getattr(outputs, "close", None)) and inspect.isgenerator(outputs):
+                close()
+
+    # --- passports and randomness ---
+
+    def _stamped(self, given: Stamped, default: Passport) -> Stamped:
+        """Fill in who made the item and when, if the stage that stamped it left that out."""
+        if given.passport.times:
+            return given
+        return Stamped(given.item, given.passport._replace(origin=default.origin, times=default.times))
+
+    def _number_from_zero(self) -> Callable[[], Passport]:
+        numbers = iter(range(2**63))
+        return lambda: Passport(0, next(numbers), self.origin, (), (time.time(),))
+
+    def _number_in_epoch_of(self, items: _Items) -> Callable[[], Passport]:
+        numbers = iter(range(2**63))
+        return lambda: Passport(items.passport.epoch, next(numbers), self.origin, (), items.passport.times or (time.time(),))
+
+    def _rng(self, passport: Passport) -> Generator:
+        return generator(self._key, passport.epoch, passport.index)
+
+    # --- what the stage's code says of itself ---
+
+    def _report(self, state: cancel.State) -> None:
+        self.meters[self._here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
+
+    def _tolerate(self, error: Exception) -> None:
+        """Count and report an error that the stage may leave out, or raise it."""
+        if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
+            raise error
+        meter = self.meters[self._here.number]
+        meter.errors += 1
+        with self._tally:
+            self.errors += 1
+            self._unreported += 1
+            spent = self.stage.max_errors is not None and self.errors > self.stage.max_errors
+            now = time.monotonic()
+            count, due = self._unreported, now - self._warned >= WARN_EVERY
+            if due:
+                self._warned, self._unreported = now, 0
+        if spent:
+            error.add_note(f"max_errors={self.stage.max_errors} is spent: this is error {self.errors}")
+            raise error
+        if due:
+            what = f"{count} items, the last" if count > 1 else "an item"
+            log.warning("%s left out %s (%s): %s: %s", self.stage.name, what, self._where(), type(error).__name__, error)
+
+    def _place(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
+        """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""
+        if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
+            what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+            cause, error = error, RuntimeError(f"{self.stage.name} raised {what}; to end a stream, return")
+        if cause is not None:
+            error.__cause__ = cause
+        error.add_note(f"highway: {self._where()}")
+        if isinstance(error, ValueError) and "read-only" in str(error):  # numpy's words
+            error.add_note(
+                "an array may be shared with others: write into array.copy(), or, if it comes from a link, say ZMQSource(writable=True)"
+            )
+        return error
+
+    def _where(self) -> str:
+        passport: Passport | None = self._here.passport
+        parts = [f"in stage {self.stage.name!r}"]
+        if len(self.meters) > 1:
+            parts.append(f"worker {self._here.number + 1} of {len(self.meters)}")
+        if passport is not None:
+            which = {"source": "after epoch", "map": "at epoch"}.get(self.shape, "last input epoch")
+            parts.append(f"{which} {passport.epoch}, item {passport.index}")
+            if passport.keys:
+                parts.append(f"keys {', '.join(passport.keys[:3])}{', ...' if len(passport.keys) > 3 else ''}")
+            if passport.origin.host and passport.origin != self.origin:
+                parts.append(f"made by {_origin(passport.origin)}")
+        if self.origin.role:
+            parts.append(f"role {_origin(self.origin)}")
+        return ", ".join(parts)
+
+    def entered(self, passport: Passport) -> None:
+        """Remember the input that a stream or sink works on, for messages."""
+        self._here.passport = passport
+
+
+class _Items:
+    """The input of a stream or sink: the bare items, and the passport of the last."""
+
+    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
+        self.passport = Passport()
+        self._workers, self._meter, self._count = workers, meter, count
+
+    @property
+    def left_out(self) -> int:
+        return sum(workers.errors for workers in self._workers.before)
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        self._meter.enter(STARVED)
+        if (demand := self._workers.demand) is not None:
+            demand.set()
+        try:
+            item, self.passport = self._workers.inbox.get()
+        except EndOfStream:
+            raise StopIteration from None
+        finally:
+            self._meter.enter(BUSY)
+        self._workers.entered(self.passport)
+        if self._count:
+            self._meter.items += 1
+            self._meter.bytes += nbytes(item)
+        return item
+
+
+def worker_count(stage: Stage, shape: Shape) -> int:
+    """Return how many threads run a stage: one, but for a map, which gets what it asks for."""
+    if shape != "map":
+        return 1
+    return stage.num_workers or (available_cores() if getattr(stage.op, "parallel", False) else 1)
+
+
+def _origin(origin: Origin) -> str:
+    return f"{origin.role}[{origin.replica}] on {origin.host}" if origin.role else origin.host

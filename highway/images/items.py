@@ -1,0 +1,137 @@
+"""The images of an item: found, made uint8 for people to look at, named, and written to files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from highway.engine.batch import Field, Item, get, names
+from highway.engine.stage import Passport
+
+MOST_CHANNELS = 4  # an array of three axes whose last is longer may be a batch of grey images
+
+
+def image_field(item: Item) -> Field:
+    """Return the field that holds the images: ``"image"`` or ``"images"`` of a dict, else the first.
+
+    Raises:
+        ValueError: the item has no fields.
+    """
+    known = names(item)
+    if not known:
+        raise ValueError("an item without fields has no images")
+    return next((name for name in ("image", "images") if name in known), known[0])
+
+
+def is_batch(value: Any, owner: str) -> bool:
+    """Say whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
+
+    Args:
+        value: What the field holds.
+        owner: Whose error it is if that is neither.
+
+    Raises:
+        ValueError: it is neither, or may be one or the other.
+    """
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
+        return True
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
+        what = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise ValueError(f"{owner}: the image field holds {what}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)")
+    if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
+        raise ValueError(
+            f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first "
+            f"or with more than {MOST_CHANNELS}? Expected (B, H, W, C), or one image (H, W) or (H, W, C) of 1 to {MOST_CHANNELS} channels: "
+            f"give grey images their channel, images[..., None]; put channels last, image.transpose(1, 2, 0); an image of more channels "
+            f"goes as a batch of one, image[None]"
+        )
+    return False
+
+
+def checked_image(value: Any, owner: str) -> np.ndarray:
+    """Return an image, ``(H, W)`` or ``(H, W, C)``.
+
+    Raises:
+        ValueError: it is none, or its channels come first.
+    """
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
+        raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {getattr(value, 'shape', value)!r}")
+    if value.ndim == 3 and value.shape[2] > MOST_CHANNELS >= value.shape[0]:
+        raise ValueError(
+            f"{owner}: an image of shape {value.shape} seems to have its channels first; expected (H, W, C): put them last, "
+            f"image.transpose(1, 2, 0), or images.transpose(0, 2, 3, 1) for a batch"
+        )
+    return value
+
+
+def rows(item: Item, field: Field | None) -> list[np.ndarray]:
+    """Return the images of a batch or sample.
+
+    Raises:
+        KeyError: there is no such field.
+        ValueError: it holds no images: ``(B, H, W, C)``, ``(H, W, C)`` or ``(H, W)`` with 1, 3 or 4 channels, or a list of such.
+    """
+    field = image_field(item) if field is None else field
+    value = get(item, field)
+    images = list(value) if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 4 else [value]
+    for image in images:
+        if not isinstance(image, np.ndarray) or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3, 4))):
+            what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+            raise ValueError(
+                f"field {field!r} holds {what}, which is no image: expected (H, W), or (H, W, C) with 1, 3 or 4 channels; "
+                "name another field=; give grey images in a batch their channel, images[..., None]; put channels last"
+            )
+    return images
+
+
+def to_pillow(image: np.ndarray) -> Image.Image:
+    """Return an image to look at. uint8 as it is; floats as 0 to 1; of any other range, such as normalised ones, least to greatest."""
+    if image.ndim == 3 and image.shape[2] == 1:
+        image = image[..., 0]
+    if image.dtype != np.uint8:
+        values = np.nan_to_num(image.astype(np.float32))
+        low, high = (0.0, 1.0) if image.dtype.kind == "f" and values.min() >= 0 and values.max() <= 1 else (values.min(), values.max())
+        image = ((values - low) * (255 / max(high - low, 1e-12)) + 0.5).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(image))
+
+
+def row_keys(passport: Passport, count: int) -> list[str]:
+    """Return the key of each of ``count`` images; empty where the passport has none."""
+    return list(passport.keys) if len(passport.keys) == count else [""] * count
+
+
+def file_name(number: int, key: str, suffix: str) -> str:
+    """Return a file's name from a running number and a sample's key, which may come from another host: it never leaves the folder.
+
+    >>> file_name(7, "cat/../00.jpg", "png")
+    '000007-cat-00.png'
+    """
+    stem = re.sub(r"[^\w.-]+", "-", os.path.splitext(key)[0]).replace("..", "")
+    stem = re.sub(r"-+", "-", stem).strip("-.")
+    return f"{number:06d}-{stem[-100:]}.{suffix}" if stem else f"{number:06d}.{suffix}"
+
+
+@contextmanager
+def writing(path: str, way_out: str = "free space, or choose another path") -> Iterator[str]:
+    """Give the name of a file to write in place of ``path``, which it becomes once it is whole; an error leaves nothing behind.
+
+    Raises:
+        OSError: the folder cannot be made or the file cannot be written; with a note that names it.
+    """
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        yield part
+        os.replace(part, path)
+    except BaseException as error:
+        if os.path.exists(part):
+            os.unlink(part)
+        if isinstance(error, OSError):
+            error.add_note(f"while writing {path}: {way_out}")
+        raise

@@ -1,0 +1,86 @@
+"""What makes pixels in a process, and whether the senders of a link agree in it.
+
+The same file decodes to other bytes with another decoder, and scaling, warping and mixing round differently in OpenCV and in Pillow. So the
+promise that a seed gives the same batches holds between processes that have the same software.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import sys
+from functools import cache
+from importlib.machinery import PathFinder
+
+from highway.distribution import version
+from highway.images.decode import extension_or_none
+
+log = logging.getLogger("highway")
+
+_OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")
+
+
+@cache
+def software() -> str:
+    """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
+    opencv = next(filter(None, map(_version, _OPENCV)), "") if _is_installed("cv2") else None
+    pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {_version('pillow')}"
+    decoder = (
+        "highway.images._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
+    )
+    return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
+
+
+def made_here() -> tuple[str, str]:
+    """Return the software of this process, and its host."""
+    return software(), os.uname().nodename
+
+
+class Comparison:
+    """Holds what the senders of a link say of their software against each other, and warns of each difference once.
+
+    Args:
+        link: What to call the link.
+    """
+
+    def __init__(self, link: object) -> None:
+        self._link = link
+        self._first: tuple[str, ...] | None = None
+        self._known: set[str] = set()
+
+    def note(self, made: tuple[str, ...]) -> None:
+        """Take in what the sender of a message says: its software and its host."""
+        if made[0] in self._known or len(self._known) > 16:
+            return
+        self._known.add(made[0])
+        if self._first is None:
+            self._first = made
+            mine = software()
+            if _release(made[0]) != _release(mine):
+                log.warning(
+                    "%s: %s sends with %s, and this is %s; run the same on both", self._link, made[1], *map(_release, (made[0], mine))
+                )
+            return
+        (first, there), (other, here) = self._first, made
+        log.warning(
+            "%s: its senders differ, so the same seed gives other batches on each: %s has %s; %s has %s. Install the same on both, as "
+            "`highway doctor` lists it",
+            *(self._link, there, first, here, other),
+        )
+
+
+def _release(text: str) -> str:
+    return text.partition(",")[0]
+
+
+def _is_installed(module: str) -> bool:
+    """Say whether a module can be imported, also while another thread imports it: cv2 then has no ``__spec__`` for a moment."""
+    return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,194 @@
+"""What passes a cache: the input epoch by epoch, its samples, and the batches that go out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from highway.engine.batch import Field, Item, fields, names, rebuild, split
+from highway.engine.stage import Items, Passport, Stamped
+from highway.images.buffers import BufferPool
+
+log = logging.getLogger("highway")
+
+LOG_EVERY: Final = 10.0  # seconds between two lines about the first epoch
+
+
+class Keyed(NamedTuple):
+    """A sample and its keys."""
+
+    sample: Item
+    keys: tuple[str, ...]
+
+
+class Epochs:
+    """The input of a stream epoch by epoch; one item ahead, to see where an epoch ends.
+
+    Args:
+        items: The input.
+        limit: The epoch before which it ends, or ``None``.
+    """
+
+    def __init__(self, items: Items, limit: int | None) -> None:
+        self._items, self._limit = items, limit
+        self._next: Stamped | None = None
+        self.epoch = 0
+
+    @property
+    def left_out(self) -> int:
+        """Errors that the stages before have left out up to now."""
+        return self._items.left_out
+
+    def peek(self) -> Stamped | None:
+        """Wait for the next item and return it; ``None`` if there is none."""
+        if self._next is None:
+            for item in self._items:
+                self._next = Stamped(item, self._items.passport)
+                self.epoch = self._next.passport.epoch
+                break
+        return self._next if self._limit is None or self.epoch < self._limit else None
+
+    def __iter__(self) -> Iterator[Stamped]:
+        """Yield the items of the epoch that comes now; in the end ``epoch`` is the one that comes next."""
+        epoch = self.epoch
+        while self.peek() and self.epoch == epoch and self._next is not None:
+            stamped, self._next = self._next, None
+            yield stamped
+        if self._next is None:
+            self.epoch = epoch + 1
+
+
+class Stacker:
+    """Makes a field of a batch from that of its samples.
+
+    Args:
+        stack: Whether samples with axes become one array; else a list. Those without always become an array, ``str`` and ``bytes`` a list.
+    """
+
+    def __init__(self, stack: bool) -> None:
+        self.stack = stack
+        self._pools: dict[Field, BufferPool] = {}
+
+    def column(self, name: Field, values: Any) -> Any:
+        """Return the field ``name`` of its values in a list, or in one array already.
+
+        Raises:
+            ValueError: the samples are to be stacked and differ in shape.
+        """
+        if isinstance(values, np.ndarray):
+            return values if self.stack or values.ndim == 1 else list(_read_only(values))
+        if isinstance(values[0], (str, bytes)) or (not self.stack and np.ndim(values[0])):
+            return values
+        arrays = [np.asarray(value) for value in values]
+        shapes = {array.shape for array in arrays}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"Cache: field {name!r} has the shapes {sorted(shapes)} in one batch; "
+                "resize the images before it, or give it stack=False and crop behind it"
+            )
+        first = arrays[0]
+        if first.dtype != np.uint8 or not first.ndim:
+            return np.stack(arrays)
+        size = len(arrays) * first.nbytes
+        if name not in self._pools or self._pools[name].nbytes < size:
+            self._pools[name] = BufferPool(size)
+        return np.stack(arrays, out=self._pools[name].take((len(arrays), *first.shape)))
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+class Progress:
+    """How far the first epoch is, as a text, and every now and then in the log.
+
+    Args:
+        name: What the log calls the cache.
+        total: How many samples there will be, if that is known.
+    """
+
+    def __init__(self, name: str, total: int | None) -> None:
+        self._name, self._total = name, total
+        self._began = self._said = time.monotonic()
+
+    def at(self, samples: int) -> str:
+        """Return what to say when so many samples are written."""
+        now = time.monotonic()
+        text = f"{samples:,} samples written"
+        if self._total:
+            left = (now - self._began) * max(self._total - samples, 0) / max(samples, 1)
+            share, minutes = 100 * samples // self._total, f"{left // 60:.0f}:{left % 60:02.0f}"
+            text = f"{samples:,} of {self._total:,} samples written ({share}%), {minutes} left"
+        if now - self._said > LOG_EVERY:
+            self._said = now
+            log.info("%s: %s; later epochs are served from it", self._name, text)
+        return text
+
+
+class Passing:
+    """An epoch on its way through a cache.
+
+    Args:
+        batched: Whether batches come in, or samples; they pass as they are.
+        batch_size: If samples come in: how many go out in a batch; ``None`` lets them pass.
+        stacker: Makes these batches.
+    """
+
+    def __init__(self, batched: bool, batch_size: int | None, stacker: Stacker) -> None:
+        self.batched, self._out = batched, batch_size
+        self.batch_size = 0  # of the batches that came in
+        self._stacker = stacker
+        self._index = 0
+        self._waiting: list[Keyed] = []
+
+    def epoch(self, items: Epochs) -> Iterator[tuple[list[Stamped], list[Keyed]]]:
+        """Yield what goes out for an item, and the samples in it; and once more, for what is left in the end."""
+        for item, passport in items:
+            if self.batched:
+                yield [Stamped(self._unstacked(item), passport)], self.rows(item, passport)
+                continue
+            sample = Keyed(item, passport.keys)
+            if self._out is None:
+                yield [Stamped(item, passport)], [sample]
+                continue
+            self._waiting.append(sample)
+            full = len(self._waiting) == self._out
+            yield [self._batch(passport)] if full else [], [sample]
+        if self._waiting:
+            yield [self._batch(passport)], []
+
+    def rows(self, item: Item, passport: Passport) -> list[Keyed]:
+        """Return the samples of a batch, with their keys.
+
+        Raises:
+            ValueError: it is no batch.
+        """
+        way_out = "if it is one sample, say batched=False, or give batch_size= to make batches of samples"
+        try:
+            samples = split(item)
+        except ValueError as error:
+            error.add_note(f"Cache: {way_out}")
+            raise
+        if passport.keys and len(passport.keys) != len(samples):
+            raise ValueError(f"Cache: an item of {len(samples)} rows has {len(passport.keys)} keys; {way_out}")
+        self.batch_size = self.batch_size or len(samples)
+        return [Keyed(sample, passport.keys[row : row + 1]) for row, sample in enumerate(samples)]
+
+    def _unstacked(self, batch: Item) -> Item:
+        if self._stacker.stack:
+            return batch
+        return rebuild(batch, [list(value) if isinstance(value, np.ndarray) and value.ndim > 1 else value for value in fields(batch)])
+
+    def _batch(self, passport: Passport) -> Stamped:
+        waiting, self._waiting = self._waiting, []
+        samples = [sample for sample, _ in waiting]
+        columns = zip(names(samples[0]), zip(*map(fields, samples), strict=True), strict=True)
+        values = [self._stacker.column(name, list(column)) for name, column in columns]
+        keys = tuple(key for _, keys in waiting for key in keys)
+        self._index += 1
+        return Stamped(rebuild(samples[0], values), passport._replace(index=self._index - 1, keys=keys))

@@ -1,0 +1,119 @@
+"""The fields of a sample as the arrays that a cache writes, and what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from highway.engine.batch import Field, Item, fields, names
+from highway.errors import ItemError
+from highway.modules.caching.file import FieldSpec, Kind
+
+Arrays = Callable[[Item], list[tuple[FieldSpec, np.ndarray]]]
+
+FORMS: dict[Literal["tuple", "list", "dict"], type] = {"tuple": tuple, "list": list, "dict": dict}
+_NUMBERS: dict[type, tuple[Kind, type]] = {
+    int: ("int", np.int64),
+    float: ("float", np.float64),
+    bool: ("bool", np.bool_),
+    complex: ("complex", np.complex128),
+}
+_KEPT = "a cache keeps arrays, numbers, str, bytes, and lists and dicts of plain numbers and texts"
+
+
+def arrays_of(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
+    """Return the fields of a sample as they are written to be rows of batches.
+
+    Raises:
+        ItemError: a field is no array, number, ``str`` or ``bytes``.
+    """
+    return [_as_row(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
+
+
+def arrays_as_they_came(sample: Item) -> list[tuple[FieldSpec, np.ndarray]]:
+    """Return the fields of a sample as they are written to be read with the types that they have.
+
+    Raises:
+        ItemError: there are no fields, or one would come back as something else; the message names it.
+    """
+    kind = type(sample)
+    for form in FORMS.values():
+        if isinstance(sample, form) and kind is not form:
+            raise ItemError(
+                f"Cache: the sample is a {kind.__name__}, which would come back as a {form.__name__}; make it a {form.__name__} before"
+            )
+    if not names(sample):
+        raise ItemError(f"Cache: the sample is an empty {kind.__name__}; leave it out before the cache (a map may return DROP)")
+    return [_as_it_came(name, value) for name, value in zip(names(sample), fields(sample), strict=True)]
+
+
+def _as_row(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
+    if isinstance(value, str):
+        return _as_bytes("str", value.encode())
+    if isinstance(value, bytes):
+        return _as_bytes("bytes", value)
+    values = _contiguous(value)
+    if values.dtype.kind not in "biufc":
+        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__}; expected an array, a number, a str or bytes")
+    return FieldSpec("array", values.dtype.str, values.ndim), values
+
+
+def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
+    kind = type(value)
+    if not isinstance(name, (str, int)):
+        raise ItemError(f"Cache: a field is named {name!r}; expected a str or a whole number")
+    if kind in (str, bytes):
+        return _as_row(name, value)
+    if kind in _NUMBERS:
+        return _as_number(name, value)
+    if value is None or kind in (list, dict):
+        return _as_bytes("json", _json(name, value))
+    if kind not in (np.ndarray, np.memmap) and (not isinstance(value, np.generic) or isinstance(value, (str, bytes))):
+        raise ItemError(
+            f"Cache: field {name!r} is a {kind.__name__}, which would not come back as one: {_KEPT}; make it one of these before, such as "
+            "np.asarray(value), or leave the field out"
+        )
+    values: np.ndarray = _contiguous(value)
+    if values.dtype.kind not in "biufc":
+        raise ItemError(f"Cache: field {name!r} is an array of {values.dtype}; expected one of numbers")
+    return FieldSpec("scalar" if isinstance(value, np.generic) else "array", values.dtype.str, values.ndim), values
+
+
+def _as_number(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
+    kind, dtype = _NUMBERS[type(value)]
+    try:
+        values: np.ndarray = np.asarray(value, dtype)
+    except OverflowError:
+        raise ItemError(f"Cache: field {name!r} holds {value}, which int64 has no room for; make it a str") from None
+    return FieldSpec(kind, values.dtype.str, 0), values
+
+
+def _as_bytes(kind: Kind, data: bytes) -> tuple[FieldSpec, np.ndarray]:
+    return FieldSpec(kind, np.dtype(np.uint8).str, 1), np.frombuffer(data, np.uint8)
+
+
+def _json(name: Field, value: Any) -> bytes:
+    for other in _not_plain(value):
+        way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}give what it holds fields of its own"
+        raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that holds {other}: {_KEPT}; {way_out}")
+    return json.dumps(value).encode()
+
+
+def _not_plain(value: Any) -> Iterator[str]:
+    """Yield what there is in a value that JSON does not give back as it is."""
+    if type(value) is list:
+        for part in value:
+            yield from _not_plain(part)
+    elif type(value) is dict:
+        for name, part in value.items():
+            yield from () if type(name) is str else (f"the name {name!r}",)
+            yield from _not_plain(part)
+    elif value is not None and type(value) not in (bool, int, float, str):
+        yield f"a {type(value).__name__}"
+
+
+def _contiguous(value: Any) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)

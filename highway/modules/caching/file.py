@@ -1,0 +1,295 @@
+"""A finished cache: samples, and the index that says where each of their fields is and what their checksums are.
+
+A cache in a folder is read, never mapped: a file that somebody cuts short, or a disk that fails, is then an error that can be repaired,
+and not a SIGBUS that ends the process. A cache in memory is mapped, since nobody else can reach it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from highway.engine.batch import Item, rebuild
+from highway.engine.cancel import check_cancelled
+from highway.errors import HighwayError
+from highway.images.buffers import BufferPool
+
+ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
+_POOLED = 1 << 16  # bytes from which on memory is worth being used again
+_AT_ONCE = 32  # samples that are read together where all are checked
+
+
+class DamagedError(HighwayError):
+    """Samples of a cache that do not fit their checksums, or cannot be read.
+
+    Args:
+        rows: Their numbers in the cache.
+    """
+
+    def __init__(self, message: str, rows: list[int]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+Kind = Literal["array", "scalar", "int", "float", "bool", "complex", "str", "bytes", "json"]
+FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": bytes, "json": json.loads}
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """What one field of every sample is.
+
+    An array of a dtype and number of axes; a scalar of numpy's or a number of Python's, kept as an array without axes; or a ``str``, a
+    ``bytes``, or as JSON ``None``, a list or a dict, kept as uint8.
+    """
+
+    kind: Kind
+    dtype: str
+    ndim: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all samples have in common.
+
+    Args:
+        form: What a sample is: a tuple, a list, a dict, or one bare value.
+        names: How its fields are addressed.
+        fields: What they are.
+    """
+
+    form: Literal["tuple", "list", "dict", "value"]
+    names: list[str | int]
+    fields: list[FieldSpec]
+
+    def item(self, values: Sequence[Any]) -> Item:
+        """Return a sample or batch of these fields."""
+        return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)
+
+
+class CacheFile:
+    """A finished cache; how its samples are read is said by :class:`MemoryFile` and :class:`DiskFile`.
+
+    Args:
+        layout: What the samples have in common.
+        batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
+        nbytes: Bytes of the samples.
+        index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
+    """
+
+    def __init__(self, layout: Layout, batch_size: int, nbytes: int, index: dict[str, np.ndarray]) -> None:
+        self.layout, self.batch_size, self.nbytes = layout, batch_size, nbytes
+        self._keys, self._ends, self._offsets = index["keys"], index["ends"], index["offsets"]
+        self._shapes = [index[f"shapes-{number}"] for number in range(len(layout.fields))]
+        self._fixed = [tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None for shapes in self._shapes]
+        self._dtypes = [np.dtype(spec.dtype) for spec in layout.fields]
+
+    @property
+    def name(self) -> str:
+        """Another one for every cache that is made."""
+        return ""
+
+    def __len__(self) -> int:
+        """Samples."""
+        return len(self._offsets)
+
+    def columns(self, rows: Sequence[int]) -> list[Any]:
+        """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
+
+        Raises:
+            DamagedError: samples do not fit their checksums.
+        """
+        raise NotImplementedError
+
+    def sample(self, row: int) -> Item:
+        """Return a sample as it came; its arrays are read-only.
+
+        Raises:
+            DamagedError: it does not fit its checksum.
+        """
+        columns = zip(self.layout.fields, self.columns([row]), strict=True)
+        return self.layout.item([_as_it_came(spec.kind, column) for spec, column in columns])
+
+    def keys(self, rows: Sequence[int]) -> tuple[str, ...]:
+        """Return the keys of some samples."""
+        spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
+        return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
+
+    def _shape(self, field: int, row: int) -> tuple[int, ...]:
+        fixed = self._fixed[field]
+        return fixed if fixed is not None else tuple(self._shapes[field][row].tolist())
+
+    def _plain(self, field: int, arrays: list[np.ndarray]) -> list[Any]:
+        decode = FROM_BYTES.get(self.layout.fields[field].kind)
+        return arrays if decode is None else [decode(array.tobytes()) for array in arrays]
+
+
+class MemoryFile(CacheFile):
+    """A cache in memory. Arrays that come out are read-only views of it, and hold on to it as long as they live."""
+
+    def __init__(self, memory: mmap.mmap, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
+        super().__init__(layout, batch_size, len(memory), index)
+        self._memory = memory
+
+    def columns(self, rows: Sequence[int]) -> list[Any]:
+        """See :meth:`CacheFile.columns`; here nothing can be damaged."""
+        return [self._plain(field, [self._view(field, row) for row in rows]) for field in range(len(self.layout.fields))]
+
+    def _view(self, field: int, row: int) -> np.ndarray:
+        return np.ndarray(self._shape(field, row), self._dtypes[field], self._memory, int(self._offsets[row, field]))
+
+
+class DiskFile(CacheFile):
+    """A cache in a folder. Every sample is checked the first time that it is read.
+
+    Args:
+        path: The file that holds the samples.
+    """
+
+    def __init__(self, path: str, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        super().__init__(layout, batch_size, os.fstat(descriptor).st_size, index)
+        self.path, self._descriptor = path, descriptor
+        self.sums = index["sums"]
+        self._checked = np.zeros(len(self), bool)
+        self._pools: dict[int, BufferPool] = {}
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    def columns(self, rows: Sequence[int]) -> list[Any]:
+        """See :meth:`CacheFile.columns`."""
+        places = [self._places(field, rows) for field in range(len(self.layout.fields))]
+        damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
+        if damaged:
+            keys = ", ".join(self.keys(damaged[:3]))
+            which = f"{', '.join(map(str, damaged[:3]))}{', ...' if len(damaged) > 3 else ''}{f' ({keys})' if keys else ''}"
+            raise DamagedError(f"{self.path}: damaged, samples {which} cannot be read as they were written", damaged)
+        return [self._column(field, rows, *place) for field, place in enumerate(places)]
+
+    def damaged(self) -> list[int]:
+        """Check all samples, also those that were whole before, and return the numbers of those that are damaged."""
+        found: list[int] = []
+        self._checked[:] = False
+        for start in range(0, len(self), _AT_ONCE):
+            check_cancelled()
+            try:
+                self.columns(range(start, min(start + _AT_ONCE, len(self))))
+            except DamagedError as error:
+                found += error.rows
+        return found
+
+    def restore(self, row: int, span: Sequence[np.ndarray]) -> None:
+        """Write a sample again, as :func:`span_of` gives it, where it was. Others who read the file may do the same at the same time.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        with open(self.path, "r+b", buffering=0) as file:
+            os.lseek(file.fileno(), int(self._offsets[row, 0]), os.SEEK_SET)
+            for part in span:
+                while part.nbytes:
+                    part = part[os.write(file.fileno(), part.data) :]
+            if os.fstat(file.fileno()).st_size < self.nbytes:  # its end was cut off
+                os.ftruncate(file.fileno(), self.nbytes)
+            os.fsync(file.fileno())
+
+    def _places(self, field: int, rows: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return memory for a field of some samples, and the part of it for each."""
+        size, fixed = self._dtypes[field].itemsize, self._fixed[field]
+        if fixed is not None:
+            whole = self._memory(field, len(rows) * size * int(np.prod(fixed))).reshape(len(rows), -1 if len(rows) and all(fixed) else 0)
+            return whole, list(whole)
+        sizes = [size * int(n) for n in self._shapes[field][rows].prod(axis=1)]
+        ends = np.cumsum([-(-n // ALIGNMENT) * ALIGNMENT for n in sizes]).tolist()
+        whole = self._memory(field, ends[-1])
+        return whole, [whole[begin : begin + n] for begin, n in zip([0, *ends], sizes, strict=False)]
+
+    def _memory(self, field: int, nbytes: int) -> np.ndarray:
+        if nbytes < _POOLED:
+            return np.empty(nbytes, np.uint8)
+        if field not in self._pools or self._pools[field].nbytes < nbytes:
+            self._pools[field] = BufferPool(nbytes if self._fixed[field] is not None else nbytes + nbytes // 8)
+        return self._pools[field].take((nbytes,))
+
+    def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
+        """Read a sample, and say whether it is what was written."""
+        offsets = self._offsets[row].tolist()
+        buffers, end = [parts[0]], offsets[0] + parts[0].nbytes
+        for offset, part in zip(offsets[1:], parts[1:], strict=True):
+            buffers += [np.empty(offset - end, np.uint8), part] if offset > end else [part]
+            end = offset + part.nbytes
+        if not _read_exactly(self._descriptor, buffers, offsets[0], end - offsets[0]):
+            return False
+        if not self._checked[row]:
+            if checksum(buffers) != self.sums[row]:
+                return False
+            self._checked[row] = True
+        return True
+
+    def _column(self, field: int, rows: Sequence[int], whole: np.ndarray, parts: list[np.ndarray]) -> Any:
+        dtype, fixed = self._dtypes[field], self._fixed[field]
+        if fixed is not None and self.layout.fields[field].kind not in FROM_BYTES:
+            return whole.view(dtype).reshape(len(rows), *fixed)
+        arrays = [part.view(dtype).reshape(self._shape(field, row)) for row, part in zip(rows, parts, strict=True)]
+        for array in arrays:
+            array.flags.writeable = False
+        return self._plain(field, arrays)
+
+
+def _as_it_came(kind: Kind, column: Any) -> Any:
+    """Return the one value of a column."""
+    if kind in FROM_BYTES:
+        return column[0]
+    value: np.ndarray = column[0, ...] if isinstance(column, np.ndarray) else column[0]
+    if kind == "array":
+        value.flags.writeable = False
+        return value
+    return value[()] if kind == "scalar" else value.item()
+
+
+def span_of(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return a sample's fields as they stand one after the other in the file, from a multiple of 64 bytes on: uint8 ``(N,)`` each."""
+    span: list[np.ndarray] = []
+    for value in (value.reshape(-1).view(np.uint8) for value in values):
+        if span and (gap := -span[-1].nbytes % ALIGNMENT):
+            span.append(np.zeros(gap, np.uint8))
+        span.append(value)
+    return span
+
+
+def checksum(parts: Sequence[np.ndarray]) -> int:
+    """Return the xxh3_64 of arrays one after the other."""
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part.data)
+    return int(digest.intdigest())
+
+
+def _read_exactly(descriptor: int, buffers: list[Any], offset: int, size: int) -> bool:
+    """Fill buffers from a place in a file, and say whether there was enough."""
+    try:
+        if os.preadv(descriptor, buffers, offset) == size:
+            return True
+        for buffer in buffers:  # it is more than one call reads, or the file ends
+            while buffer.nbytes:
+                count = os.preadv(descriptor, [buffer], offset)
+                if not count:
+                    return False
+                buffer, offset = buffer[count:], offset + count
+        return True
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return False
+        raise

@@ -1,0 +1,217 @@
+"""What made the items of a pipeline, in a few letters: other files or other parameters give other letters."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import os
+import types
+from collections.abc import Iterator, Sequence
+from functools import partial, singledispatch
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import Stage, takes_rng, unique
+from highway.errors import ConfigError, HighwayError
+from highway.images.decode import backend
+from highway.images.ops import cv2_or_none
+from highway.modules.caching.function_code import code_texts, is_users, methods, name_and_version, referred
+from highway.modules.readers import ImageReader
+from highway.modules.webdataset import WebDatasetSource
+
+_HOW = ("epochs", "num_workers", "counters")  # parameters that say how often or how fast, not what
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A source or map that can say whether what comes out of it is still the same."""
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when what comes out changes: parameters, and the names, sizes and times of the files."""
+
+
+class FileState(NamedTuple):
+    """What is asked of a file to see whether it has changed."""
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
+    """Return what made the items that come out of a source and the stages after it, as 32 hexadecimal digits.
+
+    Readers are known by their parameters, and the names, sizes and times of their files; functions by their code, as far as that can be
+    seen (:mod:`highway.modules.caching.function_code`); maps and streams that are dataclasses by their parameters and the code of their methods;
+    others by their method ``fingerprint()`` (:class:`Fingerprinted`). The decoder and highway's version count: pixels differ between them.
+    So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
+
+    Args:
+        components: The stages, or bare components, in their order.
+        seed: The pipeline's.
+
+    Raises:
+        ConfigError: one of the components cannot be known in this way.
+    """
+    stages = unique([component if isinstance(component, Stage) else Stage(component) for component in components])
+    made = (name_and_version(HighwayError), backend(), cv2_or_none() is not None, chance(stages, seed))
+    digest = hashlib.blake2b(repr(made).encode(), digest_size=16)
+    for position, stage in enumerate(stages):
+        if position == 0 and not _is_known_source(stage.op):
+            raise _unknown(stage.op)
+        if position and _reader(stage.op) is _reader(stages[0].op):  # its files are known already
+            continue
+        for part in _Parts().of(stage.op):
+            digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def chance(stages: Sequence[Stage], seed: int) -> str:
+    """Return what the random numbers of stages hang on, the seed and their names; nothing if none of them draws any."""
+    drawing = [stage.label for stage in stages if _draws(stage.op)]
+    return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
+
+
+def _draws(op: Any) -> bool:
+    """Say whether a map draws random numbers: one that has a parameter for them does, unless it says ``draws = False``."""
+    return callable(op) and not hasattr(op, "__iter__") and takes_rng(op) and bool(getattr(op, "draws", True))
+
+
+def samples_of(components: Sequence[Stage]) -> int | None:
+    """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
+    reader = _reader(components[0].op) if components else None
+    if not isinstance(reader, ImageReader):
+        return None
+    count = len(reader.files().keys)
+    return count - count % reader.batch_size if reader.drop_last else count
+
+
+def has_unique_keys(components: Sequence[Stage]) -> bool:
+    """Say whether no two samples of an epoch have the same key, if all can be read."""
+    return bool(components) and isinstance(_reader(components[0].op), ImageReader)
+
+
+def epochs_of(source: Any) -> int | None:
+    """Return how many passes a source makes over its data, by its parameter ``epochs``; ``None`` if it has none, or repeats for ever."""
+    found = getattr(_reader(source), "epochs", None)
+    return found if isinstance(found, int) else None
+
+
+def _reader(source: Any) -> Any:
+    """The component that the user wrote: a reader's own source, its planner, holds on to it."""
+    return getattr(source, "reader", source)
+
+
+def _is_known_source(source: Any) -> bool:
+    return isinstance(_reader(source), (Fingerprinted, ImageReader, WebDatasetSource))
+
+
+@singledispatch
+def _files(component: Any) -> Iterator[FileState]:
+    """The files that a component reads, as they are now."""
+    return iter(())
+
+
+@_files.register
+def _(component: ImageReader) -> Iterator[FileState]:
+    found = component.files()
+    for key in found.keys:
+        yield _state(os.path.join(found.root, key), key)
+
+
+@_files.register
+def _(component: WebDatasetSource) -> Iterator[FileState]:
+    for url in component.shards:
+        yield _state(url, url) if os.path.exists(url) else FileState(url, 0, 0)  # what lies behind a URL cannot be asked
+
+
+def _state(path: str, name: str) -> FileState:
+    check_cancelled()
+    found = os.stat(path)
+    return FileState(name, found.st_size, found.st_mtime_ns)
+
+
+class _Parts:
+    """Finds what values consist of, as texts; each function and class once."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def of(self, value: Any) -> Iterator[str]:
+        """Yield all that a value consists of.
+
+        Raises:
+            ConfigError: it cannot be known.
+        """
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if isinstance(value, Fingerprinted) and not isinstance(value, type):
+            yield f"{kind} {value.fingerprint()}"
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from self._dataclass(value)
+        elif value is None or isinstance(value, (str, bytes, int, float, complex, enum.Enum, range, np.dtype, np.generic, os.PathLike)):
+            yield f"{kind} {value!r}"
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            yield f"{value.dtype} {value.shape} {hashlib.blake2b(value.tobytes()).hexdigest()}"
+        elif isinstance(value, (list, tuple)):
+            yield f"{kind} {len(value)}"
+            for part in value:
+                yield from self.of(part)
+        elif isinstance(value, dict):
+            yield f"{kind} {len(value)}"
+            for pair in value.items():
+                yield from self.of(pair)
+        elif isinstance(value, (set, frozenset)):
+            yield f"{kind} {len(value)} {sorted(map(repr, value))}"
+        elif isinstance(value, partial):
+            yield from self.of((value.func, value.args, value.keywords))
+        elif isinstance(value, types.MethodType):
+            yield from self.of((value.__self__, value.__func__))
+        elif callable(value) and isinstance(getattr(value, "__qualname__", getattr(value, "__name__", None)), str):
+            yield from self._code(value)
+        else:
+            raise _unknown(value)
+
+    def _dataclass(self, value: Any) -> Iterator[str]:
+        yield from self._code(type(value))
+        for field in dataclasses.fields(value):
+            if field.init and field.name not in _HOW:
+                yield field.name
+                yield from self.of(getattr(value, field.name))
+        yield from map(repr, _files(value))
+
+    def _code(self, value: Any) -> Iterator[str]:
+        """Yield what a function or class does."""
+        yield name_and_version(value)
+        if id(value) in self._seen or not is_users(value):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, type):
+            for name, method in methods(value):
+                yield name
+                yield from self._code(method)
+        elif isinstance(value, types.FunctionType):
+            yield from code_texts(value.__code__)
+            for name, found in referred(value):
+                yield name
+                yield from self._referred(found)
+
+    def _referred(self, value: Any) -> Iterator[str]:
+        """Yield what a value is that code refers to; of what cannot be known, or is kept there while it runs, the type."""
+        if isinstance(value, types.ModuleType):
+            yield name_and_version(value)
+            return
+        try:
+            parts = [] if isinstance(value, dict) and type(value) is not dict else list(self.of(value))  # a Counter, a defaultdict
+        except (ConfigError, RecursionError):
+            parts = []
+        yield from parts or [f"{type(value).__module__}.{type(value).__qualname__}"]
+
+
+def _unknown(value: Any) -> ConfigError:
+    return ConfigError(
+        f"Cache: it cannot be seen whether {value!r} still makes the same items: give Cache(key=...) a text that you change when it does, "
+        "or give the component a method fingerprint() that returns one"
+    )

@@ -1,0 +1,305 @@
+"""The files of a cache in a folder that is its own; and a manifest, written last, that makes a cache of them.
+
+===================================  ==============================================================================================
+``highway-cache.lock``               marks the folder; who writes holds a lock on it
+``highway-cache-ID.data``            the samples' arrays, each at a multiple of 64 bytes
+``highway-cache-ID.index``           where they are, and their checksums
+``highway-cache.json``               the manifest: what the cache was made from, which of the files it is, and their checksums
+===================================  ==============================================================================================
+
+The manifest appears by renaming, when all else is on the disk: a folder without a manifest, or with one that does not fit, holds no cache,
+whatever else lies there. Nothing is written into a folder that holds other files (hidden ones apart), and nothing else is ever removed.
+The same without a folder is a cache in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import xxhash
+
+from highway.engine.batch import Item
+from highway.errors import ConfigError
+from highway.modules.caching.fields import Arrays, arrays_of
+from highway.modules.caching.file import CacheFile, DiskFile, FieldSpec, Layout
+from highway.modules.caching.writer import CacheWriter, full_disk, packed_index, unpacked_index
+
+log = logging.getLogger("highway")
+
+FORMAT = 2  # of the files; another number is no cache of ours
+MANIFEST = "highway-cache.json"
+_LOCK = "highway-cache.lock"
+_LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
+_PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
+_OLD_MANIFEST, _OLD_LOCK = "manifest.json", "lock"  # of highway 0.1.0
+_OLD_DATA = re.compile(r"data-[0-9a-f]{16}")
+_OLD_KEYS = {"format", "fingerprint", "data", "size", "index", "arrays", "samples", "batch_size", "layout"}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a manifest says of a finished cache beside its files.
+
+    Args:
+        left_out: How many errors ``on_error="skip"`` had left out while it was made.
+        settled: Whether that is how it stays: a second try has brought nothing more.
+    """
+
+    left_out: int = 0
+    settled: bool = True
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A finished cache, and its record."""
+
+    file: CacheFile
+    record: Record
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """Where a cache is, or is to be.
+
+    Args:
+        path: The folder, or ``""`` for memory.
+        fingerprint: Says what the cache holds; one that says something else is no cache of ours. ``None`` takes any that is finished.
+    """
+
+    path: str
+    fingerprint: str | None
+
+    def open(self, quiet: bool = False) -> Opened | None:
+        """Return the finished cache, or ``None`` if there is none that holds what we want; unless ``quiet``, say why."""
+        if not self.path:
+            return None
+        try:
+            manifest = self._manifest()
+            if manifest["format"] == FORMAT and self.fingerprint in (None, manifest["fingerprint"]):
+                return self._load(manifest)
+            level, reason = logging.INFO, "made from something else, or by another version of highway"
+        except FileNotFoundError as error:
+            if os.path.basename(error.filename) == MANIFEST:  # there is none yet, or another process replaces it
+                return None
+            level, reason = logging.WARNING, f"it is damaged ({os.path.basename(error.filename)} is missing)"
+        except (ValueError, KeyError, TypeError) as error:
+            level, reason = logging.WARNING, f"it is damaged ({error})"
+        if not quiet:
+            log.log(level, "cache %s: %s; it will be made anew", self.path, reason)
+        return None
+
+    def discard(self) -> None:
+        """Remove the manifest, so that the next run makes the cache anew."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(MANIFEST))
+
+    def _manifest(self) -> dict[str, Any]:
+        with open(self._file(MANIFEST), "rb") as file:
+            found = json.loads(file.read())
+        manifest: dict[str, Any] = found["manifest"]
+        if _sum(_canonical(manifest)) != found["xxh3_64"]:
+            raise ValueError(f"{MANIFEST} does not fit its checksum")
+        return manifest
+
+    def _load(self, manifest: dict[str, Any]) -> Opened:
+        name = manifest["name"]
+        with open(self._file(f"{name}.index"), "rb") as file:
+            packed = file.read()
+        if _sum(packed) != manifest["index_sum"]:
+            raise ValueError(f"{name}.index does not fit its checksum")
+        size = os.stat(self._file(f"{name}.data")).st_size
+        if size != manifest["size"]:
+            raise ValueError(f"{name}.data has {size} bytes, not {manifest['size']}")
+        raw = manifest["layout"]
+        layout = Layout(raw["form"], raw["names"], [FieldSpec(**spec) for spec in raw["fields"]])
+        index = unpacked_index(packed, manifest["arrays"])
+        found = DiskFile(self._file(f"{name}.data"), layout, manifest["batch_size"], index)
+        return Opened(found, Record(manifest["left_out"], manifest["settled"]))
+
+    @contextlib.contextmanager
+    def writer(self, budget: int) -> Iterator[FolderWriter | None]:
+        """Yield what writes the cache, or ``None`` if another process does or has done so; what is not sealed in the end is removed.
+
+        Raises:
+            ConfigError: the folder holds files that are not a cache's.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.path:
+                os.makedirs(self.path, exist_ok=True)
+                old = self._claimed()
+                locks = [_LOCK, *({_OLD_LOCK} & set(old))]
+                if not all(stack.enter_context(_locked(self._file(name))) for name in locks):
+                    yield None
+                    return
+                for name in sorted(old, key=lambda name: name != _OLD_MANIFEST):  # the manifest first
+                    os.unlink(self._file(name))
+                if (opened := self.open(quiet=True)) is not None and opened.record.settled:
+                    yield None
+                    return
+                self.clear()
+            writer = FolderWriter(self, budget)
+            stack.callback(writer.close)
+            yield writer
+
+    def _claimed(self) -> list[str]:
+        """Return the files of a cache that highway 0.1.0 has made here.
+
+        Raises:
+            ConfigError: there are other files.
+        """
+        found = sorted(name for name in os.listdir(self.path) if not name.startswith("."))
+        others = [name for name in found if name not in (_LOCK, MANIFEST, f"{MANIFEST}.new") and not _PART.fullmatch(name)]
+        if not found or (not others and _LOCK in found):
+            return []
+        if self._is_old(others):
+            return others
+        others = others or found
+        shown = ", ".join(map(repr, others[:3])) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        raise ConfigError(
+            f"Cache: path={self.path!r}: the folder holds {shown}, which no cache has written; "
+            "give the cache a folder of its own, empty or not there yet"
+        )
+
+    def _is_old(self, names: list[str]) -> bool:
+        """Say whether these are all the files of a cache of highway 0.1.0, and nothing else."""
+        try:
+            with open(self._file(_OLD_MANIFEST), "rb") as file:
+                manifest = json.loads(file.read())
+            data = manifest["data"]
+            return (
+                set(manifest) == _OLD_KEYS
+                and manifest["format"] == 1
+                and _OLD_DATA.fullmatch(data) is not None
+                and set(names) == {_OLD_MANIFEST, _OLD_LOCK, data}
+                and os.stat(self._file(data)).st_size == manifest["size"]
+                and os.stat(self._file(_OLD_LOCK)).st_size == 0
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def clear(self) -> None:
+        """Remove what belongs to no cache that we want: an older one, or what a killed writer has left. Who has it open keeps it."""
+        opened = self.open(quiet=True)
+        if opened is None:
+            self.discard()
+        kept = os.path.basename(opened.file.path).removesuffix("data") if opened and isinstance(opened.file, DiskFile) else None
+        for name in os.listdir(self.path):
+            if _PART.fullmatch(name) and not (kept and name.startswith(kept)):
+                os.unlink(self._file(name))
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Make a manifest appear, whole."""
+        manifest = {"format": FORMAT, "fingerprint": self.fingerprint, **manifest}
+        _write(self._file(f"{MANIFEST}.new"), json.dumps({"manifest": manifest, "xxh3_64": _sum(_canonical(manifest))}).encode())
+        os.replace(self._file(f"{MANIFEST}.new"), self._file(MANIFEST))
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+class FolderWriter:
+    """Appends samples to a cache that is not finished yet, and makes it one."""
+
+    def __init__(self, folder: CacheFolder, budget: int) -> None:
+        self._folder = folder
+        self._name = f"highway-cache-{secrets.token_hex(8)}"
+        self._path = os.path.join(folder.path, f"{self._name}.data") if folder.path else ""
+        self._sealed = False
+        self._writer = CacheWriter(self._path, budget)
+
+    def __len__(self) -> int:
+        """Samples."""
+        return len(self._writer)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes written so far."""
+        return self._writer.nbytes
+
+    def add(self, sample: Item, keys: tuple[str, ...] | list[str] = (), arrays: Arrays = arrays_of) -> None:
+        """Append a sample; see :meth:`~highway.modules.caching.writer.CacheWriter.add`."""
+        self._writer.add(sample, keys, arrays)
+
+    def seal(self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, unique: bool = False) -> Opened:
+        """Finish the cache and return it; by then it is on the disk, and what it replaces is gone.
+
+        Args:
+            batch_size: Samples in the batches that they came in; 0 if they came as samples.
+            left_out: Errors that ``on_error="skip"`` has left out meanwhile.
+            tried: What an earlier try has brought, if something was left out then.
+            unique: Whether to leave out samples whose key another one had before.
+
+        Raises:
+            CacheFullError: there is no room for the index.
+        """
+        finished = self._writer.finish(batch_size, unique)
+        file = self._writer.open(finished)
+        record = Record(left_out, left_out == 0 or (tried is not None and not _has_more(file, tried)))
+        if self._folder.path:
+            packed = packed_index(finished.arrays)
+            with full_disk():
+                _write(os.path.join(self._folder.path, f"{self._name}.index"), packed)
+                about = {"samples": len(finished.arrays["offsets"]), "batch_size": batch_size, "layout": asdict(finished.layout)}
+                files = {"name": self._name, "size": finished.size, "index_sum": _sum(packed), "arrays": list(finished.arrays)}
+                self._folder.publish({**files, **about, **asdict(record)})
+            self._sealed = True
+            self._folder.clear()
+        return Opened(file, record)
+
+    def close(self) -> None:
+        """Let go of the file; remove what was written if it was not sealed."""
+        self._writer.close()
+        if self._folder.path and not self._sealed:
+            for end in ("data", "index"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._folder.path, f"{self._name}.{end}"))
+
+
+def _has_more(file: CacheFile, tried: CacheFile) -> bool:
+    """Say whether a cache has a sample that an earlier one lacks: by their keys, or else by their number."""
+    keys = set(file.keys(range(len(file))))
+    return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[bool]:
+    """Lock a file of ours, and yield whether nobody else had done so."""
+    with open(path, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        if os.path.basename(path) == _LOCK and not os.fstat(lock.fileno()).st_size:
+            with contextlib.suppress(OSError):  # a full disk: what the file says is for people, its name is for us
+                os.write(lock.fileno(), _LOCK_TEXT)
+        yield True
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _canonical(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, sort_keys=True).encode()
+
+
+def _sum(data: bytes) -> str:
+    return str(xxhash.xxh3_64_hexdigest(data))

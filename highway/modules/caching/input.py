@@ -1,0 +1,78 @@
+"""Whether batches or samples come into a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from highway.engine.batch import Item, fields, names
+from highway.engine.stage import Stage, Stamped
+from highway.errors import ConfigError
+
+Kind = Literal["batches", "samples"]
+
+
+class Made(NamedTuple):
+    """What a stage makes, whatever comes in, and the stage's name."""
+
+    kind: Kind
+    label: str
+
+
+def made_by(stages: Sequence[Stage]) -> Made | None:
+    """Return what the last of the stages that says so makes: by its attribute ``makes``, ``"batches"`` or ``"samples"``.
+
+    Maps and highway's own streams hand on batches as batches; of streams of the user's own nobody knows.
+    """
+    for stage in reversed(stages):
+        op = getattr(stage.op, "inner", stage.op)
+        if (kind := getattr(op, "makes", None)) is not None:
+            return Made(kind, stage.label)
+        if callable(getattr(op, "stream", None)) and type(op).__module__.partition(".")[0] != "highway":
+            return None
+    return None
+
+
+def comes_in_batches(first: Stamped, made: Made | None) -> bool:
+    """Say whether an item is a batch, by what has made it, its keys and its fields.
+
+    Raises:
+        ConfigError: they do not tell, or contradict each other.
+    """
+    item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
+    if made is not None and made.kind == "samples":
+        return False
+    if rows is None and (made is not None or keys > 1):
+        why = f"comes from {made.label}" if made is not None else f"has {keys} keys"
+        raise ConfigError(
+            f"Cache: the first item {why}, {described(item)}, but it is no batch: its fields share no batch axis; "
+            "give each field a row for each sample, or say batched=False if it is one sample"
+        )
+    if rows is None or made is not None or rows == keys > 1:
+        return rows is not None
+    raise ConfigError(
+        f"Cache: the first item{f' has {keys} keys' if keys > 1 else ''}, {described(item)}, may be a batch of {rows} or one sample: "
+        "say batched=True if its rows are the samples, or batched=False if it is one sample"
+    )
+
+
+def described(item: Item) -> str:
+    """Return the fields of an item with their shapes, for a message."""
+    return f"with fields {', '.join(f'{name!r}: {_size(value)}' for name, value in zip(names(item), fields(item), strict=True))}"
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return str(value.shape)
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+
+
+def _rows(item: Item) -> int | None:
+    """Return the length of the axis that all fields share; ``None`` if there is none."""
+    values = fields(item)
+    lengths = {
+        len(value) if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim) else None for value in values
+    }
+    return lengths.pop() if len(lengths) == 1 else None

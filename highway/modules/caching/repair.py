@@ -1,0 +1,71 @@
+"""Damaged samples of a cache are made again, by what made them, and written where they were."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from highway.engine import cancel
+from highway.engine.stage import Items, Passport, Stage
+from highway.modules.caching.epoch import Keyed, Passing, Stacker
+from highway.modules.caching.fields import Arrays
+from highway.modules.caching.file import DamagedError, DiskFile, checksum, span_of
+
+log = logging.getLogger("highway")
+
+
+def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: DamagedError) -> None:
+    """Check all samples of a cache, and make again those that are damaged.
+
+    They come from a pipeline of their own, of the stages before the cache, which runs until the last is found; a sample is known by its
+    checksum, wherever it stands in the order.
+
+    Args:
+        file: The cache.
+        stages: What stands before it.
+        arrays: Makes what was written of a sample.
+        error: What was found first.
+
+    Raises:
+        DamagedError: the stages are not known, or do not make a sample again as it was.
+        OSError: the cache cannot be written to.
+    """
+    log.warning("cache %s; all samples are checked, and those that are damaged are made again", error)
+    wanted: dict[int, list[int]] = defaultdict(list)
+    for row in file.damaged():
+        wanted[int(file.sums[row])].append(row)
+    count = sum(map(len, wanted.values()))
+    for sample, _ in _first_epoch(stages, file.batch_size > 0) if stages else ():
+        span = span_of([values for _, values in arrays(sample)])
+        for row in wanted.pop(checksum(span), ()):
+            file.restore(row, span)
+        if not wanted:
+            log.warning("cache %s: made again: %d %s", file.path, count, "sample" if count == 1 else "samples")
+            return
+    if wanted:
+        error.add_note(
+            f"highway: {sum(map(len, wanted.values()))} damaged samples cannot be made again as they were, since what stands before the "
+            "cache is not known or has changed; the cache is discarded, and the next run makes it anew"
+        )
+        raise error
+
+
+def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
+    """Yield the samples of the first epoch that comes out of stages."""
+    passing = Passing(batched, None, Stacker(stack=True))
+    with cancel.nested([*stages, _Passports()]) as pipeline:
+        first: int | None = None
+        for item, passport in pipeline:
+            first = passport.epoch if first is None else first
+            if passport.epoch != first:
+                return
+            yield from passing.rows(item, passport) if batched else [Keyed(item, passport.keys)]
+
+
+class _Passports:
+    """A stream that puts the passport beside the item."""
+
+    def stream(self, items: Items) -> Iterator[tuple[object, Passport]]:
+        for item in items:
+            yield item, items.passport

@@ -1,0 +1,249 @@
+"""A cache at work in one pipeline: which epochs pass and are written down, which are served, and what is made again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from highway.engine import cancel
+from highway.engine.cancel import is_draining
+from highway.engine.stage import Items, Stage, Stamped
+from highway.errors import ConfigError
+from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
+from highway.modules.caching.fields import Arrays, arrays_as_they_came, arrays_of
+from highway.modules.caching.file import CacheFile, DamagedError, DiskFile
+from highway.modules.caching.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
+from highway.modules.caching.folder import CacheFolder, FolderWriter
+from highway.modules.caching.input import Kind, comes_in_batches, described, made_by
+from highway.modules.caching.repair import repair
+from highway.modules.caching.serving import serve
+from highway.modules.caching.writer import CacheFullError
+from highway.process.memory import available_memory, free_disk
+
+log = logging.getLogger("highway")
+
+
+class Options(Protocol):
+    """The parameters of :class:`~highway.modules.cache.Cache`."""
+
+    path: str | None
+    budget: int | None
+    batch_size: int | None
+    stack: bool
+    shuffle: bool
+    seed: int
+    epochs: int | None
+    key: str
+    batched: bool | None
+    counters: dict[str, Any]
+
+    @property
+    def takes(self) -> Kind | None: ...
+
+
+@dataclass
+class Gate:
+    """The source before a cache: empty if the cache is finished."""
+
+    source: Iterable[Any]
+    run: CacheRun
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        return getattr(self.source, "counters", {})
+
+    @property
+    def finishes(self) -> bool:
+        finishes: bool = getattr(self.source, "finishes", False)
+        return finishes
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(()) if self.run.open() else iter(self.source)
+
+
+@dataclass
+class CacheRun:
+    """A cache in one pipeline.
+
+    Args:
+        cache: What the user wrote.
+        before: The stages that its input comes from; empty if they are not known.
+    """
+
+    repeats: ClassVar[bool] = True  # makes epochs of its own
+
+    cache: Options
+    before: list[Stage]
+    file: CacheFile | None = field(default=None, init=False)
+    _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
+    _folder: CacheFolder | None = field(default=None, init=False)
+    _full: bool = field(default=False, init=False)
+    _batched: bool | None = field(default=None, init=False)
+    _repairing: dict[str, object] = field(default_factory=dict, init=False)
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        return self.cache.counters
+
+    @property
+    def gated(self) -> bool:
+        """Whether a :class:`Gate` stands before it, and opens it."""
+        return bool(self.before) and hasattr(self.before[0].op, "__iter__")
+
+    @property
+    def makes(self) -> Kind | None:
+        """What goes out, for a cache behind this one."""
+        if self.cache.batch_size is not None:
+            return "batches"
+        made = made_by(self.before)
+        return self.cache.takes or (made and made.kind)
+
+    @property
+    def epochs(self) -> int | None:
+        return self.cache.epochs or (epochs_of(self.before[0].op) if self.before else None)
+
+    def open(self) -> bool:
+        """Open the cache if it is finished, and say whether it is."""
+        if self._folder is None:
+            self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
+        opened = self._folder.open()
+        if opened is not None and not opened.record.settled:
+            log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
+            self._old = opened.file
+        elif opened is not None:
+            self.file = opened.file
+        return self.file is not None
+
+    def _fingerprint(self) -> str:
+        cache = self.cache
+        if not cache.key and not self.before:
+            raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
+        made = f"{cache.key} {chance(self.before, cancel.seed())}" if cache.key else fingerprint(self.before, cancel.seed())
+        kinds = {True: "batches", False: "whole samples", None: "as they come"}
+        return f"{made.strip()} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        self.counters.update(samples=0, bytes=0, state="new")
+        source = Epochs(items, self.epochs)
+        if self.gated:
+            source.peek()  # by then the gate has opened the cache, or there is none
+        else:
+            self.open()
+        while self.file is None and (first := source.peek()) is not None:
+            yield from self._pass(source, first)
+        self.file = self.file or self._old
+        if self.file is not None:
+            self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
+            yield from serve(self.file, self.cache, source.epoch, self.epochs)
+
+    def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
+        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
+        assert self._folder is not None
+        passing = Passing(self._is_batched(first), self.cache.batch_size, Stacker(self.cache.stack))
+        arrays = self._arrays(passing.batched)
+        with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
+            if writer is None and not self._full and self.open():
+                return
+            self.counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
+            progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
+            for outputs, samples in passing.epoch(source):
+                if writer is not None and self._written(writer, samples, arrays):
+                    self.counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
+                else:
+                    writer = None
+                yield from outputs
+            self.counters.pop("first_epoch", None)
+            if writer is not None and len(writer) and not is_draining():
+                self._seal(writer, passing.batch_size, source.left_out)
+            elif self._old is not None:
+                self.file = self._old
+
+    def _is_batched(self, first: Stamped) -> bool:
+        """Say whether batches come in: as the user has said, or as the first item of all looks.
+
+        Raises:
+            ConfigError: that does not tell, or it is a sample and the parameters are for batches.
+        """
+        if self._batched is None:
+            takes = self.cache.takes
+            self._batched = takes == "batches" if takes else comes_in_batches(first, made_by(self.before))
+        if not self._batched and self.cache.batch_size is None and not self.cache.stack:
+            raise ConfigError(
+                f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; "
+                "leave it out, or give batch_size= to make batches of samples"
+            )
+        return self._batched
+
+    def _arrays(self, batched: bool) -> Arrays:
+        """Return what makes arrays of a sample: to be a row of a batch, or to go out as it came."""
+        return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
+
+    def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
+        """Write samples, and say whether they fit."""
+        try:
+            for sample, keys in samples:
+                writer.add(sample, keys, arrays)
+        except CacheFullError as error:
+            self._give_up(writer, error)
+            return False
+        return True
+
+    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int) -> None:
+        """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
+        tried, self._old = self._old, None
+        unique = left_out > 0 and has_unique_keys(self.before)  # a bad image's row holds the next one, which has a row of its own
+        try:
+            opened = writer.seal(batch_size, left_out, tried, unique)
+        except CacheFullError as error:
+            self._old = tried
+            self._give_up(writer, error)
+            return
+        if opened.record.settled:
+            self.file = opened.file
+        else:
+            self._old = opened.file
+        if left_out:
+            way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
+            log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
+
+    def repair(self, file: CacheFile, error: DamagedError) -> None:
+        """Make samples again that were found damaged, or raise the error if that cannot be done; of several threads, one does it."""
+        me = object()
+        while self._repairing.setdefault("", me) is not me:  # atomic
+            cancel.wait(0.05)
+            if "" not in self._repairing:
+                return
+        try:
+            assert isinstance(file, DiskFile)  # one in memory is never damaged
+            self.counters["state"] = "repairing"
+            repair(file, self.before, self._arrays(file.batch_size > 0), error)
+            self.counters["state"] = "serving"
+        except DamagedError:
+            CacheFolder(self.cache.path or "", None).discard()
+            raise
+        finally:
+            del self._repairing[""]
+
+    def _give_up(self, writer: FolderWriter, error: CacheFullError) -> None:
+        """Go on without a cache, or with the one that is there, since the samples do not fit."""
+        self._full = self._old is None
+        self.counters["state"] = "full"
+        log.warning(
+            "Cache: %s in %s after %d samples; they are discarded and %s: raise budget, free space, or cache less",
+            error,
+            self.cache.path or "memory",
+            len(writer),
+            "every epoch is decoded" if self._full else "the cache that is there serves, without what was left out",
+        )
+        writer.close()
+
+    def _budget(self) -> int:
+        if self.cache.budget is not None:
+            return self.cache.budget
+        return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
+
+    def __str__(self) -> str:
+        return f"cache {self.cache.path or 'in memory'}"

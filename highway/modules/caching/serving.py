@@ -1,0 +1,82 @@
+"""What a finished cache serves: epochs in orders of their own, of batches or samples that are read in many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.random import Generator, Philox
+
+from highway.engine.batch import Item
+from highway.engine.cancel import is_draining
+from highway.engine.stage import Passport, Stamped
+from highway.modules.caching.epoch import Stacker
+from highway.modules.caching.file import FROM_BYTES, CacheFile, DamagedError
+
+
+class Orders(Protocol):
+    """The parameters of :class:`~highway.modules.cache.Cache` that say what is served."""
+
+    batch_size: int | None
+    shuffle: bool
+    seed: int
+
+
+class Rows(NamedTuple):
+    """A batch that is still to be read from a cache, or a sample."""
+
+    file: CacheFile
+    rows: list[int] | int
+
+
+@dataclass
+class Reading:
+    """A map that reads what is served, in as many threads as there are cores; what passes a cache while it is being made passes here, too.
+
+    Args:
+        stack: See :class:`~highway.modules.cache.Cache`.
+        repair: Makes samples again that are found damaged, or raises the error.
+    """
+
+    parallel: ClassVar[bool] = True
+
+    stack: bool
+    repair: Callable[[CacheFile, DamagedError], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._stacker = Stacker(self.stack)
+
+    def __call__(self, item: Any) -> Any:
+        if type(item) is not Rows:
+            return item
+        try:
+            return self._read(*item)
+        except DamagedError as error:
+            if self.repair is None:
+                raise
+            self.repair(item.file, error)
+            return self._read(*item)
+
+    def _read(self, file: CacheFile, rows: list[int] | int) -> Item:
+        if isinstance(rows, int):
+            return file.sample(rows)
+        layout = file.layout
+        columns = zip(layout.names, layout.fields, file.columns(rows), strict=True)
+        return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
+
+
+def serve(file: CacheFile, cache: Orders, first: int, epochs: int | None) -> Iterator[Stamped]:
+    """Yield the :class:`Rows` of the epochs from ``first`` on."""
+    size = cache.batch_size or file.batch_size  # 0: samples go out
+    for epoch in count(first) if epochs is None else range(first, epochs):
+        order = np.arange(len(file))
+        if cache.shuffle and epoch:
+            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
+        for index, start in enumerate(range(0, len(file), size or 1)):
+            if is_draining():
+                return
+            rows = order[start : start + (size or 1)].tolist()
+            yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))

@@ -1,0 +1,205 @@
+"""Writes a cache: samples one after the other, and their index in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import mmap
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+
+from highway.engine.batch import Item, names
+from highway.modules.caching.fields import FORMS, Arrays, arrays_of
+from highway.modules.caching.file import ALIGNMENT, CacheFile, DiskFile, FieldSpec, Layout, MemoryFile, checksum, span_of
+
+DATA_START = b"highway cache, samples\n".ljust(ALIGNMENT, b"\0")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
+
+
+class CacheFullError(OSError):
+    """The samples do not fit: into the budget, or onto the disk."""
+
+
+class Finished(NamedTuple):
+    """What a writer has written.
+
+    Args:
+        layout: What the samples have in common.
+        batch_size: Samples in the batches that they came in; 0 if they came as samples.
+        size: Bytes of the samples' file.
+        arrays: The index; see :class:`~highway.modules.caching.file.CacheFile`.
+    """
+
+    layout: Layout
+    batch_size: int
+    size: int
+    arrays: dict[str, np.ndarray]
+
+
+@dataclass
+class CacheWriter:
+    """Appends samples to a cache that is not finished yet.
+
+    Args:
+        path: The file for them, or ``""`` for memory.
+        budget: The bytes that they may take.
+    """
+
+    path: str
+    budget: int
+
+    def __post_init__(self) -> None:
+        self._layout: Layout | None = None
+        self._offsets, self._sums, self._ends, self._keys = array("q"), array("Q"), array("q"), bytearray()
+        self._shapes: list[array[int]] = []
+        self._file: IO[bytes] = self._create()
+        self._file.write(DATA_START)
+        self._end = len(DATA_START)
+
+    def __len__(self) -> int:
+        """Samples."""
+        return len(self._ends)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes written so far."""
+        return self._end
+
+    def _create(self) -> IO[bytes]:
+        if self.path:
+            return open(self.path, "xb+")
+        if hasattr(os, "memfd_create"):
+            return os.fdopen(os.memfd_create("highway-cache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+        return cast(IO[bytes], tempfile.TemporaryFile())
+
+    def add(self, sample: Item, keys: Sequence[str] = (), arrays: Arrays = arrays_of) -> None:
+        """Append a sample.
+
+        Args:
+            sample: What to append.
+            keys: Its keys.
+            arrays: Makes what is written of it.
+
+        Raises:
+            CacheFullError: it does not fit; nothing more can be appended.
+            ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
+            ItemError: it cannot be kept, or not as it is.
+        """
+        found = arrays(sample)
+        self._expect_alike(sample, [spec for spec, _ in found])
+        span = span_of([values for _, values in found])
+        with full_disk():
+            self._write(span)
+        for (_, values), shapes in zip(found, self._shapes, strict=True):
+            self._offsets.append(self._end)
+            self._end += values.nbytes + -values.nbytes % ALIGNMENT
+            shapes.extend(values.shape)
+        self._sums.append(checksum(span) if self.path else 0)
+        self._keys += "\0".join(keys).encode()
+        self._ends.append(len(self._keys))
+
+    def _write(self, span: Sequence[np.ndarray]) -> None:
+        size = sum(part.nbytes for part in span)
+        if self._end + size > self.budget + len(DATA_START):
+            raise CacheFullError(f"the budget of {self.budget:,} bytes is used")
+        for part in span:
+            self._file.write(part.data)
+        self._file.write(bytes(-size % ALIGNMENT))
+
+    def _expect_alike(self, sample: Item, specs: list[FieldSpec]) -> None:
+        layout = Layout(next((form for form, kind in FORMS.items() if isinstance(sample, kind)), "value"), list(names(sample)), specs)
+        if self._layout is None:
+            self._layout, self._shapes = layout, [array("q") for _ in specs]
+        elif layout != self._layout:
+            raise ValueError(f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 {_describe(self._layout)}; make them alike")
+
+    def finish(self, batch_size: int, unique: bool = False) -> Finished:
+        """Finish the samples and return what is needed to read them; by then they are on the disk.
+
+        Args:
+            batch_size: Samples in the batches that they came in; 0 if they came as samples.
+            unique: Whether to leave out samples whose key another one had before.
+
+        Raises:
+            CacheFullError: there is no room.
+        """
+        assert self._layout is not None
+        with full_disk():
+            self._file.flush()
+            if self.path:
+                os.fsync(self._file.fileno())
+        return Finished(self._layout, batch_size, self._end, self._index(self._layout, unique))
+
+    def _index(self, layout: Layout, unique: bool) -> dict[str, np.ndarray]:
+        count = len(self)
+        keys = [bytes(self._keys[begin:end]) for begin, end in zip([0, *self._ends], self._ends, strict=False)] if unique else []
+        rows = sorted({key: row for row, key in reversed(list(enumerate(keys)))}.values()) if unique else slice(None)
+        if unique:
+            keys = [keys[row] for row in rows]  # type: ignore[union-attr]
+        index: dict[str, np.ndarray] = {
+            "offsets": np.array(self._offsets, np.int64).reshape(count, -1)[rows],
+            "sums": np.array(self._sums, np.uint64)[rows],
+            "keys": np.frombuffer(b"".join(keys) if unique else bytes(self._keys), np.uint8),
+            "ends": np.cumsum([len(key) for key in keys], dtype=np.int64) if unique else np.array(self._ends, np.int64),
+        }
+        for number, (spec, shapes) in enumerate(zip(layout.fields, self._shapes, strict=True)):
+            index[f"shapes-{number}"] = np.array(shapes, np.int64).reshape(count, spec.ndim)[rows]
+        return index
+
+    def open(self, finished: Finished) -> CacheFile:
+        """Return the finished cache."""
+        layout, batch_size, size, index = finished
+        if self.path:
+            return DiskFile(self.path, layout, batch_size, index)
+        if hasattr(fcntl, "F_ADD_SEALS"):
+            with contextlib.suppress(OSError):  # a temporary file, which nobody else can reach
+                fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        return MemoryFile(mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ), layout, batch_size, index)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with contextlib.suppress(OSError):  # flushing what a full disk has refused
+            self._file.close()
+
+
+def packed_index(index: dict[str, np.ndarray]) -> bytes:
+    """Return an index as bytes."""
+    file = io.BytesIO()
+    for values in index.values():
+        np.lib.format.write_array(file, values, allow_pickle=False)
+    return file.getvalue()
+
+
+def unpacked_index(data: bytes, arrays: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return an index from its bytes, and the names of its arrays. Raises ValueError if it is none."""
+    file = io.BytesIO(data)
+    return {name: np.lib.format.read_array(file, allow_pickle=False) for name in arrays}
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Make a :class:`CacheFullError` of what a full disk raises."""
+    try:
+        yield
+    except CacheFullError:
+        raise
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise CacheFullError(f"{os.strerror(error.errno)}") from error
+
+
+def _describe(layout: Layout) -> str:
+    kinds = (
+        f"{name!r}: {f'{np.dtype(spec.dtype)} with {spec.ndim} axes' if spec.kind in ('array', 'scalar') else spec.kind}"
+        for name, spec in zip(layout.names, layout.fields, strict=True)
+    )
+    return f"{layout.form} {', '.join(kinds)}"

@@ -1,0 +1,129 @@
+"""What runs in a child process of :class:`highway.modules.processes.Processes`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from highway.engine import Pipeline, cancel
+from highway.engine.randomness import generator, stage_key
+from highway.engine.stage import DROP, Stage, Stamped, takes_rng
+from highway.errors import LinkError
+from highway.modules.children.pickling import Failure, importing, pack, unpack
+from highway.wire.transports.shm import Receiver, Sender
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Work(NamedTuple):
+    """What a child is told first.
+
+    Args:
+        names: The names of the maps, on which their randomness hangs.
+        maps: The maps, applied one after the other.
+        seed: The pipeline's.
+    """
+
+    names: list[str]
+    maps: list[Callable[..., Any]]
+    seed: int
+
+    def apply(self, item: Any, epoch: int, index: int) -> Any:
+        """Return what the maps make of an item, as they would in the pipeline's own process."""
+        passport = None
+        for name, fn in zip(self.names, self.maps, strict=True):
+            item = fn(item, generator(stage_key(self.seed, name), epoch, index)) if takes_rng(fn) else fn(item)
+            if item is None:
+                raise TypeError(f"{name} returned None; return the item, or return DROP to leave it out")
+            if item is DROP:
+                return DROP
+            if type(item) is Stamped:
+                item, passport = item
+                epoch, index = passport.epoch, passport.index
+        return item if passport is None else Stamped(item, passport)
+
+
+class Whole(NamedTuple):
+    """What a child is told first that runs a pipeline of its own.
+
+    Args:
+        stages: Source first.
+        seed: The pipeline's.
+    """
+
+    stages: list[Stage]
+    seed: int
+
+    def items(self) -> Iterator[Stamped]:
+        """Yield what the pipeline makes."""
+        with Pipeline(self.stages, self.seed) as pipeline:
+            yield from pipeline.stamped()
+
+
+def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
+    """Work on items from one socket, and send what they become to the other, until the parent closes them or is gone."""
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its children
+    items, results = Receiver("Processes"), Sender("Processes", budget_mb)
+    items.meeting.adopt(socket.socket(fileno=items_fd))
+    results.meeting.adopt(socket.socket(fileno=results_fd))
+    try:
+        _serve(items, results)
+    except LinkError:
+        if not items.meeting.is_over and not results.meeting.is_over:
+            raise
+    finally:
+        items.close()
+        results.close()
+
+
+def _serve(items: Receiver, results: Sender) -> None:
+    def tolerate(error: Exception) -> None:
+        """Ask the parent, whose stage knows what to do with errors."""
+        results.send(pack(("tolerate", Failure.of(error))))
+        if not unpack(items.recv()):
+            raise error
+
+    importing.script, sys.argv, seed = unpack(items.recv())
+    cancel.enter(cancel.Scope(tolerate, seed=seed))
+    frames = items.recv()
+    work: Work | None = None
+    while True:
+        try:
+            if work is None:
+                told = unpack(frames)
+                if isinstance(told, Whole):
+                    _send_all(told, results)
+                    return
+                work, answer = told, None
+            else:
+                answer = work.apply(*unpack(frames))
+            results.send(pack(("result", answer)))
+        except BaseException as error:
+            if results.meeting.is_over:
+                return
+            results.send(pack(("error", Failure.of(error))))
+            if work is None:
+                return
+        del frames
+        answer = None  # the item's memory goes back before the next one is waited for
+        frames = items.recv()
+
+
+def _send_all(whole: Whole, results: Sender) -> None:
+    results.send(pack(("result", None)))
+    for stamped in whole.items():
+        results.send(pack(("result", stamped)))
+    results.send(pack(("end", None)))
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends, however it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("highway: the process that started this one is gone")

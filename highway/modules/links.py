@@ -1,0 +1,222 @@
+"""Links to other processes and machines, over ZeroMQ."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from highway.engine.cancel import check_cancelled, finish, tolerate
+from highway.engine.stage import Items, Stamped
+from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
+from highway.images.software import Comparison, made_here
+from highway.parameters.checks import checked
+from highway.wire import tally
+from highway.wire.codec import named
+from highway.wire.receiver import Inlet
+from highway.wire.sender import Outlet
+from highway.wire.transports.zmq import context
+from highway.wire.transports.zmq.memory import writable
+from highway.wire.url import Link, Options, parse
+
+log = logging.getLogger("highway")
+
+LAST_CALL = 1.0  # seconds at most for taking what has arrived already, when the pipeline is drained
+LEAVE = 20.0  # seconds at most for taking all that was sent, where the senders wait for it
+AT_ONCE = 16  # items that are received between two looks at who has still to say that nothing more comes
+QUIET = 0.02  # seconds without a message after which there is none on the way from the kernel any more
+
+
+@checked
+@dataclass
+class ZMQSource:
+    """Receive items from other processes.
+
+    Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end); when the pipeline is drained,
+    with what has arrived. Passports travel with the items. Gaps and repetitions in what a sender numbers are counted in ``counters``, and
+    warned of once.
+
+    Args:
+        url: Where from: ``tcp://host:port`` or ``ipc://path``, or with a scheme that says what socket and who binds, such as ``zsub://``
+            (see :mod:`highway.wire.url`); several URLs, or one with braces, share a socket.
+        bind: For plain URLs: whether this end binds; by default it connects.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``senders``, an option of the URL goes first.
+        senders: Senders that must have ended at least; 0 means one for each URL. If this end binds, all that are connected must have:
+            give the number where a sender may start when others have ended already.
+        timeout: Seconds to wait for an item, or ``None`` for ever.
+        writable: Whether arrays are copies that may be written into. By default they are read-only views of the message: numpy says
+            ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not writable.
+
+    Yields:
+        What was sent; arrays are read-only, unless ``writable``.
+
+    Raises:
+        ConfigError: the URL cannot be used as written.
+        LinkError: the address cannot be bound (when running).
+        TimeoutError: nothing came within ``timeout``.
+        FrameError: a message cannot be decoded; with ``on_error="skip"`` it is counted and left out.
+    """
+
+    url: str | list[str]
+    bind: bool | None = None
+    codec: str = "tensorcom"
+    senders: int = 0
+    timeout: float | None = None
+    writable: bool = False
+    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    finishes: ClassVar[bool] = True
+    on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
+
+    def __post_init__(self) -> None:
+        self._link()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield items until the senders have ended."""
+        link = self._link()
+        if "shm" not in link.transports:  # there, what waits is the sender's
+            self.counters["budget_mb"] = link.budget_mb
+        with Inlet(link, self.counters) as inlet:
+            self.bound = inlet.bound
+            try:
+                yield from self._items(inlet, self.timeout)
+                return
+            except Cancelled:
+                if not finish():
+                    raise
+            rest = self._arrived(inlet)
+        yield from rest  # with the socket closed, so that the senders turn to others
+
+    def _items(self, inlet: Inlet, timeout: float | None) -> Iterator[Any]:
+        counts, comparison, made = tally.here(), Comparison(self._link()), None
+        while True:
+            check_cancelled()
+            try:
+                item, envelope, _ = inlet.recv(timeout)
+            except EndOfStream:
+                return
+            except FrameError as error:
+                counts[tally.RECEIVED] += 1
+                tolerate(error)
+                continue
+            counts[tally.RECEIVED] += 1
+            if envelope and envelope.made != made and envelope.made:
+                made = envelope.made
+                comparison.note(made)
+            counts[tally.SENDERS] = int(self.counters.get("senders", 0))
+            if self.writable:
+                item = writable(item)
+            yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
+
+    def _arrived(self, inlet: Inlet) -> list[Any]:
+        """Return what was sent to this receiver before its senders knew that it leaves.
+
+        From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
+        """
+        inlet.leave()
+        most = inlet.counters["bytes"] + self._link().budget_mb * 1e6
+        items: list[Any] = []
+        now = since = awaited_at = time.monotonic()
+        while now - since < LEAVE and now - awaited_at < LAST_CALL:
+            awaited, wanted, now = inlet.awaits_marks(), len(items) + AT_ONCE, time.monotonic()
+            awaited_at = now if awaited else awaited_at
+            try:
+                for item in itertools.islice(self._items(inlet, QUIET), AT_ONCE):
+                    items.append(item)
+            except TimeoutError:
+                if awaited:
+                    continue
+                break
+            if len(items) < wanted or (inlet.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
+                break
+        if untold := inlet.untold():
+            self.counters["untold"] = untold
+            log.warning(
+                "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
+                "or had sent too much); what is on its way here from them is lost",
+                self._link(),
+                untold,
+            )
+        return items
+
+    def _link(self) -> Link:
+        return _parsed(self.url, "receive", self.bind, Options(codec=self.codec, senders=self.senders))
+
+
+@checked
+@dataclass
+class ZMQSink:
+    """Send items to other processes.
+
+    When its input ends, it waits until everything has left, tells the receivers that nothing more will come, and waits for them to go:
+    as long as it takes while one is behind, ``linger_ms`` while none is connected.
+
+    Args:
+        url: Where to; see :class:`ZMQSource`.
+        bind: For plain URLs: whether this end binds; by default it does.
+        codec: ``"tensorcom"``, ``"tenbin"`` or ``"msgpack"``; as for ``receivers`` and ``end``, an option of the URL goes first.
+        allow64: Whether arrays with 64-bit elements may be sent.
+        receivers: Receivers to wait for before the first item is sent, so that each gets its share, and its end.
+        end: Whether to tell the receivers that the stream has ended. To a stock tensorcom peer that is a batch of no samples.
+
+    Raises:
+        ConfigError: the URL cannot be used as written.
+        LinkError: the address cannot be bound, or the last messages could not be delivered (when running).
+        ItemError: a field is no array, 64 bits wide without ``allow64``, or larger than ``max_mb``, or there are too many of them; with
+            ``on_error="skip"`` the item is left out.
+    """
+
+    url: str | list[str]
+    bind: bool | None = None
+    codec: str = "tensorcom"
+    allow64: bool = False
+    receivers: int = 0
+    end: bool = True
+    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._link()
+
+    def start_threads(self) -> None:
+        """Start what runs beside the threads of the pipeline."""
+        if "shm" not in self._link().transports:
+            context.start_collector()
+
+    def consume(self, items: Items) -> None:
+        """Send all items, then the end."""
+        link = self._link()
+        self.counters["budget_mb"] = link.budget_mb
+        with Outlet(link, self.allow64, made_here(), hears_leave=True) as outlet:
+            self.bound = outlet.bound
+            outlet.wait_for_receivers()
+            try:
+                self._send_all(items, outlet)
+                outlet.finish()
+            finally:
+                tally.here()[tally.RECEIVERS] = outlet.receivers
+
+    def _send_all(self, items: Items, outlet: Outlet) -> None:
+        counts = tally.here()
+        for item in items:
+            counts[tally.SENT] += 1  # before it is sent: a process that is killed meanwhile may have sent it
+            try:
+                outlet.send(item, items.passport)
+            except BaseException as error:
+                counts[tally.SENT] -= 1
+                if not isinstance(error, ItemError):
+                    raise
+                tolerate(error)
+
+    def _link(self) -> Link:
+        return _parsed(self.url, "send", self.bind, Options(codec=self.codec, receivers=self.receivers, end=self.end))
+
+
+def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: Options) -> Link:
+    link = parse(url, direction, bind, defaults=defaults)
+    named(link.options.codec)
+    return link

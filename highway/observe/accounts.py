@@ -1,0 +1,120 @@
+"""What each link of a run carried: counted at both ends, so that what did not arrive is known, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from highway.engine.stats import PipelineStats
+from highway.observe.poll import Seen
+from highway.observe.snapshot import Ends
+from highway.observe.state import ReplicaState
+from highway.observe.traffic import Traffic, traffic
+from highway.wire.tally import Counts
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A process that has ended.
+
+    Args:
+        name: Its replica, as people call it.
+        role: Its role.
+        how: How it ended, in words.
+        failed: Whether it did not end as it should.
+        counts: What it had received and sent; exact, however it ended.
+        stats: Its last figures, up to half a second older than its end if it was killed.
+    """
+
+    name: str
+    role: str
+    how: str
+    failed: bool
+    counts: Counts
+    stats: PipelineStats | None = None
+
+    @property
+    def held(self) -> int:
+        """Messages at most that it had received and neither sent on nor used up, if it did not end as it should; else 0.
+
+        That is what its queues hold, and no more than it had received without sending as many.
+        """
+        if not self.failed:
+            return 0
+        unsent = max(0, self.counts.received - self.counts.sent)  # a stream may make several messages of one
+        room = sum(stage.capacity for stage in self.stats.stages) + 2 if self.stats else unsent  # one each at its source and its sink
+        return min(unsent, room)
+
+    def __str__(self) -> str:
+        """A sentence for people, if it held something."""
+        lost = "1 message was" if self.held == 1 else f"up to {self.held:,} messages were"
+        return f"{self.name} {self.how}: of what it had received, {lost} lost within it"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a link has carried.
+
+    Args:
+        link: Its name.
+        sent: Messages that its senders sent; to each receiver, if it publishes. ``None`` if no sender runs here.
+        received: Messages that its receivers took from it. ``None`` if no receiver runs here.
+        missing: Messages that were sent and not received, exactly; ``None`` where not all ends of the link are seen.
+        reasons: Why some are missing, as far as it is known.
+        unwanted: Whether nobody wanted the missing ones: the receivers ended of themselves, before the senders.
+    """
+
+    link: str
+    sent: int | None
+    received: int | None
+    missing: int | None
+    reasons: Sequence[str] = ()
+    unwanted: bool = False
+
+    def __str__(self) -> str:
+        """A sentence for people, if something is missing."""
+        why = " and ".join(self.reasons) or "none of its processes says why"
+        return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive: {why}"
+
+
+def account(
+    states: Sequence[ReplicaState], departures: Sequence[Departure], ends: Mapping[str, Ends], whole: Collection[str]
+) -> list[Account]:
+    """Return what each link has carried, at the end of a run.
+
+    Args:
+        states: The replicas that ran here.
+        departures: Their processes, all of which have ended.
+        ends: The links of each, by the replica's name.
+        whole: The links of which all ends ran here.
+    """
+    seen = [Seen(state, None, ends.get(state.name, Ends())) for state in states]
+    found = []
+    for link in traffic(seen):
+        missing = link.missing if link.link in whole else None
+        reasons = list(_reasons(link, seen, departures, ends)) if missing else []
+        found.append(
+            Account(link.link, link.sent, link.received, missing, reasons, bool(missing) and _unwanted(link.link, departures, ends))
+        )
+    return found
+
+
+def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
+    """Say whether a link's receivers ended of themselves, and its senders had to be stopped: then what was under way is no loss."""
+    receivers = {one.how for one in departures if ends[one.name].receives == link}
+    senders = {one.how for one in departures if ends[one.name].sends == link}
+    return receivers == {"ended"} and senders <= {"ended", "was stopped"} and "was stopped" in senders
+
+
+def _reasons(link: Traffic, seen: Sequence[Seen], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
+    publishes = any(one.ends.publishes for one in seen if one.ends.sends == link.link)
+    at_link = [one for one in departures if link.link in (ends[one.name].receives, ends[one.name].sends)]
+    yield from dict.fromkeys(f"{one.name} {one.how}" for one in at_link if one.failed or (one.how != "ended" and one.counts != Counts()))
+    counters = [one.state.stats.stages[0].counters for one in seen if one.ends.receives == link.link and one.state.stats]
+    for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
+        if publishes and (count := sum(int(one.get(name, 0)) for one in counters)):
+            yield f"{count:,} {why}"
+    receivers = sum(ends[one.name].receives == link.link for one in departures)
+    others = max((one.counts.receivers for one in departures if ends[one.name].sends == link.link), default=0) - receivers
+    if others > 0 and not publishes:
+        yield f"{others} {'receivers' if others > 1 else 'receiver'} outside this run took a share"

@@ -1,0 +1,115 @@
+"""The sentence that names the bottleneck of a whole topology."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from highway.engine.stats import StageStats, more_cores
+from highway.observe.poll import Seen
+from highway.observe.snapshot import Ends
+
+FULL = 0.5  # of its time that a stage must work, or wait, to be what limits the rate
+
+Part = Literal["busy", "starved", "blocked"]
+
+
+@dataclass
+class _Role:
+    """What the replicas of a role that run did of late: for each stage, the figures of each replica."""
+
+    name: str
+    ends: Ends
+    machines: set[str] = field(default_factory=set)
+    stages: defaultdict[str, list[StageStats]] = field(default_factory=lambda: defaultdict(list))
+
+    def share(self, stage: str, part: Part) -> float:
+        """Return the part of its workers' time that a stage was busy, starved or blocked, taken over all replicas."""
+        total = sum(one.busy + one.starved + one.blocked for one in self.stages[stage])
+        share: float = sum(getattr(one, part) for one in self.stages[stage]) / max(total, 1e-9)
+        return share
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.stages))
+
+    @property
+    def last(self) -> str:
+        return list(self.stages)[-1]
+
+
+def bottleneck(seen: Sequence[Seen]) -> str:
+    """Return one sentence that names what limits the rate of the whole topology, by the figures of the last seconds.
+
+    It is the stage whose workers are busiest, over all replicas of its role: what stands behind it starves, what stands before it is
+    blocked, over the links too. Where a role waits to send, but none of the roles that are seen receives it, it is who receives.
+    """
+    roles = _roles(seen)
+    if not roles:
+        return "Nothing runs at present."
+    received = {one.ends.receives for one in seen}
+    for role in roles.values():
+        if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
+            what = f"What receives on the link {role.ends.sends}" if role.ends.sends else f"What takes the items of {role.name}"
+            waited = _percent(role.share(role.last, "blocked"))
+            return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
+    busiest, stage = max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
+    if busiest.share(stage, "busy") >= FULL:
+        return _advice(busiest, stage, seen)
+    if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
+        return "Nothing has passed through in the last seconds."
+    return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
+
+
+def _roles(seen: Sequence[Seen]) -> Mapping[str, _Role]:
+    roles: dict[str, _Role] = {}
+    for one in seen:
+        if one.runs and one.recent:
+            role = roles.setdefault(one.state.role, _Role(one.state.role, one.ends))
+            for stage in one.recent.stages:
+                role.stages[stage.name].append(stage)
+            role.machines.add(one.machine)
+    return roles
+
+
+def _advice(role: _Role, name: str, seen: Sequence[Seen]) -> str:
+    figures = role.stages[name]
+    stage, many = figures[0], len(figures) > 1
+    who = f"its {len(figures)} replicas were" if many else f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
+    ways = [f"start more replicas (replicas: {len(figures) + 1})"] if role.ends.receives and role.ends.sends else []
+    if stage.shape == "map":
+        ways.append(f"give {'them' if many else 'it'} more workers ({stage.parameter}: {stage.num_workers + 1})")
+        machine, cores, used = _freest(role.machines, seen)
+        advice = more_cores(ways, cores, used, f" of {machine}" if machine else "")
+    else:
+        advice = f"a {stage.shape} has one thread: {', or '.join([*ways, 'move work from it into a map'])}"
+    return f"{role.name} ({name}) is the bottleneck: {who} busy {_percent(role.share(name, 'busy'))} of the time; {advice}."
+
+
+def _freest(machines: Collection[str], seen: Sequence[Seen]) -> tuple[str, int, float]:
+    """Return the machine of some that has most to spare, its cores (0 if that is not known), and how many what is seen uses of them."""
+    found = []
+    for machine in sorted(machines):
+        recent = [one.recent for one in seen if one.machine == machine and one.runs and one.recent]
+        found.append((machine, max((stats.cores for stats in recent), default=0), sum(stats.cores_used for stats in recent)))
+    return max(found, key=lambda one: one[1] - one[2])
+
+
+def _slow_link(roles: Mapping[str, _Role]) -> str:
+    """A link whose sender waits to send while its receiver waits to receive; empty if there is none."""
+    for sender in roles.values():
+        for receiver in roles.values():
+            if sender.ends.sends and sender.ends.sends == receiver.ends.receives:
+                sends, receives = sender.share(sender.last, "blocked"), receiver.share(receiver.first, "starved")
+                if min(sends, receives) > FULL:
+                    waits = (
+                        f"{sender.name} waited {_percent(sends)} of its time to send, and {receiver.name} {_percent(receives)} to receive"
+                    )
+                    return f"The link {sender.ends.sends} is the bottleneck: {waits}."
+    return ""
+
+
+def _percent(part: float) -> str:
+    return f"{100 * min(part, 1.0):.0f}%"

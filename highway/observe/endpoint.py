@@ -1,0 +1,90 @@
+"""What one ``highway run`` answers over HTTP for its replicas: ``/metrics``, ``/stats``, ``/health``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from prometheus_client import make_wsgi_app
+
+from highway.observe.losses import Losses
+from highway.observe.metrics import health, registry
+from highway.observe.server import Server, open_port
+from highway.observe.snapshot import Loss, Snapshot, find_ends
+from highway.observe.state import ReplicaState
+from highway.observe.totals import Totals
+from highway.topology.flow import whole_links
+from highway.topology.model import Topology
+from highway.topology.plan import End
+from highway.topology.spec import MetricsSpec
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+class Endpoint:
+    """Answers over HTTP with the last states that it was given. The port is open when this is made.
+
+    Args:
+        topology: What runs.
+        ends: Which replicas of it, here.
+        spec: Where to listen; the first free port of a range is taken.
+
+    Raises:
+        ConfigError: no port is free, or the address is not one of this machine.
+    """
+
+    def __init__(self, topology: Topology, ends: Sequence[End], spec: MetricsSpec) -> None:
+        self._name, self._ends = topology.plan.name, find_ends(topology, ends)
+        self._states = [
+            ReplicaState(end.role, end.replica, end.host, "starting", single=topology.roles[end.role].replicas == 1) for end in ends
+        ]
+        self._totals = Totals()
+        self._losses = Losses(self._ends, whole_links(topology, ends))
+        self._lost: Mapping[str, Loss] = {}
+        self._prometheus = make_wsgi_app(registry(self.snapshot))
+        self._server = Server(open_port(spec), self._answer)
+        host = f"[{spec.listen}]" if ":" in spec.listen else spec.listen
+        self.url = f"http://{host}:{self._server.port}"
+        self._thread = ThreadPoolExecutor(1, "highway-metrics")
+        self._thread.submit(self._server.serve)
+
+    def update(self, states: Iterable[ReplicaState]) -> None:
+        """Take in how the replicas are; call it some times per second, with all of them."""
+        self._states = self._totals.count(states)
+        self._lost = self._losses.count(self._states)
+
+    def snapshot(self) -> Snapshot:
+        """Return what there is to tell at this moment."""
+        return Snapshot(self._name, self._states, self._ends, self._lost)
+
+    def close(self) -> None:
+        """Close the port."""
+        self._server.stop()
+        self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            answer: Iterable[bytes] = self._prometheus(environ, start)
+            return answer
+        status, body = "200 OK", b""
+        if path == "/stats":
+            body = self.snapshot().to_json()
+        elif path == "/health":
+            reasons = health(self.snapshot())
+            status = "503 Service Unavailable" if reasons else status
+            body = json.dumps({"status": "failing" if reasons else "ok", "reasons": reasons}).encode()
+        else:
+            status, body = "404 Not Found", b'{"paths": ["/metrics", "/stats", "/health"]}'
+        start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")])
+        return [body]

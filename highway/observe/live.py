@@ -1,0 +1,79 @@
+"""What a look at a running topology found, put onto its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from highway.engine.stats import StageStats
+from highway.observe.bottleneck import bottleneck
+from highway.observe.poll import Seen, View
+from highway.observe.traffic import Flow, Traffic, traffic
+from highway.topology.graph import Edge, Graph, Node
+
+
+def annotate(graph: Graph, view: View) -> Graph:
+    """Return the graph with rates, queue levels and faults, and below it the bottleneck and who does not answer."""
+    links = {link.link: link for link in traffic(view.seen)}
+    nodes = [_node(node, [one for one in view.seen if one.state.role == node.name]) for node in graph.nodes]
+    edges = [_edge(edge, links, view.seen) for edge in graph.edges]
+    return Graph(tuple(nodes), tuple(edges), (bottleneck(view.seen), *view.silent))
+
+
+def _node(node: Node, seen: Sequence[Seen]) -> Node:
+    if not seen:
+        return node if node.outside else replace(node, figures=("not seen",))
+    running = [one for one in seen if one.runs]
+    phases = [one.state.phase for one in seen]
+    figures = [", ".join(f"{phases.count(phase)} {phase}" if len(seen) > 1 else phase for phase in dict.fromkeys(phases))]
+    if running:
+        figures.append(_rate([Flow.of(one.recent, one.recent.stages[-1]) for one in running if one.recent]))
+    stages = [stages for one in seen if (stages := one.recent.stages if one.recent else None)]
+    columns = list(zip(*stages)) if len({len(column) for column in stages}) == 1 else []
+    counts = {
+        "restart": sum(one.state.restarts for one in seen),
+        "error": sum(stage.errors for one in seen if one.state.stats for stage in one.state.stats.stages),
+    }
+    return replace(
+        node,
+        stages=tuple(column[0].name for column in columns) or node.stages,
+        levels=tuple(_level(column) for column in columns),
+        figures=tuple(figures),
+        alarms=tuple(f"{number:,} {what}{'s' if number > 1 else ''}" for what, number in counts.items() if number),
+    )
+
+
+def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
+    """How busy the replicas of a stage are, and how full the queues behind them."""
+    total = sum(stage.busy + stage.starved + stage.blocked for stage in stages)
+    busy = f"{100 * sum(stage.busy for stage in stages) / max(total, 1e-9):.0f}% busy"
+    capacity = sum(stage.capacity for stage in stages)
+    return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
+
+
+def _edge(edge: Edge, links: Mapping[str, Traffic], seen: Sequence[Seen]) -> Edge:
+    link = links.get(edge.link)
+    if link is None:
+        return edge
+    figures = [_rate(_flows(edge, seen))]
+    if link.missing:
+        figures.append(f"{link.missing:,} under way or lost")
+    faults = {"gap": link.gaps, "duplicate": link.duplicates, "malformed": link.malformed}
+    alarms = tuple(f"{number:,} {what}{'s' if number > 1 and what != 'malformed' else ''}" for what, number in faults.items() if number)
+    return replace(edge, figures=tuple(figures), alarms=alarms)
+
+
+def _flows(edge: Edge, seen: Sequence[Seen]) -> list[Flow]:
+    """What passes: as the end has it that is at this edge alone, so that a link of many roles is told edge by edge."""
+    senders = [one for one in seen if one.ends.sends == edge.link and one.runs and one.recent]
+    receivers = [one for one in seen if one.ends.receives == edge.link and one.runs and one.recent]
+    if {one.state.role for one in senders} <= {edge.source} and (into := [one for one in receivers if one.state.role == edge.target]):
+        return [Flow.of(one.recent, one.recent.stages[0]) for one in into if one.recent]
+    return [Flow.of(one.recent, one.recent.stages[-1]) for one in senders if one.state.role == edge.source and one.recent]
+
+
+def _rate(flows: Sequence[Flow]) -> str:
+    total = Flow()
+    for flow in flows:
+        total = total.plus(flow)
+    return f"{total.items:,.1f} items/s, {total.megabytes:,.1f} MB/s"

@@ -1,0 +1,75 @@
+"""How many messages each link has lost so far, told while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from highway.observe.poll import Seen
+from highway.observe.snapshot import Ends, Loss
+from highway.observe.state import ReplicaState
+from highway.observe.traffic import Traffic, traffic
+
+WINDOW = 3.0  # seconds before and after the end of a process, over which what is under way is compared
+REFILL = 1.0  # seconds after it in which what is under way comes back to its level
+
+_OVER = ("ended", "failed", "waiting")
+
+
+@dataclass
+class _Link:
+    """What is under way on a link, or lost: each of the last seconds, and since a process at one of its ends has ended."""
+
+    lost: int = 0
+    missing: deque[tuple[float, int]] = field(default_factory=deque)
+    ended: float | None = None  # when a process did, until what it took with it is counted
+    before: int = 0
+
+
+class Losses:
+    """Counts what links lose when a process at one of their ends ends. Show it every state, some times per second.
+
+    While messages are under way nobody can tell which of them are lost. How many are under way stays about the same; so what is more, at
+    least, in the seconds after a process has ended than in those before is taken for lost. When all processes of a link have ended, the
+    number is exact unless it was too large by then; it never falls.
+
+    Args:
+        ends: The links of each replica, by the replica's name.
+        whole: The links to look at: those all of whose ends are seen.
+        clock: Tells seconds.
+    """
+
+    def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ends, self._clock = ends, clock
+        self._links = {link: _Link() for link in sorted(whole) if not any(one.publishes and one.sends == link for one in ends.values())}
+        self._running: dict[str, int] = {}  # replicas that ran at the last look, each with its restarts
+
+    def count(self, states: Iterable[ReplicaState]) -> Mapping[str, Loss]:
+        """Take in how all replicas are, and return what the links have lost."""
+        states = list(states)
+        ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
+        ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
+        self._running = {state.name: state.restarts for state in states if state.phase not in _OVER}
+        seen = [Seen(state, None, self._ends.get(state.name, Ends())) for state in states]
+        for link in traffic(seen):
+            if link.link in self._links and link.missing is not None:
+                at_link = {one.state.name for one in seen if link.link in (one.ends.receives, one.ends.sends)}
+                self._look(self._links[link.link], link, bool(ended & at_link), over=not at_link & self._running.keys())
+        return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
+
+    def _look(self, link: _Link, traffic: Traffic, ended: bool, over: bool) -> None:
+        now, missing = self._clock(), traffic.missing or 0
+        if ended and link.ended is None:
+            link.before = min((count for _, count in link.missing), default=0)
+        if ended:
+            link.ended = now
+        link.missing.append((now, missing))
+        while link.missing[0][0] < now - WINDOW:
+            link.missing.popleft()
+        if link.ended is not None and now - link.ended >= WINDOW:
+            least = min(count for seen, count in link.missing if seen >= link.ended + REFILL)
+            link.lost, link.ended = link.lost + max(0, least - link.before), None
+        if over:
+            link.lost, link.ended = max(link.lost, missing), None

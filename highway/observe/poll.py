@@ -1,0 +1,140 @@
+"""All replicas of a topology, wherever they run: asks every endpoint, and puts the answers together."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from highway.engine.stats import PipelineStats
+from highway.observe.recent import Recent
+from highway.observe.snapshot import Ends, Snapshot
+from highway.observe.state import ReplicaState
+from highway.topology.model import Topology
+from highway.topology.plan import ports
+from highway.topology.spec import MetricsSpec
+
+PATIENCE = 2.0  # seconds that an endpoint may take to answer
+AT_ONCE = 64  # endpoints
+
+_EVERY_INTERFACE = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True)
+class Target:
+    """An endpoint to ask.
+
+    Args:
+        url: Where it is: ``http://host:port``.
+        host: What to call who does not answer there: the file's name for a host. Empty if nobody need answer.
+    """
+
+    url: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A replica, as one look at the topology found it.
+
+    Args:
+        state: How it is; its figures are since its start.
+        recent: Its figures of the last seconds.
+        ends: Its links.
+        machine: Where it runs: the file's name for it, or the machine's own.
+    """
+
+    state: ReplicaState
+    recent: PipelineStats | None = None
+    ends: Ends = field(default_factory=Ends)
+    machine: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it works at present, so that its rates mean something."""
+        return self.recent is not None and self.state.phase in ("running", "draining")
+
+
+@dataclass(frozen=True)
+class View:
+    """One look at a topology: its replicas, and in words, who did not answer."""
+
+    seen: Sequence[Seen]
+    silent: Sequence[str] = ()
+
+
+def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[Target]:
+    """Return where the endpoints of a topology may be: on each of its hosts or on one, and on this machine."""
+    here = "127.0.0.1" if spec.listen in _EVERY_INTERFACE else spec.listen
+    hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
+    addresses = {"": here, **hosts} if hosts else {"this machine": here}
+    return [Target(_url(address, port), name) for name, address in addresses.items() for port in ports(spec)]
+
+
+class Survey:
+    """Looks at a topology again and again.
+
+    Args:
+        targets: The endpoints.
+        topology: The topology's name: others are passed over; empty for any.
+        order: The names of the roles, in the order in which to show them.
+        host: The only host to show.
+    """
+
+    def __init__(self, targets: Sequence[Target], topology: str = "", order: Sequence[str] = (), host: str | None = None) -> None:
+        self._targets, self._topology, self._host = targets, topology, host
+        self._order = order
+        self._recent = Recent()
+
+    def look(self) -> View:
+        """Ask all endpoints, and wait at most two seconds for each."""
+        with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-survey") as pool:
+            answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
+        ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
+        seen = [one for snapshot in ours.values() for one in self._seen(snapshot) if self._host in (None, one.state.host)]
+        order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in seen)]))}
+        seen.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
+        return View(seen, list(self._silent(answers, {one.state.host for one in seen})))
+
+    def _seen(self, snapshot: Snapshot) -> Iterator[Seen]:
+        for state in snapshot.states:
+            key = (snapshot.machine, snapshot.pid, state.role, state.replica)
+            recent = self._recent.add(key, state.stats) if state.stats else None
+            yield Seen(state, recent, snapshot.ends.get(state.name, Ends()), state.host or snapshot.machine)
+
+    def _is_ours(self, answer: Snapshot | str) -> TypeGuard[Snapshot]:
+        return isinstance(answer, Snapshot) and self._topology in ("", answer.topology)
+
+    def _silent(self, answers: Mapping[Target, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
+        """Hosts for which no endpoint answers: neither one there, nor that of a run elsewhere that takes the host's part."""
+        for host in dict.fromkeys(target.host for target in answers if target.host):
+            own = {target.url.removeprefix("http://"): answer for target, answer in answers.items() if target.host == host}
+            if host not in heard and not any(map(self._is_ours, own.values())):
+                reasons = {one if isinstance(one, str) else f"it runs another topology, {one.topology}" for one in own.values()}
+                first, *_, last = [*own, *own]
+                where = first if len(own) == 1 else f"{first} to {last.rpartition(':')[2]}"
+                yield f"{host} does not answer{f' at {where}' if host != where else ''}: {', '.join(sorted(reasons))}"
+
+
+def fetch(url: str) -> Snapshot | str:
+    """Return what an endpoint answers or, in words, why it does not."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/stats", timeout=PATIENCE) as answer:
+            return Snapshot.from_json(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"{error.code} {error.reason}"
+    except urllib.error.URLError as error:
+        reason = error.reason
+        return str(reason.strerror or reason) if isinstance(reason, OSError) else str(reason)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return str(error) or type(error).__name__
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

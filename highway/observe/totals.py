@@ -1,0 +1,63 @@
+"""Figures that count on when a replica is started again, where those of its process begin at 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.state import ReplicaState
+
+LINK_COUNTS = ("messages", "bytes", "gaps", "duplicates", "late", "malformed")
+"""What a ``ZMQSource`` counts, in its counters."""
+
+_COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
+
+
+class Totals:
+    """Adds up what all processes of each replica have done. Show it every state: a process that it never saw is not counted."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[tuple[str, int], _Replica] = {}
+
+    def count(self, states: Iterable[ReplicaState]) -> list[ReplicaState]:
+        """Return the states with the figures of the processes before these added."""
+        return [self._replicas.setdefault((state.role, state.replica), _Replica()).count(state) for state in states]
+
+
+@dataclass
+class _Replica:
+    earlier: PipelineStats | None = None  # of the processes that have ended
+    seen: PipelineStats | None = None
+    restarts: int = 0
+
+    def count(self, state: ReplicaState) -> ReplicaState:
+        if state.restarts != self.restarts and state.stats != self.seen:  # a process that starts shows the last one's figures at first
+            self.earlier, self.restarts = plus(self.earlier, self.seen), state.restarts
+        self.seen = state.stats
+        return replace(state, stats=plus(self.earlier, state.stats))
+
+
+def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
+    """Return the sum of what two processes of a replica did; what is no sum, such as a queue's level, is the second one's."""
+    if first is None or second is None:
+        return second or first
+    return PipelineStats(_each(first, second, 1), first.seconds + second.seconds, first.cpu + second.cpu, second.cores)
+
+
+def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
+    """Return what a replica did between two moments."""
+    return PipelineStats(_each(first, last, -1), last.seconds - first.seconds, last.cpu - first.cpu, last.cores)
+
+
+def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageStats]:
+    before = {stage.name: stage for stage in first.stages}
+    return [_add(stage, before[stage.name], sign) if stage.name in before else stage for stage in second.stages]
+
+
+def _add(stage: StageStats, other: StageStats, sign: int) -> StageStats:
+    counts: dict[str, Any] = {name: getattr(stage, name) + sign * getattr(other, name) for name in _COUNTS}
+    links = {name: stage.counters[name] + sign * other.counters.get(name, 0) for name in LINK_COUNTS if name in stage.counters}
+    counters: Mapping[str, Any] = {**stage.counters, **links}
+    return replace(stage, counters=counters, **counts)

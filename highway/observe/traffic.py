@@ -1,0 +1,92 @@
+"""How much each link of a topology carries, over all its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.poll import Seen
+
+
+class Flow(NamedTuple):
+    """Items and megabytes per second."""
+
+    items: float = 0.0
+    megabytes: float = 0.0
+
+    @classmethod
+    def of(cls, recent: PipelineStats, stage: StageStats) -> Flow:
+        """Return what a stage handed on, or took in if it is a sink, of late."""
+        seconds = max(recent.seconds, 1e-9)
+        return cls(stage.items / seconds, stage.bytes / seconds / 1e6)
+
+    def plus(self, other: Flow) -> Flow:
+        """Return the sum."""
+        return Flow(self.items + other.items, self.megabytes + other.megabytes)
+
+
+@dataclass
+class Traffic:
+    """What a link carries, all its replicas together.
+
+    Args:
+        link: Its name.
+        sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
+        received: Messages that its receivers took from it; ``None`` if no receiver is seen.
+        gaps: Messages that receivers found missing.
+        duplicates: Messages that came twice.
+        malformed: Messages that could not be decoded.
+        sending: What is sent at present.
+        receiving: What is received at present.
+    """
+
+    link: str
+    sent: int | None = None
+    received: int | None = None
+    gaps: int = 0
+    duplicates: int = 0
+    malformed: int = 0
+    sending: Flow = field(default_factory=Flow)
+    receiving: Flow = field(default_factory=Flow)
+
+    @property
+    def missing(self) -> int | None:
+        """Messages that were sent and not received: on their way, or lost. ``None`` if an end is not seen, or more came than was sent."""
+        if self.sent is None or self.received is None or self.received > self.sent:
+            return None
+        return self.sent - self.received
+
+    @property
+    def faults(self) -> int:
+        """Gaps, repetitions and what could not be decoded."""
+        return self.gaps + self.duplicates + self.malformed
+
+
+def traffic(seen: Sequence[Seen]) -> list[Traffic]:
+    """Return what each link carries, in the order of the replicas."""
+    links: dict[str, Traffic] = {}
+    for one in seen:
+        for name in filter(None, (one.ends.receives, one.ends.sends)):
+            links.setdefault(name, Traffic(name))
+        if one.ends.receives:
+            _receive(links[one.ends.receives], one)
+        if one.ends.sends:
+            link = links[one.ends.sends]
+            receivers = sum(other.ends.receives == link.link for other in seen) if one.ends.publishes else 1
+            link.sent = (link.sent or 0) + one.state.counts.sent * max(1, receivers)
+            if one.runs and one.recent:
+                link.sending = link.sending.plus(Flow.of(one.recent, one.recent.stages[-1]))
+    return list(links.values())
+
+
+def _receive(link: Traffic, one: Seen) -> None:
+    link.received = (link.received or 0) + one.state.counts.received
+    if one.state.stats:
+        counters = one.state.stats.stages[0].counters
+        link.gaps += int(counters.get("gaps", 0))
+        link.duplicates += int(counters.get("duplicates", 0))
+        link.malformed += int(counters.get("malformed", 0))
+    if one.runs and one.recent:
+        link.receiving = link.receiving.plus(Flow.of(one.recent, one.recent.stages[0]))

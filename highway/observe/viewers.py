@@ -1,0 +1,74 @@
+"""Where somebody subscribes who wants to look into a running link."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+from highway.topology.plan import End, Plan, names, port_range
+
+
+def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
+    """Return the URLs, for one socket, at which a viewer on this machine sees what goes over a link.
+
+    They are those of the senders' taps. Where a publisher has none that can be reached, the link itself is subscribed to.
+
+    Args:
+        plan: The plan of the running topology.
+        link: The link.
+        role: Only what this role sends.
+        replica: Only what this one of each role's processes sends.
+
+    Raises:
+        ConfigError: there is no such link, the process does not send on it, or its tap cannot be reached from here.
+    """
+    if link not in plan.links:
+        raise (plan.place / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
+    spec, ends = plan.links[link], _chosen(plan, link, role, replica)
+    away = [end for end in ends if spec.tap is None and not _is_here(plan, end.host)]
+    has_taps = all(plan.roles[end.role].stages for end in ends)
+    if spec.kind == "publish" and spec.bind == "from" and (away or not has_taps):
+        transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
+        return [f"zsub{transport}://{plan.location(link, end)}?codec={spec.codec}" for end in ends]
+    if away:
+        raise _out_of_reach(plan, link, away)
+    return [f"zsub+{plan.tap(link, end)}?codec={spec.codec}" for end in ends]
+
+
+def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[End]:
+    """Return the processes that are to be looked at."""
+    senders = names(plan.links[link], "from")
+    place = plan.place / "links" / link
+    if role is not None and role not in senders:
+        raise (place / "from").error(f"{role} does not send on this link{did_you_mean(role, senders)}")
+    ends = [end for end in plan.ends(link, "from") if role in (None, end.role)]
+    chosen = [end for end in ends if replica in (None, end.replica)]
+    if not chosen:
+        raise (place / "from").error(f"there is no replica {replica}; expected 0 to {max(end.replica for end in ends)}")
+    return chosen
+
+
+def _is_here(plan: Plan, host: str) -> bool:
+    """Say whether a host of the file is this machine: whether its address can be bound here."""
+    if plan.local or not host:
+        return True
+    with suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(plan.address(host), 0, type=socket.SOCK_STREAM):
+            with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+                return True
+    return False
+
+
+def _out_of_reach(plan: Plan, link: str, away: list[End]) -> ConfigError:
+    first = max((port_range(spec.port)[-1] for spec in plan.links.values() if spec.port is not None), default=7899) + 1
+    hosts = [end.host for end in plan.ends(link, "from")]
+    last = first + max(map(hosts.count, hosts)) - 1
+    example = f"{first}-{last}" if last > first else f"{first}"
+    who = ", ".join(f"{end.role} {end.replica} on {end.host}" for end in away)
+    return (plan.place / "links" / link).error(
+        f"{who}: another machine, and viewers reach it only at a port; add one, such as tap: {example}, and start the topology anew, "
+        "or look from there. If everything runs on this machine, say --local"
+    )

@@ -1,0 +1,48 @@
+"""How many cores this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from highway.process import cgroup
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Variables that tell numerical libraries, when they are imported, how many threads to use: 1 in processes whose stages have their own."""
+
+
+def available_cores(root: Path = cgroup.ROOT) -> int:
+    """Return the cores that affinity and the CPU quotas of this process's control groups leave to it, at least 1.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup.cpu_quota(root)
+    return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+
+
+def cpu_seconds() -> float:
+    """Return the seconds of cores that this process and its children have used so far; without those of running children outside Linux."""
+    return sum(os.times()[:4]) + sum(_cpu_of(child) for child in _children())
+
+
+def _children() -> list[str]:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return [pid for task in Path("/proc/self/task").iterdir() for pid in _read(task / "children").split()]
+    except (AttributeError, OSError):  # no waitid(), no children, no /proc
+        return []
+
+
+def _cpu_of(pid: str) -> float:
+    fields = _read(Path("/proc", pid, "stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended meanwhile
+        return ""

@@ -1,0 +1,256 @@
+"""One role in this process: run its pipeline, tell how it goes, and drain or stop when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO
+
+from highway.engine import Pipeline
+from highway.engine.stats import PipelineStats, StageStats
+from highway.run.control import Door
+
+log = logging.getLogger("highway")
+
+TICK = 0.5  # seconds between two reports
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LAST_RESORT = 15  # seconds that a process takes at most to end
+
+
+class Terminated(SystemExit):
+    """The process was asked to end: by SIGTERM, or since the process that launched it is gone.
+
+    Args:
+        drained: Whether it had delivered all that was in flight.
+    """
+
+    def __init__(self, drained: bool = False) -> None:
+        super().__init__(128 + signal.SIGTERM)
+        self.drained = drained
+
+
+class StuckError(RuntimeError):
+    """A pipeline did not stop; its process can only be ended without waiting for its threads."""
+
+
+class _Signals:
+    """Hears SIGINT and SIGTERM in place of being interrupted by them, since an exception in the middle of a lock would leave it locked.
+
+    Off the main thread it hears nothing: signals are the main thread's.
+    """
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._hears = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        if self._hears:
+            self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+            self._before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def heard(self) -> int:
+        """Return the number of the signal that came."""
+        return os.read(self.reading, 1)[0]
+
+    def deafen(self) -> None:
+        """From now on ignore SIGTERM, and let SIGINT end the process at once."""
+        if self._hears:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._hears:
+            signal.set_wakeup_fd(self._wakeup)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+        os.close(self.reading)
+        os.close(self._writing)
+
+
+def run(
+    pipeline: Pipeline,
+    progress: Callable[[PipelineStats], None],
+    tick: float = TICK,
+    drain_timeout: float = 0.0,
+    door: Door | None = None,
+) -> None:
+    """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
+
+    The pipeline is waited for on another thread, so that this one can report and, if it is the main thread, hear signals.
+
+    Args:
+        pipeline: What to run.
+        progress: Called every ``tick`` seconds, and once at the end, however it ends.
+        tick: Seconds.
+        drain_timeout: Seconds for which SIGTERM lets the pipeline deliver what is in flight; after that, or with a second signal, it is
+            stopped. With 0 it is at once.
+        door: Where it may be asked to drain, too.
+
+    Raises:
+        Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
+        KeyboardInterrupt: it was interrupted.
+        StuckError: the pipeline had to be stopped, and did not.
+        Exception: what a stage or ``progress`` raised.
+    """
+    failure: list[BaseException] = []
+    ended, writing = os.pipe()
+    pool = ThreadPoolExecutor(1, "highway-run")
+    with _Signals() as signals:
+        try:
+            pool.submit(_consume, pipeline, failure, writing)
+            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, door)
+            if failure:
+                raise failure[0]
+            if terminated:
+                raise Terminated(drained=True)
+        except Terminated:
+            signal.alarm(_LAST_RESORT)  # the kernel ends what does not end by itself
+            signals.deafen()
+            raise
+        except KeyboardInterrupt:
+            signals.deafen()
+            raise
+        finally:
+            pipeline.stop()
+            pool.shutdown(wait=False)
+            stuck = not select.select([ended], [], [], 1.0)[0]
+            os.close(ended)
+            if stuck:
+                raise StuckError("a stage does not stop; see the warning above")
+            progress(pipeline.stats())
+
+
+def _attend(
+    pipeline: Pipeline,
+    progress: Callable[[], None],
+    tick: float,
+    drain_timeout: float,
+    ended: int,
+    signals: _Signals,
+    door: Door | None,
+) -> bool:
+    """Wait until the pipeline has ended, and say whether that is since SIGTERM came.
+
+    Raises:
+        Terminated, KeyboardInterrupt: it has not ended, but has to be stopped.
+    """
+    until, terminated = float("inf"), False
+    while True:
+        left = max(0.0, min(tick, until - time.monotonic()))
+        waits: list[Any] = [ended, signals.reading, *(door.sockets if door else ())]
+        ready = select.select(waits, [], [], left)[0]
+        asked = door is not None and door.heed(ready)
+        if signals.reading in ready:
+            if signals.heard() == signal.SIGINT:
+                raise KeyboardInterrupt
+            if terminated or not drain_timeout:
+                raise Terminated
+            terminated = True
+        elif ended in ready:
+            return terminated
+        if (asked or terminated) and until == float("inf"):
+            log.info("draining: the source ends, and what is in flight is delivered")
+            pipeline.drain()
+            until = time.monotonic() + drain_timeout
+        elif time.monotonic() >= until:
+            log.warning("not drained within %g s; what is still in flight is lost (--drain-timeout gives more time)", drain_timeout)
+            raise Terminated
+        progress()
+
+
+def _consume(pipeline: Pipeline, failure: list[BaseException], ended: int) -> None:
+    try:
+        if pipeline.ends_in_sink:
+            pipeline.run()
+        else:
+            for _ in pipeline:
+                pass
+    except BaseException as error:
+        failure.append(error)
+    finally:
+        os.close(ended)
+
+
+class Reporter:
+    """Tells the process that launched this one how its role goes: a line of JSON each time.
+
+    Args:
+        descriptor: The writing end of a pipe to the launcher.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+        self._parent = os.getppid()
+
+    def progress(self, stats: PipelineStats) -> None:
+        """Report the figures.
+
+        Raises:
+            Terminated: nobody is there any more to hear them.
+        """
+        self._send(stats=asdict(stats))
+
+    def draining(self) -> None:
+        """Report that the role was asked to end, by somebody else than the launcher; it is not to be started again."""
+        self._send(draining=True)
+
+    def error(self, message: str) -> None:
+        """Report what ended the role."""
+        self._send(error=message)
+
+    def done(self) -> None:
+        """Report that the role has ended as it should; a process that ends without this has failed."""
+        self._send(done=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the pipe; what could not be sent is dropped."""
+        with contextlib.suppress(BrokenPipeError):
+            self._out.close()
+
+    def _send(self, **report: Any) -> None:
+        try:
+            self._out.write(json.dumps(report, default=str) + "\n")
+        except BrokenPipeError:
+            raise Terminated from None
+        if os.getppid() != self._parent:
+            raise Terminated
+
+
+class Report(NamedTuple):
+    """A line that a :class:`Reporter` wrote: one of the four."""
+
+    stats: PipelineStats | None = None
+    error: str = ""
+    draining: bool = False
+    done: bool = False
+
+    @classmethod
+    def read(cls, line: str) -> Report:
+        report = json.loads(line)
+        if stats := report.get("stats"):
+            report["stats"] = PipelineStats(**{**stats, "stages": [StageStats(**stage) for stage in stats["stages"]]})
+        return cls(**report)
+
+
+def die_with_parent() -> None:
+    """Have this process end when its parent does, even if that is killed: at once on Linux, elsewhere with the next report."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

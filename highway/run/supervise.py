@@ -1,0 +1,308 @@
+"""Every role of a topology in a process of its own on this machine, watched until the last one has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, Protocol, cast
+
+from highway.observe.accounts import Account, Departure, account
+from highway.observe.snapshot import find_ends
+from highway.observe.state import ReplicaState
+from highway.run.replica import Replica
+from highway.topology.flow import depths_of, fed_here, feeders, sinks, whole_links
+from highway.topology.model import Topology
+from highway.topology.plan import End
+
+GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
+PATIENCE = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
+DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
+IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
+TICK = 0.25
+HIGHWAY = "highway"  # whose lines are the launcher's own
+
+
+class Watcher(Protocol):
+    """Who is told how the replicas are."""
+
+    def update(self, states: Sequence[ReplicaState]) -> None:
+        """Take in how all of them are; called some times per second, and once when all have ended."""
+
+
+class Screen(Watcher, Protocol):
+    """Where the launcher shows what goes on."""
+
+    def line(self, name: str, text: str, is_error: bool) -> None:
+        """Show a line that the process ``name`` printed."""
+
+
+@dataclass
+class Result:
+    """How a launch ended.
+
+    Args:
+        code: 0 if all went well, 1 if a role failed, 128 and the signal's number if a signal ended it.
+        message: What failed, in words; empty if nothing did.
+        states: How each replica was in the end.
+        links: What each link carried.
+        departures: The processes, replica by replica.
+    """
+
+    code: int
+    message: str
+    states: Sequence[ReplicaState]
+    links: Sequence[Account] = ()
+    departures: Sequence[Departure] = ()
+
+
+def launch(
+    topology: Topology,
+    ends: Sequence[End],
+    options: Sequence[str],
+    screen: Screen,
+    watchers: Sequence[Watcher] = (),
+    drain_timeout: float = DRAIN,
+) -> Result:
+    """Run processes of a topology on this machine until they have ended, and leave none behind.
+
+    It ends when the sinks end: once the last role that sends nothing on over a link has ended, the others get some seconds to end by
+    themselves and are then stopped. If one fails and is not started again, the others are stopped. SIGTERM drains: the roles that are not
+    fed by others here end their sources, and what is in flight arrives. SIGINT stops all; a second signal kills them.
+
+    Args:
+        topology: A topology without errors.
+        ends: The processes.
+        options: The arguments of ``highway run`` that each process gets besides its role and replica.
+        screen: Shows what they print, and their figures.
+        watchers: Who else is told how they are.
+        drain_timeout: Seconds that what is in flight may take to arrive after SIGTERM; 0 stops all at once.
+    """
+    replicas = [Replica(end, topology.roles[end.role], options) for end in ends]
+    feeding = feeders(topology, ends)
+    watch = _Watch(screen, watchers, replicas, feeding, fed_here(topology, ends), sinks(topology, ends), drain_timeout)
+    try:
+        with watch.signals():
+            for replica in replicas:
+                watch.start(replica)
+            result = watch.until_the_end()
+        result.departures = [one for replica in replicas for one in replica.departures]
+        result.links = account(result.states, result.departures, find_ends(topology, ends), whole_links(topology, ends))
+        return result
+    finally:
+        watch.close()
+
+
+@dataclass
+class _Watch:
+    screen: Screen
+    watchers: Sequence[Watcher]
+    replicas: Sequence[Replica]
+    feeders: Mapping[str, set[str]]
+    fed_here: set[str]
+    sinks: set[str]
+    drain_timeout: float
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    heard: list[int] = field(default_factory=list)
+    code: int = 0
+    message: str = ""
+    deadline: float | None = None
+    draining: bool = False
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        depths = depths_of(self.feeders)
+        self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.end.role])
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """Note SIGINT and SIGTERM instead of being ended by them."""
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.heard.append(number)
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def start(self, replica: Replica) -> None:
+        replica.start(self._read, self.screen.line)
+
+    def until_the_end(self) -> Result:
+        while not all(replica.is_over for replica in self.replicas):
+            self._hear()
+            gone = [replica for replica in self._running() if replica.process.is_over]
+            self._listen(TICK)
+            for replica in gone:
+                self._settle(replica)
+            self._judge()
+            for replica in self.replicas:
+                if replica.phase == "waiting" and time.monotonic() >= replica.due:
+                    self._start_again(replica)
+            self._tell()
+        while self._listen(0):
+            pass
+        self._tell()
+        return Result(self.code, self.message, self._states())
+
+    def _running(self) -> list[Replica]:
+        return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]
+
+    def _states(self) -> list[ReplicaState]:
+        """Return how all are; who receives is asked before who sends to it, so that less is never sent than was received."""
+        asked = {replica: replica.state() for replica in self.downstream_first}
+        return [asked[replica] for replica in self.replicas]
+
+    def _tell(self) -> None:
+        for watcher in (self.screen, *self.watchers):
+            watcher.update(self._states())
+
+    def _listen(self, seconds: float) -> bool:
+        """Take in what the processes have written, and say whether there was any."""
+        ready = self.selector.select(seconds) if self.selector.get_map() else []
+        for key, _ in ready:
+            key.data(key.fileobj)
+        return bool(ready)
+
+    def _settle(self, replica: Replica) -> None:
+        """Decide what follows from the end of a replica's process."""
+        starved = self._ended_feeders(replica)
+        said = replica.settle(may_restart=not (self.draining or self.stopping))
+        if replica.phase == "waiting" and starved:
+            self._start_again(replica)
+        elif replica.phase != "failed":
+            if said:
+                self.screen.line(HIGHWAY, f"{replica.name} {said}", True)
+        elif self.draining:
+            self.message = f"terminated; {replica.name} {said}"
+        elif not self.stopping:
+            self.code, self.message = 1, f"{replica.name} {said}"
+            self._stop(signal.SIGINT)
+
+    def _start_again(self, replica: Replica) -> None:
+        """Start a replica again, unless nothing would come to it; then the rest goes on to its end without it."""
+        if not (starved := self._ended_feeders(replica)):
+            self.start(replica)
+            return
+        replica.give_up()
+        if replica.phase == "failed":
+            self._blame(f"{replica.name} failed {replica.process.failure}; not started again, since {_all(starved)} ended before")
+
+    def _blame(self, message: str) -> None:
+        """Have the run fail in the end, without ending it now."""
+        self.screen.line(HIGHWAY, message, True)
+        if not self.code:
+            self.code, self.message = 1, message
+
+    def _ended_feeders(self, replica: Replica) -> set[str]:
+        """Return the roles that feed a replica, if all of them have ended: nothing would come if it were started again."""
+        feeding = self.feeders[replica.end.role]
+        return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
+
+    def _replicas_of(self, roles: Collection[str]) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.end.role in roles]
+
+    def _end_what_gets_nothing(self) -> None:
+        """Drain who waits for items although all who could send any have ended.
+
+        It may have come too late for their end, or one of them was killed before it could tell it.
+        """
+        for replica in self._running():
+            process, starved = replica.process, self._ended_feeders(replica)
+            if process.leaving or process.idle < IDLE or not starved or replica.end.role not in self.fed_here:
+                continue
+            senders = [one for other in self._replicas_of(starved) for one in other.departures]
+            if process.tally.read().senders > len(senders):  # others send to it too
+                continue
+            self.screen.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
+            replica.ask(signal.SIGTERM)
+            if replica.departures and replica.departures[-1].failed and not process.tally.read().received:
+                self._blame(f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
+
+    def _judge(self) -> None:
+        """Decide from what has ended, and how long things take, whether the rest has to end."""
+        self._end_what_gets_nothing()
+        ended = self.sinks and all(replica.is_over for replica in self.replicas if replica.end.role in self.sinks)
+        if ended and self.deadline is None:
+            self.deadline = time.monotonic() + GRACE
+        if self.deadline is None or time.monotonic() < self.deadline:
+            return
+        if self.stopping:
+            self._kill()
+        else:
+            self._stop(signal.SIGTERM if self.draining else signal.SIGINT)
+
+    def _hear(self) -> None:
+        while self.heard:
+            number = self.heard.pop(0)
+            if self.stopping or self.draining:
+                self._kill()
+                continue
+            self.code, self.message = 128 + number, "interrupted" if number == signal.SIGINT else "terminated"
+            if number == signal.SIGTERM and self.drain_timeout:
+                self._drain()
+            else:
+                self._stop(number)
+
+    def _drain(self) -> None:
+        """End the sources; what is in flight, and then the ends of the streams, travel through the roles that are fed."""
+        self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
+        for replica in self.replicas:
+            replica.give_up()
+            if not self.feeders[replica.end.role]:
+                replica.ask(signal.SIGTERM)
+
+    def _stop(self, number: int) -> None:
+        self.stopping, self.deadline = True, time.monotonic() + PATIENCE
+        for replica in self.replicas:
+            replica.give_up()
+            replica.ask(number)
+
+    def _kill(self) -> None:
+        self.stopping, self.deadline = True, time.monotonic() + PATIENCE
+        for replica in self.replicas:
+            replica.give_up()
+            if not replica.is_over:
+                self.screen.line(replica.name, "does not end; it is killed", True)
+                replica.kill()
+
+    def close(self) -> None:
+        """Leave nothing behind: no process, none that one of them started, no open pipe."""
+        for replica in self.replicas:
+            replica.kill()
+        for key in list(self.selector.get_map().values()):
+            self._forget(cast(IO[bytes], key.fileobj))
+        self.selector.close()
+
+    def _forget(self, stream: IO[bytes]) -> None:
+        self.selector.unregister(stream)
+        stream.close()
+
+    def _read(self, stream: IO[bytes], handle: Callable[[str], None], whole: bool = False) -> None:
+        """Call ``handle`` with every line of a stream; see :class:`highway.run.replica.Read`."""
+        os.set_blocking(stream.fileno(), False)
+        rest = b""
+
+        def ready(stream: IO[bytes]) -> None:
+            nonlocal rest
+            data = os.read(stream.fileno(), 65536)
+            *lines, rest = (rest + data).split(b"\n")
+            if not data:
+                self._forget(stream)
+                lines += [rest] if rest and not whole else []
+            for line in lines:
+                handle(line.decode(errors="replace"))
+
+        self.selector.register(stream, selectors.EVENT_READ, ready)
+
+
+def _all(roles: Collection[str]) -> str:
+    return " and ".join(sorted(roles))

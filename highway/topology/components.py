@@ -1,0 +1,136 @@
+"""The components that have names: highway's own, and those of modules that the caller allows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import sys
+import traceback
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from highway.parameters import docstrings
+from highway.parameters.checks import describe_parameter
+from highway.parameters.location import Place, did_you_mean
+
+PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
+PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
+
+
+@dataclass(frozen=True)
+class NotImported:
+    """Stands for a component whose module was not imported, or for one that has such a component in it.
+
+    Args:
+        name: What the component is called.
+        found: Which components were not imported, as ``package.module:Name``, and where each stands.
+    """
+
+    name: str
+    found: tuple[tuple[str, Place], ...]
+
+
+@cache
+def built_in(package: str) -> dict[str, type]:
+    """Return highway's own components in one of the :data:`PACKAGES`, by name."""
+    module = importlib.import_module(package)
+    return {name: cls for name in sorted(module.__all__) if _is_component(cls := getattr(module, name))}
+
+
+@dataclass(frozen=True)
+class Components:
+    """What a name stands for.
+
+    Args:
+        plugins: Modules (and all below them) whose classes and functions may be named as ``package.module:Class``, besides those of
+            the entry points in the group ``highway.plugins`` of installed packages.
+        look_only: Whether no other module is imported than ``plugins``, those of installed packages neither; what is in one is
+            :class:`NotImported` then. Else a module that may not be named is an error.
+    """
+
+    plugins: Collection[str] = ()
+    look_only: bool = False
+
+    def import_plugins(self) -> None:
+        """Import the allowed modules.
+
+        Raises:
+            ConfigError: one of them cannot be imported.
+        """
+        for module in self.plugins:
+            _import(module, Place())
+
+    def names(self, hint: type = object) -> list[str]:
+        """Return the names of highway's own components that are a ``hint``."""
+        return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
+
+    def find(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
+        """Return the class or function that ``name`` stands for.
+
+        Raises:
+            ConfigError: there is none, or it is in a module that is not allowed.
+        """
+        if ":" in name:
+            return self._find_in_plugin(name, place)
+        for package in PACKAGES:
+            if name in built_in(package):
+                return built_in(package)[name]
+        if "." in name:
+            raise place.error(f"unknown component {name!r}; a class of your own is written package.module:Class")
+        raise place.error(f"unknown component {name!r}{did_you_mean(name, self.names()) or '; `highway list` shows all'}")
+
+    def describe(self, name: str) -> str:
+        """Return the signature and the docstring of a component, with all its parameters explained.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        found = self.find(name, Place())
+        assert not isinstance(found, NotImported), "to describe a component is to import its module"
+        return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
+
+    def _find_in_plugin(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
+        module, _, attribute = name.partition(":")
+        installed = set() if self.look_only else {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
+        if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in {*self.plugins, *installed}):
+            if self.look_only:
+                return NotImported(attribute, ((name, place),))
+            raise place.error(
+                f"{name} is in a module that may not be named here; allow it with `--plugin {module}`, in code with plugins=[{module!r}], "
+                f"or by an entry point {PLUGIN_GROUP!r} of the package that it belongs to"
+            )
+        found: Callable[..., Any] | None = getattr(_import(module, place), attribute, None)
+        if not callable(found):
+            public = [key for key, value in vars(sys.modules[module]).items() if callable(value) and not key.startswith("_")]
+            raise place.error(f"{module} has no class or function {attribute!r}{did_you_mean(attribute, public)}")
+        return found
+
+
+def signature(found: Callable[..., Any]) -> str:
+    """Return the parameters of a class or function as one writes them."""
+    return ", ".join(map(describe_parameter, inspect.signature(found).parameters.values()))
+
+
+def _is_component(value: object) -> bool:
+    return inspect.isclass(value) and not getattr(value, "_is_protocol", False) and not issubclass(value, BaseException)
+
+
+def _is_subclass(cls: type, hint: type) -> bool:
+    """Like ``issubclass``, for protocols with attributes too."""
+    if not getattr(hint, "_is_protocol", False):
+        return issubclass(cls, hint)
+    members = {name for name in (*vars(hint), *inspect.get_annotations(hint)) if not name.startswith("_")}
+    return members <= {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
+
+
+def _import(module: str, place: Place) -> types.ModuleType:
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else it is Python's own code that fails
+        raise place.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

@@ -1,0 +1,253 @@
+"""The end of a link that receives: items out of a socket, with gaps and repetitions counted, until all senders have ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from highway.engine.cancel import starved
+from highway.errors import EndOfStream, FrameError
+from highway.wire import codec
+from highway.wire.codec import Message
+from highway.wire.envelope import Envelope
+from highway.wire.goodbye import Leave, has_back_channel
+from highway.wire.senders import Senders
+from highway.wire.transports import shm
+from highway.wire.transports.protocol import Peers, Receiver, Source
+from highway.wire.transports.zmq.socket import ZMQReceiver
+from highway.wire.url import Link, joined
+
+log = logging.getLogger("highway")
+
+RECEIVERS: dict[str, Callable[[Link], Receiver]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver), "shm": shm.open_receiver}
+"""Transport -> what opens the end that receives."""
+
+GLANCE = 0.1  # seconds between two looks at who is connected, when somebody has ended
+LOOK = 1.0  # the same before
+TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before it is said; then after twice as many
+TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
+TELL_AT_LEAST = 600.0  # seconds between two times that it is said, at most
+
+wait_for_senders: float | None = None
+"""Seconds that receivers of this process wait while nobody is connected that could send something; then their stream ends.
+
+``None`` is for ever.
+"""
+
+
+class Inlet:
+    """The end that receives. Opens its socket at once; use it in a ``with`` block, on one thread.
+
+    Args:
+        link: Where from.
+        counters: Where to count ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
+            ``malformed``, ``senders`` and ``ended``.
+
+    Raises:
+        ConfigError: there is no such codec.
+        LinkError: the socket cannot be bound or connected.
+    """
+
+    def __init__(self, link: Link, counters: dict[str, float]) -> None:
+        self._link, self.counters = link, counters
+        self._codec = codec.named(link.options.codec)
+        self._senders = Senders(link, counters)
+        self._leave: Leave | None = None
+        self._over = False
+        for name in ("messages", "bytes", "received"):
+            counters.setdefault(name, 0)
+        self._silence = _Silence(counters["messages"], time.monotonic())
+        self._receiver = RECEIVERS[link.transports[0]](link)
+        self.bound = self._receiver.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses on the same socket.
+
+        Raises:
+            ConfigError: they cannot share it.
+            LinkError: an address cannot be bound or connected.
+        """
+        whole = joined([self._link, link])
+        self._receiver.attach(link)
+        self._link = self._senders.link = whole
+        self._over = False
+
+    def recv(self, timeout: float | None = None) -> Message:
+        """Wait for the next item.
+
+        Raises:
+            EndOfStream: every sender has ended; also on every later call.
+            TimeoutError: nothing came within ``timeout`` seconds.
+            FrameError: what came is no message; the next call goes on with the next one.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._over:
+            frames = self._frames(deadline)
+            if frames is None:
+                break
+            try:
+                message = self._codec.decode(frames)
+            except FrameError as error:
+                self.counters["malformed"] += 1
+                raise FrameError(f"{self._link}: message {self.counters['messages']:.0f}: {error}") from None
+            envelope = message.envelope
+            if envelope is None or not envelope.sender:
+                self.counters["received"] += 1
+                return message
+            if envelope.mark:
+                if self._leave is not None:
+                    self._leave.found(envelope.sender)
+                continue
+            if not envelope.end:
+                self._senders.take(envelope, partial(self._source, envelope, frames))
+                self.counters["received"] += 1
+                return message
+            self._hear_end(envelope, frames)
+        self._over = True
+        raise EndOfStream(f"{self._link}: the stream has ended")
+
+    def recv_raw(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the next message and return its frames as they came, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
+        frames = self._frames(None if timeout is None else time.monotonic() + timeout)
+        if frames is None:
+            raise EndOfStream(f"{self._link}: the stream has ended")
+        return frames
+
+    def _frames(self, deadline: float | None) -> list[Any] | None:
+        """Wait for the frames of the next message, or return ``None`` if all senders have gone after they had ended.
+
+        Raises:
+            TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
+        """
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            look = GLANCE if self._senders.ended else LOOK if deadline is None or wait_for_senders is not None else float("inf")
+            try:
+                with starved():
+                    frames = self._receiver.recv(look if left is None else min(look, left))
+            except TimeoutError:
+                if self._is_over():
+                    return None
+                if left is not None and left <= look:
+                    raise
+                continue
+            if self._link.topic and len(frames) % 2 != self._codec.single:
+                frames = frames[1:]
+            self.counters["messages"] += 1
+            self.counters["bytes"] += sum([memoryview(frame).nbytes for frame in frames])
+            return frames
+
+    def leave(self) -> None:
+        """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
+        self._receiver.refuse()
+        if has_back_channel(self._link):
+            self._leave = Leave()
+            self.awaits_marks()
+
+    def awaits_marks(self) -> bool:
+        """Say whether, after :meth:`leave`, a sender that was told may have sent something that was not received yet."""
+        if self._leave is None:
+            return False
+        self._leave.go_on()
+        senders = self._senders.unended()
+        for name, known in senders.items():
+            self._leave.tell(name, known.leave, known.host)
+        return any(self._leave.waits_for(name) for name in senders)
+
+    def untold(self) -> int:
+        """Return how many senders are connected that could not be told; what is on its way from them is lost."""
+        peers = None if self._leave is None else self._receiver.peers()
+        return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._receiver.close(0)
+        if self._leave is not None:
+            self._leave.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _source(self, envelope: Envelope, frames: list[Any]) -> Source:
+        """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
+        return self._receiver.source(frames) or Source(envelope.sender)
+
+    def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
+        source = self._source(envelope, frames)
+        if self._senders.end(envelope, source, self._receiver.connections(source.connection)):
+            self._over = self._enough and not self._link.bind
+
+    @property
+    def _enough(self) -> bool:
+        """Whether so many senders have ended that this may be the end of the stream."""
+        names, connections, wanted = self._senders.ended, self._senders.connections, self._link.options.senders
+        if self._link.bind:
+            return min(names, connections) >= (wanted or 1)
+        # One sender may have bound several of the addresses.
+        return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
+
+    def _is_over(self) -> bool:
+        """Say whether nothing more will come; asked when nothing is left to be read. While it may, say now and then what is waited for."""
+        peers = self._receiver.peers()
+        if peers is None:
+            return self._link.bind and self._enough
+        unended = self._unended(peers)
+        if self._link.bind and self._enough and not unended:
+            if peers.seen > self._senders.connections:
+                gone = peers.seen - self._senders.connections
+                log.warning("%s: %d of %d senders went away without an end", self._link, gone, peers.seen)
+            return True
+        return self._wait_on(peers, unended > 0)
+
+    def _unended(self, peers: Peers) -> int:
+        """Return how many connections are open over which no end has come.
+
+        One that was closed is taken for that of a sender that had ended: so a stream may end late, but never too early.
+        """
+        return max(0, peers.live - max(0, self._senders.connections - (peers.seen - peers.live)))
+
+    def _wait_on(self, peers: Peers, may_come: bool) -> bool:
+        """Say what is waited for, at growing intervals; return whether it has been long enough."""
+        silence, now = self._silence, time.monotonic()
+        if silence.messages != self.counters["messages"] or silence.may_come != may_come:
+            self._silence = silence = _Silence(self.counters["messages"], now, TELL_SILENCE_AFTER if may_come else TELL_AFTER, may_come)
+        waited = now - silence.since
+        heard, ended = self.counters["senders"], self._senders.ended
+        if wait_for_senders is not None and not may_come and waited >= wait_for_senders:
+            log.warning(
+                "%s: no sender came within %g s, so the stream ends here; %d were heard, %d have ended", self._link, waited, heard, ended
+            )
+            return True
+        if waited >= silence.tell:
+            silence.tell = waited + min(waited, TELL_AT_LEAST)
+            wanted = self._link.options.senders
+            log.warning(
+                "%s: nothing has come for %.0f s: %s; %d senders are connected, %d were heard, %d%s have ended. "
+                "Ctrl-C or `highway drain` ends the wait, and so does `highway run --wait SECONDS` when nobody is there",
+                self._link,
+                waited,
+                "the senders that are there send nothing" if may_come else "waiting for a sender",
+                peers.live,
+                heard,
+                ended,
+                f" of senders={wanted}" if wanted else "",
+            )
+        return False
+
+
+@dataclass
+class _Silence:
+    """That nothing comes: how many messages had come, since when, when it is told next (in seconds from then), and if one may come."""
+
+    messages: float
+    since: float
+    tell: float = TELL_AFTER
+    may_come: bool = False

@@ -1,0 +1,238 @@
+"""The end of a link that sends: items into a socket, numbered, and with an end.
+
+How the end of a stream travels, and what is guaranteed, is written down in ``docs/reference/wire.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from highway.engine import batch, cancel
+from highway.engine.stage import Passport
+from highway.errors import LinkError
+from highway.wire import codec
+from highway.wire.envelope import Envelope
+from highway.wire.goodbye import LeaveServer, has_back_channel
+from highway.wire.pausable import PausableSender
+from highway.wire.tap import open_tap
+from highway.wire.transports import shm
+from highway.wire.transports.protocol import Sender
+from highway.wire.transports.zmq.socket import ZMQSender
+from highway.wire.url import Link, joined
+
+log = logging.getLogger("highway")
+
+SENDERS: dict[str, Callable[[Link], Sender]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender), "shm": shm.open_sender}
+"""Transport -> what opens the end that sends."""
+
+GLANCE = 0.01  # seconds between two looks at what has left and who is connected
+TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
+
+
+class Outlet:
+    """The end that sends. Opens its socket at once; use it in a ``with`` block, on one thread.
+
+    Args:
+        link: Where to.
+        allow64: Whether arrays with 64-bit elements may be sent, unless :meth:`send` says otherwise.
+        made: What to say of this process's software, and its host; nothing by default.
+        hears_leave: Whether receivers over tcp and ipc can tell it that they leave, which takes a thread.
+
+    Raises:
+        ConfigError: there is no such codec.
+        LinkError: the socket cannot be bound or connected.
+    """
+
+    def __init__(self, link: Link, allow64: bool = False, made: tuple[str, ...] = (), hears_leave: bool = False) -> None:
+        self._link, self._allow64, self._made = link, allow64, made
+        self._codec = codec.named(link.options.codec)
+        self._name = os.urandom(8)
+        self._number = 0
+        self._closed = False
+        self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
+        self._sender: Sender = SENDERS[link.transports[0]](link)
+        self.bound = self._sender.bound
+        self._leave: LeaveServer | None = None
+        if hears_leave and has_back_channel(link) and self._codec.has_envelopes:
+            self._sender = pausable = PausableSender(self._sender)
+            try:
+                self._leave = LeaveServer(link, self._name, pausable, self._mark)
+            except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
+                log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
+        self._tap = open_tap(link)
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses on the same socket. Raises as :meth:`highway.wire.receiver.Inlet.attach`."""
+        whole = joined([self._link, link])
+        self._sender.attach(link)
+        self._link = whole
+
+    def wait_for_receivers(self) -> None:
+        """Wait until as many receivers are connected as the link's options ask for."""
+        wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
+        with cancel.blocked():
+            while (peers := self._sender.peers()) is not None and peers.live < wanted:
+                if time.monotonic() > told:
+                    log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
+                    told = float("inf")
+                cancel.wait(GLANCE)
+
+    @property
+    def receivers(self) -> int:
+        """Receivers that have been connected, at the same time or one after the other; 0 if the transport does not tell."""
+        peers = self._sender.peers()
+        return peers.seen if peers else 0
+
+    def send(
+        self,
+        item: Any,
+        passport: Passport | None = None,
+        *,
+        infos: Sequence[str] | None = None,
+        timeout: float | None = None,
+        allow64: bool | None = None,
+    ) -> None:
+        """Send an item, which nobody may change afterwards; wait while the receivers are behind.
+
+        Raises:
+            TypeError: a field cannot be sent; the message names it and the way out.
+            TimeoutError: there was no room within ``timeout`` seconds.
+        """
+        if passport is not None:
+            passport = passport._replace(times=(*passport.times, time.time()))
+        port, shared = None if self._leave is None else self._leave.port, self._is_shared()
+        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=shared, made=self._made, leave=port)
+        frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
+        if not self._number:
+            self._empty = _emptied(item)
+        self._send(frames, timeout)
+        self._number += 1
+
+    def finish(self) -> None:
+        """Wait until everything has left this process, and tell the receivers that nothing more will come, if the link's options say so.
+
+        While a receiver is connected this takes as long as it takes; without one, ``linger_ms``.
+
+        Raises:
+            LinkError: messages could not be delivered; says how many.
+        """
+        with cancel.blocked():
+            self._finish()
+
+    def _finish(self) -> None:
+        self._drain()
+        if self._link.options.end:
+            envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)
+            frames = self._codec.encode(self._empty, envelope, allow64=True)
+            self._tell_end(frames)
+            if self._tap is not None:
+                self._tap.finish(frames)
+
+    def close(self, linger: float | None = None) -> None:
+        """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.
+
+        By default, while messages wait and no receiver is there, one is waited for as long, and a warning says if none came.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._leave is not None:
+            self._leave.close()
+        if self._tap is not None:
+            self._tap.close() if linger is None else self._tap.close(linger)
+        if linger is None:
+            linger = self._link.options.linger_ms / 1000
+            deadline = time.monotonic() + linger
+            while (unsent := self._lost()) and time.monotonic() < deadline:
+                time.sleep(GLANCE)
+            if unsent:
+                log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
+        self._sender.close(linger)
+
+    def _mark(self) -> Sequence[Any]:
+        return self._codec.encode(self._empty, Envelope(sender=self._name, number=self._number, shared=True, mark=True), allow64=True)
+
+    def _lost(self) -> int:
+        peers = self._sender.peers()
+        return 0 if peers and peers.live else self._sender.unsent()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(None if kind is None else 0)
+
+    def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
+        with cancel.blocked():
+            self._sender.send(self._addressed(frames), timeout)
+        if self._tap is not None:
+            self._tap.offer(frames)
+
+    def _addressed(self, frames: Sequence[Any]) -> Sequence[Any]:
+        return [self._link.topic.encode(), *frames] if self._link.topic else frames
+
+    def _is_shared(self) -> bool:
+        if self._link.kind == "pub":
+            return False
+        if not self._link.bind:
+            return len(self._link.locations) > 1
+        peers = self._sender.peers()
+        return peers is None or peers.opened > 1
+
+    def _drain(self) -> None:
+        patience, since = self._link.options.linger_ms / 1000, time.monotonic()
+        while unsent := self._sender.unsent():
+            peers = self._sender.peers()
+            if peers is not None and peers.live:
+                since = time.monotonic()
+            elif time.monotonic() - since > patience:
+                raise LinkError(
+                    f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
+                    f"linger_ms={self._link.options.linger_ms}; start one, or raise linger_ms in the URL"
+                )
+            cancel.wait(GLANCE)
+
+    def _tell_end(self, frames: Sequence[Any]) -> None:
+        peers = self._sender.peers()
+        if peers is None:
+            self._sender.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
+            return
+        patience = self._link.options.linger_ms / 1000
+        told, live, again, calm = 0, peers.live, 0.0, 0
+        deadline = time.monotonic() + patience
+        # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
+        may_come = self._link.bind or len(self._link.locations) > 1 or self._link.kind == "pub"
+        while peers.live or not (peers.seen or self._link.kind == "pub"):
+            now = time.monotonic()
+            if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
+                heard, calm = self._tell(frames, peers.live), 0
+                told, again = (peers.seen if heard else told), now + patience / 2
+            if peers.live != live:
+                live, deadline = peers.live, now + patience
+            calm = 0 if self._sender.unsent() or self._sender.unread() else calm + 1  # in this order: it goes from the one to the other
+            if (now > deadline and calm) or (not may_come and told and calm > 2):
+                if not peers.seen:
+                    log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
+                return
+            cancel.wait(GLANCE)
+            peers = self._sender.peers() or peers
+
+    def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
+        try:
+            self._sender.send_to_each(self._addressed(frames), receivers, 10 * GLANCE)
+        except TimeoutError:
+            return False  # they are behind, and will be told with the next round
+        return True
+
+
+def _emptied(item: Any) -> Any:
+    """Return an item like this one with no samples in it."""
+    values = [np.asarray(value) for value in batch.fields(item)]
+    return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

@@ -1,0 +1,46 @@
+"""Same-host links: messages in shared memory between processes of one user, push and pull (``docs/reference/same-host.md``).
+
+A sender copies the frames of a message into a slot of its pool and tells one receiver which slot it is; the receiver hands out read-only
+views of it, and sends the slot's number back when the last view is gone. So a message costs one copy and two small packets. A sender
+without a free slot waits, and so does one without a receiver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm.receiver import Receiver
+from highway.wire.transports.shm.rendezvous import Meeting
+from highway.wire.transports.shm.sender import Sender
+from highway.wire.url import Link
+
+__all__ = ["Receiver", "Sender", "open_receiver", "open_sender"]
+
+
+def open_sender(link: Link) -> Sender:
+    """Return the sending end of a link, which listens or calls as its URLs say.
+
+    Raises:
+        ConfigError: this platform has no same-host links, or a name is too long.
+        LinkError: another process listens under a name.
+    """
+    sender = Sender(str(link), link.options.budget_mb)
+    _open(sender.meeting, link)
+    return sender
+
+
+def open_receiver(link: Link) -> Receiver:
+    """Return the receiving end of a link. Raises as :func:`open_sender`."""
+    receiver = Receiver(str(link))
+    _open(receiver.meeting, link)
+    same_thread.add(receiver)
+    return receiver
+
+
+def _open(meeting: Meeting[Any], link: Link) -> None:
+    try:
+        meeting.attach(link)
+    except BaseException:
+        meeting.close()
+        raise

@@ -1,0 +1,264 @@
+"""The receiving end of a same-host link."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import FrameError, LinkError
+from highway.wire.transports.protocol import Frame, Peers, Source
+from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm.hello import Hello
+from highway.wire.transports.shm.packets import (
+    ANCILLARY,
+    CLOSE_ON_EXEC,
+    DESCRIPTOR,
+    DESCRIPTOR_LOST,
+    HOT,
+    KEPT,
+    LARGEST,
+    MOST_SLOTS,
+    QUIET,
+    SOON,
+    Message,
+    deadline_of,
+    pack_slots,
+    unpack,
+    until,
+)
+from highway.wire.transports.shm.rendezvous import Meeting
+from highway.wire.transports.shm.slots import check_platform, offsets
+from highway.wire.transports.shm.views import Mapping, copy, lend
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+_numbers = itertools.count()  # of connections
+
+
+class Receiver:
+    """The receiving end. It has no connection before ``meeting`` is told to listen, to call or to adopt.
+
+    It is for one thread; views of what it received are for any.
+
+    Args:
+        link: How messages call the link.
+
+    Raises:
+        ConfigError: this platform has no same-host links.
+    """
+
+    def __init__(self, link: str) -> None:
+        check_platform()
+        self.link = link
+        self._ready: deque[_Sending] = deque()  # who may have something to read
+        self._looked = 0.0
+        self.thread = same_thread.ident()
+        self._source = Source(0)
+        self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
+        self.bound = self.meeting.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
+        self.meeting.attach(link)
+
+    def peers(self) -> Peers:
+        """Return how many senders there are, have been, and are coming."""
+        if time.monotonic() - self._looked > SOON:
+            self.look()
+        return self.meeting.count()
+
+    def recv(self, timeout: float | None = None) -> list[memoryview]:
+        """Return the frames of the next message, of the senders in turn.
+
+        They are read-only views, each aligned to 64 bytes, of memory that the sender uses again when the last view of them is gone. Where
+        more than half of the sender's memory is held already, they are views of a copy, so that who keeps messages does not stop it.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout`` seconds.
+            LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
+        """
+        deadline = deadline_of(timeout)
+        if (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
+            self.look()
+        while True:
+            while self._ready:
+                peer = self._ready[0]
+                try:
+                    frames = peer.receive()
+                except BlockingIOError:
+                    self._ready.popleft()
+                except (ConnectionError, EOFError):
+                    self._lose(peer)
+                except FrameError as error:
+                    log.warning("%s: a sender is disconnected: %s", self.link, str(error))
+                    self._lose(peer)
+                else:
+                    self._ready.rotate(-1)
+                    self._source = Source(peer.number)
+                    return frames
+            self._wait(deadline)
+
+    def look(self, timeout: float = 0.0) -> None:
+        """Notice who has sent something, or has come or gone; wait at most ``timeout`` seconds for any of it."""
+        for peer in self.meeting.attend(timeout):
+            if peer not in self._ready:
+                self._ready.append(peer)
+        self._looked, self.thread = time.monotonic(), same_thread.ident()
+
+    def refuse(self) -> None:
+        """Have the senders turn to other receivers; what was sent before can still be received."""
+        self.look()
+        for peer in self.meeting.peers:
+            with suppress(OSError):  # it is gone
+                peer.sock.shutdown(socket.SHUT_RD)
+
+    def source(self, frames: Sequence[Frame]) -> Source:
+        """Return the connection that the last message came over."""
+        return self._source
+
+    def connections(self, connection: Hashable) -> int:
+        """Return 1: no number is used again."""
+        return 1
+
+    def close(self, linger: float = 0.0) -> None:
+        """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
+        for peer in self.meeting.peers:
+            peer.take_leave()
+        self.meeting.close()
+        self._ready.clear()
+        same_thread.discard(self)
+
+    def _wait(self, deadline: float | None) -> None:
+        check_cancelled()
+        if self.meeting.is_over:
+            raise LinkError(f"{self.link}: the sender is gone")
+        for peer in self.meeting.peers:
+            peer.expect()
+        try:
+            self.look(until(deadline, f"{self.link}: nothing came in time; {len(self.meeting.peers)} senders are connected"))
+        finally:
+            for peer in self.meeting.peers:
+                peer.is_expected = False
+
+    def _lose(self, peer: _Sending) -> None:
+        self._ready.remove(peer)
+        peer.take_leave()  # it is there still, and all is read, if it was told to turn to others
+        self.meeting.part(peer)
+
+
+class _Sending:
+    """A sender, as its receiver sees it. Views of its messages hold on to it: its socket is closed when the last of them is gone."""
+
+    def __init__(self, sock: socket.socket, hello: Hello) -> None:
+        self.sock = sock
+        self.number = next(_numbers)
+        self._pid = os.getpid()
+        self.is_expected = False  # whether the receiver sleeps until this sender sends
+        self._share = hello.budget // 2, hello.most // 2
+        self._most = min(hello.most, MOST_SLOTS)
+        self._slots: dict[int, Mapping] = {}
+        self._held: dict[int, int] = {}  # slots that views hold, and their sizes
+        self._returned: deque[int] = deque()
+        self._owed = 0  # bytes of them, about: threads may add at the same time
+
+    def __del__(self) -> None:
+        self.sock.close()
+
+    def receive(self) -> list[memoryview]:
+        try:
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+        except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+        if not packet:
+            raise EOFError
+        if not ancillary and not flags & DESCRIPTOR_LOST:
+            message = self._understood(packet)
+        else:
+            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & DESCRIPTOR_LOST))
+        mapping = self._slots.get(message.slot)
+        if mapping is None:
+            raise FrameError(f"slot {message.slot} was announced without its descriptor")
+        if message.slot in self._held:
+            raise FrameError(f"slot {message.slot} was announced again before it was given back")
+        if self._is_too_much(mapping.size, message.receivers):
+            frames = copy(mapping, message.lengths)
+            self._give_back(message.slot)
+            return frames
+        self._held[message.slot] = mapping.size
+        return lend(mapping, message.lengths, partial(self._give_back, message.slot))
+
+    def _understood(self, packet: bytes) -> Message:
+        message = unpack(packet)
+        for number in message.forget:
+            self._slots.pop(number, None)
+        return message
+
+    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> Message:
+        """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
+        try:
+            message = self._understood(packet)
+            if len(fds) > 1:
+                raise FrameError(f"{len(fds)} descriptors came with one message; expected at most one")
+            if is_lost:
+                raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
+            if message.slot in self._slots or len(self._slots) >= self._most:
+                raise FrameError(f"slot {message.slot} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
+            self._slots[message.slot] = Mapping(fds[0], offsets(message.lengths)[1])
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return message
+
+    def expect(self) -> None:
+        """Send what is to be given back now, and from here on at once."""
+        self.is_expected = True  # before the deque is emptied, so that whoever appends later sees it
+        self._flush()
+
+    def take_leave(self) -> None:
+        """Say which slots views still hold, so that they do not count as lost."""
+        if os.getpid() == self._pid:
+            self._flush()
+            if held := list(self._held):
+                with suppress(OSError):
+                    self.sock.send(pack_slots([number | KEPT for number in held]), QUIET)
+
+    def _is_too_much(self, size: int, receivers: int) -> bool:
+        held = list(self._held.values())  # one step, which no finalizer on another thread can come into
+        nbytes, count = self._share
+        return (sum(held) + size) * receivers > nbytes or (len(held) + 1) * receivers > count
+
+    def _give_back(self, number: int) -> None:
+        """Run as a finalizer, on any thread: never blocks, takes no lock and makes no noise."""
+        if os.getpid() != self._pid:  # a forked child has let go of its copy of a view; the parent's may live
+            return
+        self._owed += self._held.pop(number, 0)
+        self._returned.append(number)
+        if self.is_expected or self._owed >= HOT or len(self._returned) * 4 >= len(self._slots):
+            self._flush()
+
+    def _flush(self) -> None:
+        numbers = []
+        self._owed = 0
+        with suppress(IndexError):
+            while True:
+                numbers.append(self._returned.popleft())
+        if numbers:
+            try:
+                self.sock.send(pack_slots(numbers), QUIET)
+            except BlockingIOError:
+                self._returned.extend(numbers)  # for the next flush
+            except OSError:
+                return  # the sender is gone; packets of it may still be there, and need what is mapped
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    return [fd for _, _, data in ancillary for (fd,) in DESCRIPTOR.iter_unpack(data)]

@@ -1,0 +1,299 @@
+"""How the two ends of a same-host link find each other: SEQPACKET sockets with names in Linux's abstract namespace.
+
+Such a name is no file: it is gone with the process that listens, however that went. The name holds the user's number, and each end asks
+the kernel who is at the other end: a process of another user is turned away at once. Then each sends a hello.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from highway.errors import ConfigError, LinkError
+from highway.wire.transports.protocol import Peers
+from highway.wire.transports.shm.hello import Hello
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+RETRY: Final = 0.05  # seconds between attempts to reach somebody who does not listen yet
+MOST_PENDING: Final = 64  # connections whose hello has not come; whoever calls sends his at once
+MOST_TOLD: Final = 16  # reasons for turning somebody away that are warned of
+LONGEST_NAME: Final = 80  # bytes
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer(Protocol):
+    """The other end of a connection, once it is known to be a fitting one."""
+
+    @property
+    def sock(self) -> socket.socket: ...
+
+
+P = TypeVar("P", bound=Peer)
+
+
+@dataclass
+class _Target:
+    """Somebody to connect to, again whenever the connection is lost."""
+
+    name: str
+    sock: socket.socket | None = None
+    due: float = 0.0
+
+
+@dataclass
+class _Pending:
+    """A connection whose hello has not come yet; ``calls`` if this end has made it."""
+
+    sock: socket.socket
+    calls: bool
+    pid: int
+
+
+class Meeting(Generic[P]):
+    """Keeps the connections of one end of a link, as the others come and go. For one thread.
+
+    Args:
+        link: How messages call the link.
+        hello: What this end says.
+        welcome: Makes a peer of a connection and what the other end said.
+    """
+
+    def __init__(self, link: str, hello: Hello, welcome: Callable[[socket.socket, Hello], P]) -> None:
+        self.link, self._hello, self._welcome = link, hello, welcome
+        self.peers: list[P] = []
+        self.seen = 0  # how many peers there have been
+        self.bound: list[str] = []  # where this end listens
+        self._pid = os.getpid()
+        self._targets: list[_Target] = []
+        self._watched: dict[int, socket.socket | _Pending | P] = {}
+        self._deaf: list[socket.socket] = []  # listeners that accept nobody for a moment, since there is no descriptor left
+        self._hears_again = 0.0
+        self._told: set[str] = set()
+        self._epoll = select.epoll()
+
+    def attach(self, link: Link) -> None:
+        """Listen or call at each address of a link."""
+        for name in link.locations:
+            (self.listen if link.bind else self.call)(name)
+
+    def listen(self, name: str) -> None:
+        """Be found under a name.
+
+        Raises:
+            LinkError: another process is.
+        """
+        sock = _new_socket()
+        try:
+            sock.bind(_address(name))
+            sock.listen(64)
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise LinkError(f"{self.link}: cannot listen: {error}") from error
+            raise LinkError(f"{self.link}: a running process has this name; stop it, choose another name, or connect to it") from None
+        self.bound.append(f"shm://{name}")
+        self._watch(sock, sock)
+
+    def call(self, name: str) -> None:
+        """Connect to whoever listens under a name, as soon as somebody does, and again when the connection is lost."""
+        _address(name)
+        self._targets.append(_Target(name))
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Take a connection that exists already."""
+        sock.setblocking(False)
+        self._meet(sock, calls=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is there and nobody can come."""
+        return not self._watched and not self._targets
+
+    def count(self) -> Peers:
+        """Return how many peers there are and have been, and how many connections."""
+        return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
+
+    def attend(self, timeout: float) -> list[P]:
+        """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
+
+        Raises:
+            LinkError: who was called is none that this end can work with; or this end is closed, or belongs to another process.
+        """
+        if os.getpid() != self._pid:
+            raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
+        if self._epoll.closed:
+            raise LinkError(f"{self.link} is closed")
+        if (self._targets and self._call_again()) or (self._deaf and not self._hear_again()):
+            timeout = min(timeout, RETRY)
+        ready: list[P] = []
+        for fd, _ in self._epoll.poll(timeout):
+            watched = self._watched.get(fd)
+            if watched is None:  # dropped in this round, to make room
+                continue
+            if isinstance(watched, socket.socket):
+                self._accept(watched)
+            elif isinstance(watched, _Pending):
+                self._greet(watched)
+            else:
+                ready.append(watched)
+        return ready
+
+    def part(self, peer: P) -> None:
+        """Let go of a peer. The socket is not closed yet: on other threads it may be in use."""
+        self.peers.remove(peer)
+        self._forget(peer.sock)
+        if os.getpid() == self._pid:  # else it is the parent's, who still uses it
+            with contextlib.suppress(OSError):
+                peer.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> list[P]:
+        """Let go of everybody; return the peers that there were. Closing again does nothing."""
+        parted = list(self.peers)
+        for peer in parted:
+            self.part(peer)
+        for watched in self._watched.values():
+            (watched if isinstance(watched, socket.socket) else watched.sock).close()
+        self._watched.clear()
+        self._targets.clear()
+        self._deaf.clear()
+        self._epoll.close()
+        return parted
+
+    def _call_again(self) -> bool:
+        """Call those who are due, and say whether somebody is still missing."""
+        missing, now = False, time.monotonic()
+        for target in self._targets:
+            if target.sock is None and target.due <= now:
+                sock = _new_socket()
+                try:
+                    sock.connect(_address(target.name))
+                except OSError as error:
+                    sock.close()
+                    if error.errno not in (errno.ECONNREFUSED, errno.EAGAIN):  # nobody listens, or too many call
+                        raise LinkError(f"{self.link}: cannot connect: {error}") from error
+                    target.due = now + RETRY
+                else:
+                    target.sock = sock
+                    self._meet(sock, calls=True)
+            missing = missing or target.sock is None
+        return missing
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take the connections that wait, of which those of other users are closed at once."""
+        for _ in range(MOST_PENDING):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:  # who called has given up
+                continue
+            except OSError as error:
+                self._make_room(listener, error)
+                return
+            sock.setblocking(False)
+            if len(pending := self._pending()) >= MOST_PENDING:
+                self._drop(next(each for each in pending if not each.calls))
+            self._meet(sock, calls=False)
+
+    def _make_room(self, listener: socket.socket, error: OSError) -> None:
+        """Go on without descriptors: drop who has said nothing yet, and let those who call wait for a moment."""
+        for pending in self._pending():
+            if not pending.calls:
+                self._drop(pending)
+        self._epoll.modify(listener.fileno(), 0)
+        self._deaf.append(listener)
+        self._hears_again = time.monotonic() + RETRY
+        self._warn(f"nobody can connect for the moment: {error.strerror}; raise the limit (ulimit -n)")
+
+    def _hear_again(self) -> bool:
+        if time.monotonic() < self._hears_again:
+            return False
+        while self._deaf:
+            self._epoll.modify(self._deaf.pop().fileno(), select.EPOLLIN)
+        return True
+
+    def _meet(self, sock: socket.socket, calls: bool) -> None:
+        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        pending = _Pending(sock, calls, pid)
+        self._watch(sock, pending)
+        if uid != os.getuid():
+            self._refuse(pending, f"it belongs to user {uid} and this process to {os.getuid()}; same-host links do not cross users")
+            return
+        with contextlib.suppress(OSError):  # it is gone already; the poll will say so
+            sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
+
+    def _greet(self, pending: _Pending) -> None:
+        try:
+            packet = pending.sock.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if not packet:
+            self._drop(pending)
+            return
+        try:
+            theirs = self._hello.fitting(packet)
+        except LinkError as error:
+            self._refuse(pending, str(error))
+            return
+        peer = self._welcome(pending.sock, theirs)
+        self._watched[pending.sock.fileno()] = peer
+        self.peers.append(peer)
+        self.seen += 1
+
+    def _pending(self) -> list[_Pending]:
+        """Return the connections whose hello has not come, the oldest first."""
+        return [watched for watched in self._watched.values() if isinstance(watched, _Pending)]
+
+    def _drop(self, pending: _Pending) -> None:
+        self._forget(pending.sock)
+        pending.sock.close()
+
+    def _refuse(self, pending: _Pending, why: str) -> None:
+        """Close a connection; an error if this end has made it, since nobody else can be reached under that name."""
+        self._drop(pending)
+        refusal = f"process {pending.pid} at the other end is refused: {why}"
+        if pending.calls:
+            raise LinkError(f"{self.link}: {refusal}")
+        self._warn(refusal)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._told and len(self._told) < MOST_TOLD:
+            self._told.add(what)
+            log.warning("%s: %s", self.link, what)
+
+    def _watch(self, sock: socket.socket, what: socket.socket | _Pending) -> None:
+        self._watched[sock.fileno()] = what
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _forget(self, sock: socket.socket) -> None:
+        del self._watched[sock.fileno()]
+        self._epoll.unregister(sock.fileno())
+        for target in self._targets:
+            if target.sock is sock:
+                target.sock, target.due = None, time.monotonic() + RETRY
+
+
+def _new_socket() -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.setblocking(False)
+    return sock
+
+
+def _address(name: str) -> str:
+    if len(name.encode()) > LONGEST_NAME:
+        raise ConfigError(f"'{name}': a name of {len(name.encode())} bytes; same-host links take at most {LONGEST_NAME}")
+    return f"\0highway/{os.getuid()}/{name}"

@@ -1,0 +1,252 @@
+"""The sending end of a same-host link."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import FrameError, LinkError
+from highway.wire.transports.protocol import Peers
+from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm.hello import Hello
+from highway.wire.transports.shm.packets import (
+    DESCRIPTOR,
+    HOT,
+    KEPT,
+    LARGEST,
+    MOST_FRAMES,
+    MOST_SLOTS,
+    QUIET,
+    SOON,
+    Message,
+    deadline_of,
+    pack,
+    unpack_slots,
+    until,
+)
+from highway.wire.transports.shm.rendezvous import RETRY, Meeting
+from highway.wire.transports.shm.slots import Pool, Slot, check_platform, offsets
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+MEGABYTE = 1e6
+
+
+class Sender:
+    """The sending end. It has no connection before ``meeting`` is told to listen, to call or to adopt. For one thread.
+
+    Args:
+        link: How messages call the link.
+        budget_mb: Megabytes of shared memory that may be in use; one message may take half.
+
+    Raises:
+        ConfigError: this platform has no same-host links.
+    """
+
+    def __init__(self, link: str, budget_mb: float = 256.0) -> None:
+        check_platform()
+        self.link = link
+        self.lost = 0
+        self._budget_mb = budget_mb
+        self._pool = Pool(int(budget_mb * MEGABYTE), MOST_SLOTS)
+        self._looked = 0.0
+        self._written = 0  # bytes since then
+        self.meeting: Meeting[_Receiving] = Meeting(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
+        self.bound = self.meeting.bound
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
+        self.meeting.attach(link)
+
+    def peers(self) -> Peers:
+        """Return how many receivers there are, have been, and are coming."""
+        if time.monotonic() - self._looked > SOON:
+            self.look()
+        return self.meeting.count()
+
+    def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
+        """Copy a message into shared memory and give it to the receiver that has the least to do.
+
+        Args:
+            frames: Contiguous buffers; they may be changed afterwards.
+            timeout: Seconds to wait for a receiver and a free slot; ``None`` waits until the stage is cancelled.
+
+        Raises:
+            TimeoutError: there was no receiver or slot in time.
+            LinkError: the message is larger than the budget allows, memory is short, or nobody is there and nobody can come.
+        """
+        if timeout is not None or time.monotonic() - self._looked > SOON:
+            self.look()
+        self._send(frames, deadline_of(timeout))
+
+    def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
+        """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
+        deadline = deadline_of(timeout)
+        self.look()
+        for peer in list(self.meeting.peers):
+            self._send(frames, deadline, peer)
+
+    def unsent(self) -> int:
+        """Return 0: a message that was sent is with its receiver."""
+        return 0
+
+    def unread(self) -> bool:
+        """Return False: what was sent can be read when this end has closed."""
+        return False
+
+    def look(self, timeout: float = 0.0) -> None:
+        """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
+        if same_thread.look():
+            timeout = min(timeout, RETRY)
+        for peer in self.meeting.attend(timeout):
+            try:
+                while True:  # all that has come back: what stays behind would be what is in the caches
+                    for slot in peer.returned():
+                        self._pool.put(slot)
+            except BlockingIOError:
+                pass
+            except FrameError as error:
+                log.warning("%s: a receiver is disconnected: %s", self.link, str(error))
+                self._lose(peer)
+            except (ConnectionError, EOFError):
+                self._lose(peer)
+        self._looked, self._written = time.monotonic(), 0
+
+    def close(self, linger: float = 0.0) -> None:
+        """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
+        for peer in self.meeting.close():
+            for slot in peer.out.values():
+                self._pool.drop(slot)
+        self._pool.close()
+
+    def _send(self, frames: Sequence[Any], deadline: float | None, only: _Receiving | None = None) -> None:
+        lengths = tuple([memoryview(frame).nbytes for frame in frames])
+        begins, end = offsets(lengths)
+        self._check(len(lengths), end)
+        slot = self._take(end, deadline)
+        try:
+            slot.fill(frames, lengths, begins)
+            while only is None or (only in self.meeting.peers and not only.refuses):
+                peer = only or self._least_loaded()
+                if peer is not None and self._give(peer, slot, lengths):
+                    return
+                self._wait(deadline, "no receiver has room" if self.meeting.peers else "there is no receiver")
+        except BaseException:
+            self._pool.put(slot)
+            raise
+        self._pool.put(slot)  # the only one that it was for has gone, or is going
+
+    def _check(self, frames: int, nbytes: int) -> None:
+        if nbytes > self._pool.largest:
+            raise LinkError(
+                f"{self.link}: a message of {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: "
+                f"say budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
+            )
+        if frames > MOST_FRAMES:
+            raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {MOST_FRAMES}: put more into one array")
+
+    def _take(self, nbytes: int, deadline: float | None) -> Slot:
+        self._written += nbytes
+        if self._written >= HOT:
+            self.look()
+        slot = self._pool.reuse(nbytes)
+        while slot is None:
+            self.look()  # slots that have come back are better than new ones
+            slot = self._pool.reuse(nbytes) or self._pool.make(nbytes)
+            if slot is None:
+                self._wait(deadline, "all of its memory is in use by receivers")
+        return slot
+
+    def _least_loaded(self) -> _Receiving | None:
+        peers = [peer for peer in self.meeting.peers if not peer.refuses]
+        return peers[0] if len(peers) == 1 else min(peers, key=_Receiving.load, default=None)
+
+    def _give(self, peer: _Receiving, slot: Slot, lengths: tuple[int, ...]) -> bool:
+        """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
+        if self._pool.dropped:
+            for other in self.meeting.peers:
+                other.forget(self._pool.dropped)
+            self._pool.dropped.clear()
+        try:
+            peer.tell(slot, len(self.meeting.peers), lengths)
+            return True
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:  # it takes no more, or is gone; then the next look finds its end
+            peer.refuses = True
+            return False
+        except ConnectionError:
+            self._lose(peer)
+            return False
+        except OSError as error:
+            raise LinkError(f"{self.link}: the descriptor of shared memory cannot be passed on: {error}") from error
+
+    def _wait(self, deadline: float | None, why: str) -> None:
+        check_cancelled()
+        if self.meeting.is_over:
+            raise LinkError(f"{self.link}: the receiver is gone")
+        self.look(until(deadline, f"{self.link}: not sent in time: {why}"))
+
+    def _lose(self, peer: _Receiving) -> None:
+        """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
+        self.meeting.part(peer)
+        for slot in (*peer.out.values(), *peer.kept):
+            self._pool.drop(slot)
+        if peer.out:
+            self.lost += len(peer.out)
+            log.warning("%s: a receiver is gone; it had not given back %d messages, which may be lost", self.link, len(peer.out))
+
+
+class _Receiving:
+    """A receiver, as its sender sees it."""
+
+    def __init__(self, sock: socket.socket, hello: Hello) -> None:
+        self.sock = sock
+        self.out: dict[int, Slot] = {}  # slots that it has not given back
+        self.kept: list[Slot] = []  # slots that it has read, and left with
+        self.refuses = False
+        self._told = 0
+        self._known: set[int] = set()
+        self._forget: list[int] = []
+
+    def __del__(self) -> None:
+        self.sock.close()
+
+    def load(self) -> tuple[int, int]:
+        return len(self.out), self._told
+
+    def tell(self, slot: Slot, receivers: int, lengths: tuple[int, ...]) -> None:
+        packet = pack(Message(slot.number, receivers, lengths, tuple(self._forget)))
+        if slot.number in self._known:
+            self.sock.send(packet, QUIET)
+        else:
+            self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(slot.fd))], QUIET)
+            self._known.add(slot.number)
+        self._forget.clear()
+        self._told += 1
+        self.out[slot.number] = slot
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        known = self._known.intersection(numbers)
+        self._known -= known
+        self._forget += known
+
+    def returned(self) -> list[Slot]:
+        try:
+            packet = self.sock.recv(LARGEST)
+        except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
+            packet = self.sock.recv(LARGEST)
+        if not packet:
+            raise EOFError
+        numbers = unpack_slots(packet)
+        if numbers[0] & KEPT:
+            self.kept = [self.out.pop(number & ~KEPT) for number in numbers if number & ~KEPT in self.out]
+            raise EOFError
+        if not self.out.keys() >= set(numbers) or len(set(numbers)) < len(numbers):
+            raise FrameError("it gave back a slot that it had not got, or twice")
+        return [self.out.pop(number) for number in numbers]

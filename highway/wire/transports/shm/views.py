@@ -1,0 +1,106 @@
+"""The memory of a same-host link's receiver: a sender's slots, mapped read-only, and views that say when they are gone."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from highway.errors import FrameError, LinkError
+from highway.wire.transports.shm.slots import ALIGNMENT, Bytes, most_for, offsets
+
+_BLOCK = 512  # bytes, stat(2)
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
+
+
+class Mapping:
+    """A sender's slot in the memory of a receiver, read-only.
+
+    Args:
+        fd: The slot's descriptor.
+        nbytes: Bytes that the message takes for which the sender announces it.
+
+    Raises:
+        FrameError: it is no memory that a receiver can rely on, or not what a sender would announce.
+        LinkError: this process has no memory or descriptor left to map it.
+    """
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self.size = _checked_size(fd, nbytes)
+        try:
+            self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise FrameError(f"the sender's memory cannot be mapped: {error}") from None
+            raise LinkError(
+                f"the sender's memory cannot be mapped: {error}; is there memory left, and are there descriptors (ulimit -n)?"
+            ) from error
+        self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self.address: int = self.bytes.__array_interface__["data"][0]
+
+
+def _checked_size(fd: int, nbytes: int) -> int:
+    try:
+        is_sealed = bool(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except OSError:  # a file of another kind
+        is_sealed = False
+    if not is_sealed:
+        raise FrameError("the sender's memory is not sealed against shrinking")
+    status = os.fstat(fd)
+    if not nbytes <= status.st_size <= most_for(nbytes) or not status.st_size:
+        raise FrameError(f"a message of {nbytes} bytes is announced in a slot of {status.st_size} bytes")
+    if status.st_blocks * _BLOCK < status.st_size:  # what the sender has not filled would be taken from this process
+        raise FrameError(f"the sender announces {status.st_size} bytes of memory, and has taken only {status.st_blocks * _BLOCK}")
+    return status.st_size
+
+
+class Lease:
+    """What all views of one message in a mapping hold on to; tells when the last of them is gone.
+
+    numpy makes whatever has an ``__array_interface__`` the base of the array over its memory, and hands that base on to views of views.
+
+    Args:
+        mapping: Where the message is.
+        give_back: Called once, on any thread, maybe in the middle of a garbage collection: it must not block.
+    """
+
+    __slots__ = ("__array_interface__", "_give_back", "_mapping")
+
+    def __init__(self, mapping: Mapping, length: int, give_back: Callable[[], object]) -> None:
+        self._mapping, self._give_back = mapping, give_back
+        self.__array_interface__ = {"data": (mapping.address, True), "shape": (length,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._give_back()
+
+
+def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[], object]) -> list[memoryview]:
+    """Return the frames of a message as read-only views; ``give_back`` is called when the last view of the last of them is gone.
+
+    Raises:
+        FrameError: they do not fit into the slot.
+    """
+    begins, end = _checked(mapping, lengths)
+    whole = np.asarray(Lease(mapping, end, give_back)).data
+    return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+
+
+def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
+    """Return the frames of a message as read-only views of a copy. Raises as :func:`lend`."""
+    begins, end = _checked(mapping, lengths)
+    memory = np.empty(end + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    memory[start : start + end] = mapping.bytes[:end]
+    whole = memory.data.toreadonly()[start:]
+    return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+
+
+def _checked(mapping: Mapping, lengths: tuple[int, ...]) -> tuple[list[int], int]:
+    begins, end = offsets(lengths)
+    if end > mapping.size:
+        raise FrameError(f"{len(lengths)} frames of {sum(lengths)} bytes are announced in a slot of {mapping.size} bytes")
+    return begins, end

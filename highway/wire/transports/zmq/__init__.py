@@ -1,0 +1,1 @@
+"""Sockets of ZeroMQ, and all that imports it. Begin with ``socket``."""

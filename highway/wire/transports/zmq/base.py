@@ -1,0 +1,241 @@
+"""What the sockets of ZeroMQ share: their options, addresses, connections and waits."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import zmq
+
+from highway.engine.cancel import check_cancelled, wait
+from highway.errors import LinkError
+from highway.wire import address
+from highway.wire.transports.protocol import Peers
+from highway.wire.transports.zmq import context
+from highway.wire.transports.zmq.backlog import COPY_BELOW
+from highway.wire.transports.zmq.monitor import Monitor
+from highway.wire.url import Link, joined
+
+log = logging.getLogger("highway")
+
+T = TypeVar("T")
+
+POLL_MS = 100  # between two looks whether the stage was cancelled
+ATTEMPT = 1.0  # seconds that a first attempt to connect over a UNIX socket may take, on a busy machine
+RELEASE = 0.5  # seconds that an address may take to become free: a socket that was closed lets go of it in the background
+# Without time to send the rest of a message, libzmq 4.3.5 aborts the process if the receiver leaves at the same moment
+# (session_base.cpp:233, its issue 3442).
+LEAST_LINGER_MS = 1000
+SETTLE = 0.05  # seconds in which both ends of a connection that closes have let go of each other within libzmq
+MAX_HWM = 1000  # messages that may wait at each end of a connection
+USUAL_MB = 4  # a message, before the first one shows its size
+RECEIVED = 4  # messages that may wait at a receiver: nobody knows how large the next one is
+
+# XPUB is PUB that shows who subscribes.
+_TYPES = {"push": zmq.PUSH, "pull": zmq.PULL, "pub": zmq.XPUB, "sub": zmq.SUB}
+# The system asks a peer that says nothing whether it is there still: a host may vanish. In seconds; it is given up after a minute.
+_KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10, zmq.TCP_KEEPALIVE_CNT: 3}
+
+
+class BaseSocket:
+    """A socket, its monitor, and what the two directions share."""
+
+    _option: int  # sets the high-water mark of this direction
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.bound: list[str] = []
+        self._pid = os.getpid()
+        self._fitted = self._is_raised = self._checks_user = False
+        self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
+        self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
+        context.opened()
+        self._monitor: Monitor | None = None
+        try:
+            self._configure()
+            self._attach_all(link, link)
+            self._meet()
+        except BaseException:
+            self.close(0)
+            raise
+
+    def _configure(self) -> None:
+        options = self.link.options
+        self.socket.linger = options.linger_ms
+        self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
+        self._first_mark = _mark(options.hwm_mb / USUAL_MB)
+        if self._option == zmq.RCVHWM:
+            self._first_mark = min(self._first_mark, RECEIVED)
+        self.socket.setsockopt(self._option, self._first_mark)
+        self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
+        for option, value in _KEEPALIVE.items():
+            self.socket.setsockopt(option, value)
+        if self.link.kind == "sub":
+            self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
+        if self.link.kind == "pub":
+            self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+        if "inproc" not in self.link.transports:
+            self._monitor = Monitor(self.socket)
+
+    def attach(self, link: Link) -> None:
+        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
+        self._check_process()
+        whole = joined([self.link, link])
+        self._attach_all(link, whole)
+        self.link = whole
+        self._meet()
+
+    def _attach_all(self, link: Link, whole: Link) -> None:
+        """Open the addresses of ``link``, which are some or all of those of ``whole``."""
+        self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
+        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
+        self.socket.immediate = len(whole.locations) > 1
+        if any(address.startswith("ipc://@") for address in link.addresses):  # no file, so that its mode keeps nobody out
+            self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        for url, transport, location in zip(link.urls, link.transports, link.locations, strict=True):
+            self._attach(url, transport, location)
+
+    def _attach(self, url: str, transport: str, location: str) -> None:
+        if transport == "ipc":
+            address.check_folder(url, location)
+        if not self.link.bind:
+            if transport == "tcp":
+                address.warn_unresolved(url, location)
+            self._call(self.socket.connect, url, f"{transport}://{location}")
+            return
+        if transport == "tcp":
+            location = address.interface(url, location)
+        deadline = time.monotonic() + RELEASE
+        while True:
+            try:
+                if transport == "ipc":
+                    address.check_free(url, location)
+                self._call(self.socket.bind, url, f"{transport}://{location}")
+                break
+            except LinkError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+                wait(RELEASE / 10)
+        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if location.endswith(":0"):
+            log.info("%s: bound to %s", url, self.bound[-1])
+
+    def _meet(self) -> None:
+        """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
+        paths = self.link.transports.count("ipc")
+        self._checks_user = paths > 0 and not self.link.bind
+        if self._checks_user and self._monitor is not None:
+            self._monitor.wait_for_attempts(paths, ATTEMPT)
+            self._check_user()
+
+    def _check_user(self) -> None:
+        """Refuse another user, who took the place of the other end when it was free; at an end that connects over ipc."""
+        if self._monitor is None:
+            return
+        self._monitor.peers()
+        if self._monitor.other_user is not None:
+            self.close(0)
+            paths = [place for place, transport in zip(self.link.locations, self.link.transports, strict=True) if transport == "ipc"]
+            raise address.of_another_user(self.link, self._monitor.other_user, paths)
+
+    def _call(self, method: Any, url: str, target: str) -> None:
+        try:
+            method(target)
+        except zmq.ZMQError as error:
+            way_out = address.way_out(error.errno or 0, target)
+            raise LinkError(error.errno, f"{url}: cannot {method.__name__} {target}: {zmq.strerror(error.errno or 0)}{way_out}") from None
+
+    def peers(self) -> Peers | None:
+        """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
+        if self._monitor is None or os.getpid() != self._pid:
+            return None
+        return self._monitor.peers()
+
+    def close(self, linger: float) -> None:
+        """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
+        if self.socket.closed or os.getpid() != self._pid:
+            return
+        if self._monitor is not None:
+            self._monitor.close()
+        self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
+        context.closed()
+
+    def _fit(self, nbytes: int) -> None:
+        """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
+
+        Only once, and only for connections that are open: those that come later have the mark of :meth:`_configure`, which ZeroMQ copied
+        when the address was bound. While a connection closes, the next message tries again (:meth:`_is_calm`). Besides, ZeroMQ takes
+        notice of what was read in steps of half a mark, so that one which changes while messages are on their way, or is raised by the
+        receiver, or is 1, can leave a connection waiting for ever. What later messages take is bounded elsewhere: at a receiver by a
+        mark that is never raised, at a sender by the bytes of its :class:`~highway.wire.transports.zmq.backlog.Backlog`.
+        """
+        allowed = _mark(self.link.options.hwm_mb * 1e6 / max(nbytes, COPY_BELOW))
+        if allowed < self._first_mark or (allowed > self._first_mark and self._may_raise):
+            if not self._is_calm():
+                return
+            self.socket.setsockopt(self._option, allowed)
+            self._is_raised = allowed > self._first_mark
+        self._fitted = True
+
+    def _is_calm(self) -> bool:
+        """Take notice of connections, and say whether none is just closing: the mark of one that closes is set in memory that libzmq 4.3.5
+        may have freed. The monitor hears of a closing before the socket does, so none that the socket knows is overlooked here.
+        """
+        self.socket.getsockopt(zmq.EVENTS)  # so that the mark is set for those too that are new
+        peers = BaseSocket.peers(self)  # a publisher's own counts subscriptions
+        gone = peers.seen - peers.live if peers else 0
+        if gone != self._gone:
+            self._gone, self._last_gone = gone, time.monotonic()
+        return time.monotonic() - self._last_gone > SETTLE
+
+    def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
+        """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            check_cancelled()
+            left = POLL_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
+            try:
+                if left >= POLL_MS or self.socket.poll(left, event):
+                    return attempt()
+            except zmq.Again:
+                if self._checks_user:
+                    self._check_user()
+                continue
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self._timed_out(what, timeout)
+
+    def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
+        peers = self.peers()
+        if peers is None or peers.live:
+            there = "" if peers is None else f"; peers connected: {peers.live}"
+        else:
+            there = "; nobody is connected"
+            there += " any more" if peers.seen else ": does the other end run, and is this its address?"
+        return TimeoutError(f"{self.link}: {what} within {timeout or 0:.3g} s{there}")
+
+    @property
+    def _may_raise(self) -> bool:
+        """Whether the mark may be higher than for messages of a usual size: not where one slow receiver of several could keep it all."""
+        link = self.link
+        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and "inproc" not in link.transports
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is but one connection."""
+        return not self.link.bind and len(self.link.urls) == 1
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
+        if self.socket.closed:
+            raise LinkError(f"{self.link} is closed")
+        if self._checks_user:
+            self._check_user()
+
+
+def _mark(messages: float) -> int:
+    return max(2, min(MAX_HWM, int(messages)))

@@ -1,0 +1,99 @@
+"""What ZeroMQ tells about the connections of a socket, over a socket of its own for each."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import termios
+import time
+from array import array
+from collections import Counter
+from collections.abc import Hashable
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from highway.wire.address import peer_user
+from highway.wire.transports.protocol import Peers
+
+_POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
+_OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
+_FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
+_EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+
+
+class Monitor:
+    """The connections of a socket. It is for the thread that has the socket."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._events: zmq.Socket[bytes] = socket.get_monitor_socket(_EVENTS)
+        self._peers = Peers()
+        self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
+        self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
+        self._tried = 0
+        self.other_user: int | None = None  # to whom this end connected over a UNIX socket, if not to this user or root
+
+    def peers(self) -> Peers:
+        """Return how many connections there are and have been."""
+        live, seen, opened = self._peers
+        while readable(self._events):
+            message = parse_monitor_message(self._events.recv_multipart())
+            event, fd = message["event"], message["value"]
+            self._tried += bool(event & _TRIED) and message["endpoint"].startswith(b"ipc:")
+            opened += bool(event & _OPENED)
+            if event == zmq.Event.CONNECTED:
+                self._check_user(fd)
+            if event & _OPENED:
+                self._used[fd] += 1
+                if message["endpoint"].startswith(b"ipc://"):
+                    self._unix.add(fd)
+            elif event == zmq.Event.DISCONNECTED:
+                self._unix.discard(fd)
+            seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
+            # A connection that fails in its handshake is reported as failed, and then as disconnected too.
+            live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
+        self._peers = Peers(live, seen, opened)
+        return self._peers
+
+    def wait_for_attempts(self, count: int, timeout: float) -> None:
+        """Wait until so many attempts to connect have succeeded or failed."""
+        deadline = time.monotonic() + timeout
+        while self._tried < count and time.monotonic() < deadline:
+            self._events.poll(10)
+            self.peers()
+
+    def _check_user(self, fd: int) -> None:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # or it was closed meanwhile
+            user = peer_user(connection)
+            if user is not None and user not in (os.getuid(), 0):
+                self.other_user = user
+
+    def connections(self, descriptor: Hashable) -> int:
+        """Return how many connections have had a descriptor; 1 at least, since a message may be here before it is told who sent it."""
+        return max(1, self._used[descriptor])
+
+    def unread(self) -> bool:
+        """Say whether something that was written to a UNIX socket has not been read at its other end."""
+        return any(map(_waits, self._unix))
+
+    def close(self) -> None:
+        """Close."""
+        self._socket.disable_monitor()
+        self._events.close(0)
+
+
+def readable(socket: zmq.Socket[bytes]) -> bool:
+    """Say whether something has come; ``poll()`` takes ten times as long."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
+
+
+def _waits(fd: int) -> bool:
+    """Say whether something that was written to a UNIX socket has not been read at its other end; unix(7), SIOCOUTQ."""
+    waiting = array("i", [0])
+    with contextlib.suppress(OSError):  # it was closed meanwhile
+        fcntl.ioctl(fd, termios.TIOCOUTQ, waiting)
+    return waiting[0] > 0

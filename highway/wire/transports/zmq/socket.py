@@ -1,0 +1,217 @@
+"""Sockets of ZeroMQ, the ends of links over tcp, ipc and inproc. Besides what they share, nothing else imports ``zmq``.
+
+Every wait lasts at most 100 ms, and then looks whether the stage was cancelled. Frames are sent and received without copies.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import time
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import zmq
+
+from highway.engine.cancel import check_cancelled, wait
+from highway.errors import ItemError
+from highway.wire.transports.protocol import Frame, Peers, Source
+from highway.wire.transports.zmq.backlog import COPY_BELOW, Backlog
+from highway.wire.transports.zmq.base import BaseSocket
+from highway.wire.transports.zmq.memory import keep_freed_memory
+from highway.wire.transports.zmq.monitor import readable
+from highway.wire.url import Link
+
+log = logging.getLogger("highway")
+
+UNDER_WAY = 3  # messages of a connection that are being written, or were a moment ago, beside those that wait
+ROOM_AFTER = 0.001  # seconds between two looks whether something has left
+LATEST = 0.02  # seconds until a publisher gives up a message, since it waits for nobody
+
+_MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)  # as enums they take longer than the call
+
+
+class ZMQSender(BaseSocket):
+    """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.Sender`."""
+
+    _option = zmq.SNDHWM
+
+    def __init__(self, link: Link) -> None:
+        self._sent = 0
+        self._backlog, self._largest = Backlog(), 0
+        # Within a process, a receiver holds on to what it got.
+        self._budget = float("inf") if "inproc" in link.transports else link.options.hwm_mb * 1e6
+        self._is_dropping = self._told = False
+        self._subscriptions = self._subscribed = 0
+        super().__init__(link)
+        self.socket.copy_threshold = 0  # what is copied is said with each frame
+        self._send: Callable[..., Any] = super(zmq.Socket, self.socket).send  # the one in C: zmq.Socket.send adds 3 us for each frame
+
+    def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
+        """Send a message; see :class:`highway.wire.transports.protocol.Sender`. Smaller frames are copied, and not tracked by :meth:`unsent`."""
+        self._check_process()
+        views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
+        sizes = [view.nbytes for view in views]
+        nbytes, largest = sum(sizes), max(sizes)
+        if largest > self._limit:
+            self._refuse(largest)
+        if not self._fitted:
+            self._fit(nbytes)
+        if nbytes >= COPY_BELOW:
+            copy_below = min(copy_below, largest)  # so that it is known when it has left
+        self._largest = max(self._largest, nbytes)
+        is_bounded = self._is_raised or self.link.kind == "push"  # else by ZeroMQ's mark
+        if is_bounded and self._backlog.nbytes > self._budget + UNDER_WAY * self._largest and not self._make_room(timeout):
+            self._sent += 1  # and dropped
+            return
+        if self.link.kind == "pub":
+            self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
+        while not self._send_once(views, timeout, copy_below):
+            pass
+        self._backlog.add(views, nbytes, copy_below)
+        self._sent += 1
+
+    def _make_room(self, timeout: float | None) -> bool:
+        """Wait until the bytes that wait leave room for a message; a publisher, who waits for nobody, says after a moment that they do not.
+
+        It is needed where messages are larger than the first one, for which ZeroMQ's mark was set.
+        """
+        since, is_pub = time.monotonic(), self.link.kind == "pub"
+        patience = (0 if self._is_dropping else LATEST) if is_pub else float("inf")
+        if timeout is not None:
+            patience = min(patience, timeout)
+        usual = 0 if self._is_alone else self._first_mark * self._largest  # at one receiver, before ZeroMQ's mark
+        allowed = max(self._budget, usual) + UNDER_WAY * self._largest
+        while True:
+            check_cancelled()
+            _, waiting = self._backlog.count()
+            peers = self.peers()
+            if waiting <= allowed * max(1, peers.live if peers else 1):
+                self._is_dropping = False
+                return True
+            if time.monotonic() - since >= patience:
+                if not is_pub:
+                    raise self._timed_out("no receiver took a message", timeout)
+                self._drop(waiting)
+                return False
+            wait(ROOM_AFTER)
+
+    def _drop(self, waiting: int) -> None:
+        self._is_dropping = True
+        if not self._told:
+            self._told = True
+            log.warning(
+                "%s: %.0f MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they "
+                "are larger than the first one was; a larger hwm_mb than %g leaves more room",
+                self.link,
+                waiting / 1e6,
+                self.link.options.hwm_mb,
+            )
+
+    def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
+        """Send a message, or say that its receiver went away in the middle of it: then ZeroMQ drops what came before and what follows.
+
+        It says so where a frame finds the connection gone; else the message is lost with the others that were with this receiver.
+        """
+        whole, last = True, len(views) - 1
+        for position, view in enumerate(views):
+            more, small = (_MORE if position < last else 0), view.nbytes < copy_below
+            if not position:
+                self._retry(partial(self._send, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
+                continue
+            try:
+                self._send(view, _NOBLOCK | more, small)  # what has begun goes on, without waiting
+            except zmq.Again:
+                whole = False
+        return whole
+
+    def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
+        """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transports.protocol.Sender`."""
+        for _ in range(receivers):
+            self.send(frames, timeout, copy_below=0)
+
+    def peers(self) -> Peers | None:
+        """Return the connections; of a publisher, those that have subscribed, which it is told within a process too."""
+        connected = super().peers()
+        if self.link.kind != "pub" or os.getpid() != self._pid:
+            return connected
+        while readable(self.socket):
+            subscribed = self.socket.recv()[:1] == b"\1"
+            self._subscriptions += 1 if subscribed else -1
+            self._subscribed += subscribed
+        if connected is None:
+            return Peers(self._subscriptions, self._subscribed, self._subscribed)
+        return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
+
+    def unsent(self) -> int:
+        """Return how many messages are known not to have left: those of 64 kB and more, and all messages if nobody has ever come."""
+        peers = self.peers()
+        if peers is None:
+            return 0
+        return self._backlog.count()[0] if peers.seen or self.link.kind == "pub" else self._sent
+
+    def unread(self) -> bool:
+        """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
+        when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
+        """
+        return self.peers() is not None and self._monitor is not None and self._monitor.unread()
+
+    def _refuse(self, nbytes: int) -> None:
+        raise ItemError(
+            f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller batches, "
+            f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
+        )
+
+
+class ZMQReceiver(BaseSocket):
+    """A PULL or SUB socket; see :class:`highway.wire.transports.protocol.Receiver`."""
+
+    _option = zmq.RCVHWM
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._recv: Callable[..., Frame] = super(zmq.Socket, self.socket).recv
+        if "inproc" not in link.transports:
+            keep_freed_memory()
+
+    def refuse(self) -> None:
+        """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
+
+    def recv(self, timeout: float | None = None) -> list[Frame]:
+        """Wait for a message; see :class:`highway.wire.transports.protocol.Receiver`."""
+        self._check_process()
+        frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
+        if self._checks_user:
+            self._check_user()
+        if not self._fitted:
+            self._fit(sum(map(len, frames)))
+        return frames
+
+    def source(self, frames: Sequence[Frame]) -> Source | None:
+        """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.Receiver`."""
+        if "inproc" in self.link.transports:
+            return None
+        return Source(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
+
+    def connections(self, connection: Hashable) -> int:
+        """Return how many connections have had a descriptor; see :class:`highway.wire.transports.protocol.Receiver`."""
+        if self._monitor is None or self.peers() is None:
+            return 1
+        return self._monitor.connections(connection)
+
+    def _message(self) -> list[Frame]:
+        frames = [self._recv(0, False)]
+        while frames[-1].more:
+            frames.append(self._recv(0, False))
+        return frames
+
+
+def _host(address: str) -> str:
+    """Return the address of a peer's host from what ZeroMQ says of its connection: that, or of a UNIX socket ``localhost:UID:GID:PID``."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return address.removeprefix("::ffff:")

@@ -1,0 +1,234 @@
+"""tensormon, tensorshow and tensorstat on real streams."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from highway import Passport
+from highway.cli.streams import mon, show, stat
+
+NO_PASSPORT = Passport()
+IMAGES = np.zeros((2, 8, 6, 3), np.uint8)
+
+
+def batches(count, size=4, shape=(8, 6, 3)):
+    for n in range(count):
+        yield np.full((size, *shape), n % 256, np.uint8), np.arange(size, dtype=np.int32)
+
+
+# --- tensormon ---
+
+
+def test_mon_counts_what_came_and_ends_with_its_senders(send, capsys):
+    assert mon.main([send(batches(7))]) == 0
+    *_, ended, totals = capsys.readouterr().out.splitlines()
+    assert ended == "the senders have ended"
+    assert totals.startswith("7 batches, 0.0 MB; gaps 0")
+
+
+def test_mon_prints_a_line_of_rates_for_each_so_many_batches(send, capsys):
+    assert mon.main([send(batches(200_000)), "-r", "1000", "-c", "3500"]) == 0
+    *lines, total = [line for line in capsys.readouterr().out.splitlines() if "batches/s" in line]
+    assert [line.split()[0] for line in lines] == ["1000", "2000", "3000"]
+    assert re.fullmatch(r"3500 batches, 3.0 MB; gaps 0; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", total)
+    words = lines[0].split()
+    assert [words[i] for i in (1, 3, 5, 7, 8)] == ["batches", "batches/s", "samples/s", "MB/s", "gaps"]
+    assert float(words[4]) == pytest.approx(4 * float(words[2]), abs=0.4) and words[9] == "0"
+
+
+def test_mon_ends_after_the_count(send, capsys):
+    assert mon.main([send(batches(10_000)), "--count", "5"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("5 batches")
+
+
+def test_mon_raw_counts_bytes_without_decoding(send, capsys):
+    assert mon.main([send(batches(10_000)), "--raw", "-c", "5"]) == 0
+    assert "gaps are not counted with --raw" in capsys.readouterr().out
+
+
+def test_a_message_that_is_no_batch_is_told_and_left_out(tmp_path, capsys):
+    from highway.wire.transports.zmq.socket import ZMQSender
+    from highway.wire.url import parse
+
+    sender = ZMQSender(parse(f"zpush+ipc://{tmp_path}/s", "send"))
+    try:
+        sender.send([b"no header", b"no data"])
+        sender.send([b"no header", b"no data"])
+        assert mon.main([f"zpull+ipc://{tmp_path}/s", "-t", "1"]) == 1
+    finally:
+        sender.close(0)
+    captured = capsys.readouterr()
+    assert captured.err.count("left out: ") == 2 and "array 0: a header of 9 bytes" in captured.err
+    assert "0 batches, 0.0 MB; gaps 0, malformed 2 (could not be decoded)" in captured.out
+
+
+# --- tensorstat ---
+
+
+def test_stat_describes_each_field(send, capsys):
+    assert stat.main([send(batches(5)), "-c", "3"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].startswith("3 batches, ")
+    image, label = (line.split() for line in out[-2:])
+    assert image == ["0", "uint8", "8x6x3", str(3 * 4 * 144), "0", "2", "1", "0.8165", "0", "0"]
+    assert label == ["1", "int32", "scalar", "12", "0", "3", "1.5", "1.118", "0", "0"]
+
+
+def test_stat_takes_samples_without_a_batch_axis(send, capsys):
+    samples = ({"x": np.full((2, 3), n, np.float32), "y": np.array(n, np.int32)} for n in range(4))
+    assert stat.main([send(samples), "--unbatched"]) == 0
+    assert [line.split()[:4] for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        ["x", "float32", "2x3", "24"],
+        ["y", "int32", "scalar", "4"],
+    ]
+
+
+def test_stat_saves_a_contract_that_the_same_stream_keeps_and_another_breaks(send, tmp_path, capsys):
+    path = str(tmp_path / "ref.json")
+    assert stat.main([send(batches(20)), "--save", path]) == 0
+    assert json.loads((tmp_path / "ref.json").read_text())["fields"]["1"]["mean"] == 1.5
+    assert stat.main([send(batches(20)), "--assert", path]) == 0
+    assert f"the stream keeps the contract {path}" in capsys.readouterr().out
+    brighter = ((images + 100, labels) for images, labels in batches(20))
+    assert stat.main([send(brighter), "--assert", path]) == 1
+    captured = capsys.readouterr()
+    report = [line.split("; ")[0] for line in captured.out.splitlines() if line.startswith("BROKEN")]
+    assert report == ["BROKEN  field 0: max 119", "BROKEN  field 0: mean 109.5"]
+    assert captured.err == f"tensorstat: the stream breaks the contract {path} in 2 of 16 points\n"
+
+
+def test_stat_refuses_a_contract_before_it_waits_for_a_stream(tmp_path, capsys):
+    assert stat.main(["zsub://127.0.0.1:1", "--assert", str(tmp_path / "none.json")]) == 2
+    assert "No such file or directory; `tensorstat --save" in capsys.readouterr().err
+    assert stat.main(["zsub://127.0.0.1:1", "--raw", "--save", "x.json"]) == 2
+    assert "leave it out with --save" in capsys.readouterr().err
+    assert stat.main(["zsub://127.0.0.1:1", "--save", str(tmp_path)]) == 2
+    assert "this cannot be written" in capsys.readouterr().err
+
+
+def test_stat_raw_gives_the_rate_alone(send, capsys):
+    assert stat.main([send(batches(50)), "-r", "-c", "5"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("5 batches, ")
+
+
+def test_stat_of_a_stream_without_batches_fails(send, capsys):
+    assert stat.main([send([])]) == 1
+    assert "the senders have ended without a batch" in capsys.readouterr().err
+
+
+# --- tensorshow ---
+
+
+@pytest.fixture
+def no_display(monkeypatch, tmp_path):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def colors(path, count):
+    """Return the colour in the middle of each image of a sheet."""
+    picture = np.asarray(Image.open(path))
+    return [tuple(picture[40 + 64 + n // 8 * (128 + 14 + 15), 24 + 64 + n % 8 * 142]) for n in range(count)]
+
+
+def test_show_writes_a_picture_where_there_is_no_display_and_says_where(send, no_display, capsys):
+    assert show.main([send(batches(20))]) == 0
+    assert f"written to {no_display}/tensorshow.png" in capsys.readouterr().out
+    assert colors(no_display / "tensorshow.png", 16) == [(n, n, n) for n in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(["-B", "3", "-c", "5"], [0, 0, 0, 1, 1]), (["--perbatch", "9", "--count", "6"], [0, 0, 0, 0, 1, 1]), (["-c", "2"], [0, 1])],
+)
+def test_show_takes_so_many_of_each_batch_and_in_all(send, no_display, options, expected):
+    assert show.main([send(batches(20)), "-o", "out/grid.png", *options]) == 0
+    assert colors(no_display / "out/grid.png", len(expected)) == [(n, n, n) for n in expected]
+
+
+def test_show_takes_what_there_is_when_the_senders_end(send, no_display):
+    assert show.main([send(batches(3))]) == 0
+    assert colors(no_display / "tensorshow.png", 3) == [(n, n, n) for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.full((1, 3, 30, 40), 200, np.uint8),
+        np.full((1, 30, 40, 3), 200 / 255, np.float32),
+        np.full((1, 30, 40), 200, np.uint8),
+        np.full((1, 30, 40, 1), 200, np.uint8),
+        np.full((1, 1, 30, 40), 200, np.uint8),
+    ],
+)
+def test_show_takes_every_layout_of_images(send, no_display, image):
+    assert show.main([send([(image, np.zeros(1, np.int32))])]) == 0
+    assert colors(no_display / "tensorshow.png", 1) == [(200, 200, 200)]
+
+
+def cells(item, *options, passport=NO_PASSPORT, classes=None):
+    """Return the label and key of each image that tensorshow would show of an item."""
+    parser = show.argparse.ArgumentParser()
+    show.add_arguments(parser)
+    pictures = show._pictures(item, passport, parser.parse_args(list(options)), classes or {})
+    return [[(cell.label, cell.key) for cell in picture] for picture in pictures]
+
+
+def test_labels_are_named_by_the_classes_or_are_numbers(tmp_path):
+    path = tmp_path / "classes.json"
+    item = (IMAGES, np.array([1, 7], np.int32))
+    for text in ('["cat", "dog"]', '{"0": "cat", "1": "dog"}', '{"1": ["n02084071", "dog"]}'):
+        path.write_text(text)
+        assert cells(item, classes=show.load_classes(str(path))) == [[("dog", "")], [("7", "")]]
+
+
+def test_labels_may_be_one_hot_floats_or_absent_and_keys_are_shown():
+    keys = Passport(keys=("a/1.jpg", "b/2.jpg"))
+    assert cells((IMAGES, np.eye(3, dtype=np.float32)[[2, 0]]), passport=keys) == [[("2", "a/1.jpg")], [("0", "b/2.jpg")]]
+    assert cells({"mask": IMAGES, "label": np.array([0.5, 2]), "image": IMAGES}) == [[("0.5", "")], [("2", "")]]
+    assert cells((IMAGES,)) == [[("", "")], [("", "")]]
+
+
+def test_unbatched_samples_are_one_image_each():
+    assert cells((IMAGES[0], np.array(3, np.int32)), "-b") == [[("3", "")]]
+
+
+def test_img2img_shows_pairs_side_by_side(send, no_display):
+    assert cells((IMAGES, IMAGES + 1), "-m", "img2img") == [[("0", ""), ("1", "")]] * 2
+    pairs = [(np.full((1, 8, 6, 3), n, np.uint8), np.full((1, 8, 6, 3), 100 + n, np.uint8)) for n in range(3)]
+    assert show.main([send(pairs), "--mode", "img2img", "-c", "2"]) == 0
+    assert colors(no_display / "tensorshow.png", 4) == [(n, n, n) for n in (0, 100, 1, 101)]
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "message"),
+    [
+        ((np.zeros((2, 8), np.float32), np.zeros(2, np.int32)), [], "which is no image"),
+        ((IMAGES, np.zeros(3, np.int32)), [], "field 1 has 3 values for 2 images"),
+        ((IMAGES,), ["-m", "img2img"], "img2img needs two"),
+    ],
+)
+def test_show_says_what_cannot_be_shown(send, no_display, capsys, item, options, message):
+    assert show.main([send([item]), *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "not JSON"), ("3", "expected a list"), (None, "No such file")], ids=["broken", "number", "missing"]
+)
+def test_show_refuses_classes_that_are_none(tmp_path, capsys, text, message):
+    path = tmp_path / "classes.json"
+    if text is not None:
+        path.write_text(text)
+    assert show.main(["zsub://127.0.0.1:1", "-C", str(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_show_refuses_an_output_that_is_no_png(capsys):
+    assert show.main(["zsub://127.0.0.1:1", "-o", "grid.jpg"]) == 2
+    assert "expected a name that ends in .png" in capsys.readouterr().err

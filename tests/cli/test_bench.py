@@ -1,0 +1,198 @@
+import re
+
+import pytest
+
+from highway.cli.bench import Cost, _rate, balance, main
+from highway.engine.stage import Stage, expand
+from highway.observe.profile import measure
+from highway.parameters.location import Place
+from highway.topology.plan import Role
+
+
+def identity(item):
+    return item
+
+
+def costs(*seconds, shapes=None, workers=None):
+    shapes = shapes or ["source", *["map"] * (len(seconds) - 1)]
+    return [Cost(Stage(identity, num_workers=workers), shape, value) for shape, value in zip(shapes, seconds, strict=True)]
+
+
+def test_workers_are_dealt_out_by_what_the_stages_take():
+    plan = balance(costs(0.0, 3.0, 1.0), cores=8)
+    assert plan.rate == 2.0 and plan.workers == [1, 6, 2] and plan.limit == "the 8 cores"
+
+
+def test_a_stage_with_one_thread_limits_the_others():
+    plan = balance(costs(0.5, 1.0, 0.1), cores=16)
+    assert plan.rate == 2.0 and plan.workers == [1, 2, 1]
+    assert plan.limit == "identity: a source has one thread, so move work from it into a map"
+
+
+def test_on_one_core_every_stage_has_one_worker():
+    plan = balance(costs(0.1, 0.2, 0.7), cores=1)
+    assert plan.rate == pytest.approx(1.0) and plan.workers == [1, 1, 1] and plan.limit == "the one core"
+
+
+@pytest.mark.parametrize(("hosts", "rate"), [((), 2.0), (("a",), 2.0), (("a", "b"), 4.0), (("a", "b", "c", "d"), 4.0)])
+def test_replicas_share_the_cores_of_a_machine(hosts, rate):
+    role = Role("r", [], Place(), replicas=4, hosts=hosts)
+    assert _rate(costs(0.0, 1.0, workers=1), role, cores=2) == rate
+
+
+def test_nothing_measured_changes_nothing():
+    assert balance(costs(0.0, 0.0, workers=3), cores=4).workers == [3 if shape == "map" else 1 for shape in ("source", "map")]
+
+
+class Spin:
+    """A map that works for so long."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+        self.calls = 0
+
+    def __call__(self, item):
+        self.calls += 1
+        for _ in range(self.rounds):
+            pass
+        return item
+
+
+class Half:
+    def stream(self, items):
+        for number, item in enumerate(items):
+            if number % 2:
+                yield item
+
+
+class Drain:
+    def consume(self, items):
+        self.count = sum(1 for _ in items)
+
+
+class Waits:
+    """A sink whose peer is not there."""
+
+    def consume(self, items):
+        from highway.engine.cancel import wait
+
+        wait(60)
+
+
+def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
+    few, many = Spin(2_000), Spin(200_000)
+    _, *others = measure(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0).seconds
+    assert few.calls == 50 and many.calls == 25
+    assert others[0] * 10 < others[2]
+
+
+def test_each_stage_sees_what_the_one_before_it_has_made():
+    seen = []
+    drain = Drain()
+    measure(expand([[1, 2, 3], lambda n: seen.append(n) or n * 10, lambda n: seen.append(n) or n, drain]), 0, 2, 5.0)
+    assert seen == [1, 2, 10, 20] and drain.count == 2
+
+
+def test_a_stage_that_waits_for_its_peer_is_not_measured():
+    found = measure(expand([range(5), identity, Waits()]), 0, 5, 0.3).seconds
+    assert found[0] > 0 and found[1] > 0 and found[2] == 0.0
+
+
+def test_an_error_of_a_stage_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        measure(expand([range(5), lambda n: 1 / n]), 0, 5, 5.0)
+
+
+@pytest.fixture
+def topology(tmp_path):
+    path = tmp_path / "photos.yaml"
+    path.write_text("""
+roles:
+  train:
+    - ImageFileReader: {data_dir: "highway:photos/val", batch_size: 8, shape: [32, 32], epochs: 2}
+    - num_workers: 3
+      Augmentations: [FlipX]
+  other:
+    - Noise: {shape: [4]}
+""")
+    return str(path)
+
+
+def test_a_table_names_every_stage_the_bottleneck_and_the_workers(topology, capsys):
+    assert main([topology, "--role", "train"]) == 0
+    output = capsys.readouterr().out
+    for name, shape in (("ImageFileReader.row_ranges", "source"), ("ImageFileReader.decode", "map"), ("Augmentations", "map")):
+        assert re.search(rf"^{re.escape(name)} +{shape} +[\d,.]+ +\d+ +[\d,.]+ +\d+$", output, re.M)
+    assert re.search(r"^(ImageFileReader.row_ranges|ImageFileReader.decode|Augmentations) is the bottleneck\.$", output, re.M)
+    assert re.search(r"Balanced, [\d,.]+ items/s are possible at the end; the limit is ", output)
+    assert re.search(r"^(Set num_workers=\d+ for [\w.]+.*|The workers are balanced as they are)\.$", output, re.M)
+
+
+def tables(output):
+    """Return the lines of each role's table, by the role."""
+    found = re.split(r"^(\w+): each stage alone.*\n", output, flags=re.M)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def test_without_a_role_every_one_is_measured_and_the_slowest_named(topology, capsys):
+    assert main([topology, "--items", "20"]) == 0
+    output = capsys.readouterr().out
+    assert set(tables(output)) == {"train", "other"}
+    assert re.search(r"^(train|other) is the slowest role: it hands on [\d,.]+ items/s at most\.$", output, re.M)
+    assert main([topology, "--role", "trian"]) == 2
+    assert "no role 'trian'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """Three roles with links between them, the last one first in the file; and one that listens to somebody else."""
+    path = tmp_path / "chain.yaml"
+    path.write_text(
+        f"""
+links:
+  raw: {{from: reader, to: worker, transport: shm}}
+  augmented: {{from: worker, to: trainer, transport: shm, codec: msgpack}}
+roles:
+  trainer:
+    - ZMQSource: {{link: augmented}}
+    - DumpTen: {tmp_path}/out
+  worker:
+    replicas: 2
+    stages:
+      - ZMQSource: {{link: raw}}
+      - Augmentations: [FlipX]
+      - ZMQSink: {{link: augmented}}
+  reader:
+    - ImageFileReader: {{data_dir: "highway:photos/val", batch_size: 8, shape: [32, 32], epochs: 2}}
+    - ZMQSink: {{link: raw}}
+  outside:
+    - ZMQSource: zpull://127.0.0.1:1
+    - Identity
+""".replace("DumpTen", "TenSink")
+    )
+    return str(path)
+
+
+def test_a_role_that_is_fed_by_a_link_is_measured_with_what_its_feeder_makes(chain, tmp_path, capsys):
+    assert main([chain, "--items", "3"]) == 0
+    captured = capsys.readouterr()
+    found = tables(captured.out)
+    assert list(found) == ["reader", "worker", "trainer"]  # as the items go
+    assert re.search(r"^Augmentations +map +[\d,.]+ ", found["worker"], re.M)
+    assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
+    assert re.search(r"^ZMQSource +source +link ", found["trainer"], re.M)
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert "outside: not measured, since zpull://127.0.0.1:1 is fed by nobody in the file" in captured.out
+    assert "--role outside" in captured.out
+
+
+def test_a_sender_that_is_not_there_is_asked_for(chain, capsys):
+    assert main([chain, "--role", "outside", "--seconds", "0.2"]) == 0
+    assert "Nothing was measured, since no item came in time; does the sender run?" in capsys.readouterr().out
+
+
+def test_one_role_alone_gets_the_items_of_its_feeders_too(chain, tmp_path, capsys):
+    assert main([chain, "--role", "trainer", "--items", "3"]) == 0
+    found = tables(capsys.readouterr().out)
+    assert list(found) == ["trainer"]
+    assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)

@@ -1,0 +1,127 @@
+"""How the tools end: under their own names, and as commands of ``highway``."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from highway.cli import main as highway_main
+from highway.cli.commands import TOOLS
+
+NAMES = {
+    "tensormon": "mon",
+    "tensorshow": "show",
+    "tensorstat": "stat",
+    "serve-imagenet-dir": "serve-dir",
+    "serve-imagenet-shards": "serve-shards",
+}
+VIEWERS = [tool for tool in TOOLS if tool.name.startswith("tensor")]
+SERVERS = [tool for tool in TOOLS if tool.name.startswith("serve")]
+START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from highway.tools.{} import main; sys.exit(main())"
+
+
+def by_name(tool):
+    return tool.name
+
+
+def test_the_tools_are_tensorcoms():
+    assert {tool.name: tool.command for tool in TOOLS} == NAMES
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=by_name)
+def test_help_is_shown(tool, capsys):
+    with pytest.raises(SystemExit) as end:
+        tool.main(["--help"])
+    assert end.value.code == 0
+    assert tool.summary in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=by_name)
+@pytest.mark.parametrize("url", ["zpsh://127.0.0.1:7880", "127.0.0.1:7880", "zsub://127.0.0.1:port", "zpub://"])
+def test_a_wrong_url_is_wrong_usage_and_one_line(tool, url, capsys, tmp_path):
+    options = {"serve-imagenet-shards": ["-u", "x.tar"], "serve-imagenet-dir": ["-d", str(tmp_path)]}.get(tool.name, [])
+    assert tool.main([url, *options]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"{tool.name}: '{url}'") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
+def test_a_url_that_can_only_send_is_wrong_usage_for_who_receives(tool, capsys):
+    assert tool.main(["zpub://127.0.0.1:7880"]) == 2
+    assert "zpub can only send; to receive, expected one of zpull, zsub" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
+def test_an_endpoint_without_a_server_ends_the_tool_after_the_timeout(tool, capsys, tmp_path):
+    assert tool.main([f"zsub+ipc://{tmp_path}/nobody", "--timeout", "0.2"]) == 1
+    err = capsys.readouterr().err
+    assert err == (
+        f"{tool.name}: nothing came from zsub+ipc://{tmp_path}/nobody within 0.2 s; does the server run, and is this its address?\n"
+    )
+
+
+@pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
+def test_who_waits_for_ever_is_told_so(tool, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("highway.cli.streams.subscription.HINT_AFTER", 0.1)
+    assert tool.main([f"zsub+ipc://{tmp_path}/nobody", "-t", "0.3"]) == 1
+    assert capsys.readouterr().err.count("nothing has come") == 1
+
+
+@pytest.mark.parametrize("option", [["-c", "0"], ["-c", "many"], ["-r", "-1"], ["--tolerance", "-1"], ["-m", "film"], ["--nonsense"]])
+def test_an_option_out_of_range_is_wrong_usage(option, capsys):
+    tool = next(tool for tool in VIEWERS if tool.name == {"-r": "tensormon", "-m": "tensorshow"}.get(option[0], "tensorstat"))
+    with pytest.raises(SystemExit) as end:
+        tool.main(option)
+    assert end.value.code == 2
+    assert option[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["mon", "show", "stat", "serve_dir"])
+def test_ctrl_c_ends_a_tool_with_130_and_no_traceback(module, tmp_path):
+    options = ["-d", "highway:photos", "-b", "4", f"zpub+ipc://{tmp_path}/s"] if module == "serve_dir" else [f"zsub+ipc://{tmp_path}/s"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", START.format(module), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline().split()[0] in ("waiting", "reading", "serving")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        START.format("serve_dir"),
+        "-d",
+        "highway:photos",
+        "-b",
+        "4",
+        "-B",
+        "-r",
+        "1",
+        f"zpub+ipc://{tmp_path}/s",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.wait(20), err) == (1, "")
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=by_name)
+def test_each_tool_is_a_command_of_highway(tool, capsys):
+    with pytest.raises(SystemExit) as end:
+        highway_main([tool.command, "--help"])
+    assert end.value.code == 0
+    assert f"usage: highway {tool.command}" in capsys.readouterr().out
+
+
+def test_errors_and_their_tracebacks_are_shown_by_highway_too(tmp_path):
+    command = [sys.executable, "-m", "highway", "mon", f"zsub+ipc://{tmp_path}/s", "-t", "0.1"]
+    plain = subprocess.run(command, capture_output=True, text=True)
+    assert plain.returncode == 1 and plain.stderr.startswith("highway mon: nothing came from zsub+ipc://")
+    traced = subprocess.run([*command, "--traceback"], capture_output=True, text=True)
+    assert traced.returncode == 1 and "Traceback (most recent call last)" in traced.stderr

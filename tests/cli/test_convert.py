@@ -1,0 +1,206 @@
+import filecmp
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import highway
+from highway import Pipeline
+from highway.cli.convert.command import main
+from highway.images.decode import decode
+from highway.modules import CacheReader
+from highway.modules.ten import TenSource
+from highway.modules.webdataset import WebDatasetSource
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Twenty images of two labels, in two sizes; three are PNG."""
+    for number in range(20):
+        path = tmp_path / "photos" / ("cat", "dog")[number % 2] / f"{number:02}.{'png' if number > 16 else 'jpg'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (8 + number % 3, 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    return tmp_path / "photos"
+
+
+def convert(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if not path.name.startswith(".")}
+
+
+def test_a_folder_comes_back_from_shards_byte_by_byte(photos, tmp_path, capsys):
+    assert convert(photos, tmp_path / "out" / "s-%03d.tar", "--shard-size", 6) == 0
+    assert "20 samples written" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.tar")) == [f"s-{n:03}.tar" for n in range(4)]
+    samples = list(WebDatasetSource(str(tmp_path / "out" / "s-{000..003}.tar"), epochs=1, shuffle=False))
+    assert [stamped.passport.keys[0] for stamped in samples][:2] == ["cat/00", "cat/02"]
+    assert [int(stamped.item["cls"]) for stamped in samples] == [0] * 10 + [1] * 10
+    assert convert(tmp_path / "out" / "s-{000..003}.tar", tmp_path / "back", "--to", "folder") == 0
+    assert files(tmp_path / "back") == files(photos)
+
+
+def test_shards_may_be_named_by_a_pattern(photos, tmp_path, capsys):
+    assert convert(photos, tmp_path / "s-%03d.tar", "--shard-size", 6) == 0
+    assert convert(tmp_path / "s-*.tar", tmp_path / "back", "--to", "folder") == 0
+    assert files(tmp_path / "back") == files(photos)
+    shards = [tmp_path / f"s-{number:03}.tar" for number in range(4)]  # as a shell writes a pattern without quotes
+    assert convert(*shards, tmp_path / "again", "--to", "folder") == 0
+    assert files(tmp_path / "again") == files(photos)
+    assert convert(tmp_path / "t-*.tar", tmp_path / "none", "--to", "folder") == 1
+    assert "t-*.tar': no file has a name like this" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ways", [["cache"], ["ten"], ["cache", "ten"], ["ten", "cache"]])
+def test_decoded_images_keep_their_pixels_labels_and_keys(photos, tmp_path, ways):
+    source = photos
+    for number, way in enumerate(ways):
+        assert convert(source, tmp_path / f"{number}", "--to", way) == 0
+        source = tmp_path / f"{number}"
+    assert convert(source, tmp_path / "shards-%d.tar") == 0
+    samples = list(WebDatasetSource(str(tmp_path / "shards-0.tar"), epochs=1))
+    assert len(samples) == 20
+    paths = sorted(photos.rglob("*.*"))
+    for stamped, path in zip(samples, paths, strict=True):
+        np.testing.assert_array_equal(stamped.item["image"], decode(path.read_bytes()))
+        assert int(stamped.item["label"]) == ("cat", "dog").index(path.parent.name)
+        assert stamped.passport.keys == (f"{path.parent.name}/{path.stem}",)
+    assert convert(source, tmp_path / "back", "--to", "folder") == 0
+    back = {name: decode(data) for name, data in files(tmp_path / "back").items()}
+    assert sorted(back) == [f"{path.parent.name}/{path.stem}.png" for path in paths]
+    for name, path in zip(sorted(back), paths, strict=True):
+        np.testing.assert_array_equal(back[name], decode(path.read_bytes()))
+
+
+def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
+    assert convert(photos, tmp_path / "c", "--to", "cache") == 0
+    with Pipeline([CacheReader(str(tmp_path / "c"), 8, stack=False, epochs=2)]) as pipeline:
+        batches = list(pipeline)
+    assert [len(batch["image"]) for batch in batches] == [8, 8, 4] * 2
+    assert np.concatenate([batch["label"] for batch in batches[:3]]).tolist() == [0] * 10 + [1] * 10
+    with pytest.raises(FileNotFoundError, match=r"nowhere': no finished cache there; make one with `highway convert"):
+        Pipeline([CacheReader(str(tmp_path / "nowhere"), 8)]).dequeue()
+
+
+def test_a_flat_folder_has_no_labels(photos, tmp_path):
+    assert convert(photos / "cat", tmp_path / "t", "--to", "ten") == 0
+    assert [list(stamped.item) for stamped in TenSource(str(tmp_path / "t"))] == [["image"]] * 10
+
+
+def test_two_files_with_one_stem_are_two_samples(photos, tmp_path):
+    Image.open(photos / "cat" / "00.jpg").save(photos / "cat" / "00.png")
+    assert convert(photos, tmp_path / "s-%d.tar") == 0
+    assert len(list(WebDatasetSource(str(tmp_path / "s-0.tar"), epochs=1))) == 21
+
+
+def test_an_image_that_cannot_be_decoded_is_named_and_leaves_nothing_half_written(photos, tmp_path, capsys):
+    (photos / "dog" / "03.jpg").write_text("no image")
+    for kind in ("ten", "cache"):
+        assert convert(photos, tmp_path / kind, "--to", kind) == 1
+        error = capsys.readouterr().err
+        assert "not an image" in error and "dog/03" in error
+    assert not list((tmp_path / "ten").glob("*.part")) and len(list((tmp_path / "ten").glob("*.ten"))) <= 11
+    assert not list((tmp_path / "cache").glob("*.data"))
+
+
+def test_other_files_are_no_way_to_go_on(photos, tmp_path, capsys):
+    (photos / "dog" / "03.jpg").write_text("no image")
+    assert convert(photos, tmp_path / "t", "--to", "ten") == 1
+    (photos / "dog" / "03.jpg").unlink()
+    capsys.readouterr()
+    assert convert(photos, tmp_path / "t", "--to", "ten") == 2
+    assert "begun from something else (files differ); remove it, or choose another DST" in capsys.readouterr().err
+
+
+def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsys):
+    assert convert(photos, tmp_path / "s-%d.tar", "--shard-size", 6) == 0
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.glob("*.tar")}
+    (tmp_path / "s-1.tar").unlink()
+    record = tmp_path / ".highway-convert-s-%d.tar.json"
+    record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
+    capsys.readouterr()
+    assert convert(photos, tmp_path / "s-%d.tar", "--shard-size", 6) == 0
+    assert "6 samples written; 14 were there already" in capsys.readouterr().out
+    for path, (data, time) in before.items():
+        if path.name != "s-1.tar":
+            assert (path.read_bytes(), path.stat().st_mtime_ns) == (data, time)
+    with_times = [stamped.item["cls"] for stamped in WebDatasetSource(str(tmp_path / "s-1.tar"), epochs=1)]
+    assert [int(label) for label in with_times] == [0] * 4 + [1] * 2
+    assert convert(photos, tmp_path / "s-%d.tar", "--shard-size", 6) == 0
+    assert "all 20 samples are there already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["s-%d.tar", "t", "c"])
+def test_a_conversion_that_was_killed_is_finished_by_the_next(photos, tmp_path, target):
+    kinds = {"t": ["--to", "ten"], "c": ["--to", "cache"]}.get(target, ["--shard-size", "3"])
+    script = """
+import os, signal, sys
+from highway.tools import convert, destinations
+count = 0
+def killing(function):
+    def call(*arguments):
+        global count
+        count += 1
+        if count == 11:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+    return call
+destinations._add = killing(destinations._add)
+destinations.decode = killing(destinations.decode)
+sys.exit(convert.main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", script, str(photos), str(tmp_path / "killed" / target), *kinds]
+    environment = {**os.environ, "PYTHONPATH": str(Path(highway.__file__).parents[1])}
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == -signal.SIGKILL
+    assert convert(photos, tmp_path / "killed" / target, *kinds) == 0
+    assert convert(photos, tmp_path / "whole" / target, *kinds) == 0
+    if target == "c":
+        found = [list(CacheReader(str(tmp_path / name / "c"), 20, stack=False, epochs=1)) for name in ("killed", "whole")]
+        assert [stamped.passport.keys for stamped in found[0]] == [stamped.passport.keys for stamped in found[1]]
+        for one, other in zip(found[0][0].item["image"], found[1][0].item["image"], strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert len(list((tmp_path / "killed" / "c").glob("*.data"))) == 1
+    else:
+        pattern = "*.tar" if "%" in target else "t/*.ten"
+        whole, killed = (sorted((tmp_path / name).glob(pattern)) for name in ("whole", "killed"))
+        assert [path.name for path in killed] == [path.name for path in whole]
+        if "%" in target:
+            for one, other in zip(whole, killed, strict=True):
+                assert filecmp.cmp(one, other, shallow=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{photos}", "{tmp}/x"], "say what it is to be: --to folder or shards or ten or cache"),
+        (["{photos}", "{tmp}/x.tar"], "expected one place for the shard's number, such as photos-%06d.tar"),
+        (["{photos}", "{tmp}", "--to", "ten"], "there is something already, which no conversion has written"),
+        (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
+        (["{tmp}/a.ten", "{tmp}/b.ten", "{tmp}/x", "--to", "folder"], "of several SRC all must be shards; name a folder, or a pattern in"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, message):
+    assert convert(*(argument.format(photos=photos, tmp=tmp_path) for argument in arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_source_is_named(tmp_path, capsys):
+    assert convert(tmp_path / "nowhere", tmp_path / "x", "--to", "ten") == 1
+    assert "nowhere': no such folder" in capsys.readouterr().err
+
+
+def test_a_key_that_leads_out_of_the_folder_is_an_error(photos, tmp_path, capsys):
+    from highway.cli.convert.writers import _place
+
+    with pytest.raises(ValueError, match=r"the key '../../x' leads out of the folder"):
+        _place("../../x", {})
+    with pytest.raises(ValueError, match=r"leads out of the folder"):
+        _place("/etc/x", {})

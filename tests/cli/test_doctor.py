@@ -1,0 +1,69 @@
+import os
+import resource
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+import highway
+from highway.cli import doctor
+from highway.images.decode import backend
+
+
+def found(look):
+    return {finding.topic: finding for finding in look()}
+
+
+def test_it_says_what_is_installed_and_in_use(capsys):
+    assert doctor.main([]) == 0
+    lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.split("\n\n")[0].splitlines())
+    assert lines["highway"].strip().startswith(f"{highway.__version__} in {Path(highway.__file__).parent}")
+    assert lines["JPEG decoder"].strip().startswith(backend())
+    assert set(lines) >= {"python", "system", "packages", "C extension", "cores", "BLAS threads", "memory", "/dev/shm", "files"}
+
+
+def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
+    for name in ("simplejpeg", "cv2"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})")
+    path = os.pathsep.join([str(tmp_path), str(Path(highway.__file__).parents[1])])
+    code = "import sys; sys.modules['highway.images._jpeg'] = None; from highway.cli.doctor import main; sys.exit(main([]))"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "JPEG decoder    pillow" in done.stdout
+    advice = done.stdout.split("To be faster:\n")[1].splitlines()
+    assert any("simplejpeg: pip install 'highway-data[fast]'" in line for line in advice)
+    assert any("OpenCV: pip install 'highway-data[fast]'" in line for line in advice)
+
+
+def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1024))
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage(64 << 20, 0, 64 << 20))
+    machine = found(doctor.machine)
+    assert machine["files"].found == "256 may be open, 1,024 after `ulimit -n`"
+    assert "`ulimit -n 4096`" in machine["files"].advice
+    if Path("/dev/shm").is_dir():
+        assert "--shm-size=8g" in machine["/dev/shm"].advice
+
+
+def test_a_quota_on_cores_is_named(monkeypatch):
+    monkeypatch.setattr(doctor, "available_cores", lambda: 2)
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
+    cores = found(doctor.machine)["cores"]
+    assert cores.found == "2 of 8 may be used: workers default to 2"
+    assert "keeps 6 cores from this process" in cores.advice
+
+
+@pytest.mark.parametrize(("setting", "has_advice"), [("1", False), (None, True)])
+def test_threads_of_blas_are_a_matter_of_the_environment(monkeypatch, setting, has_advice):
+    monkeypatch.setattr(doctor, "available_cores", lambda: 4)
+    monkeypatch.setattr(doctor, "_pools", list)
+    for name in doctor._THREADS:
+        monkeypatch.delenv(name, raising=False)
+    if setting:
+        monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    finding = found(doctor.machine)["BLAS threads"]
+    assert finding.found == ("OMP_NUM_THREADS=1" if setting else "not limited")
+    assert bool(finding.advice) is has_advice

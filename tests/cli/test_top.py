@@ -1,0 +1,227 @@
+"""Watching a running topology as a user does: its endpoint, ``highway top`` and ``highway graph --live``, with real processes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import highway
+from highway.observe.snapshot import Ends, Snapshot
+
+HOME = Path(highway.__file__).parents[1]
+STAGES = """
+import numpy as np
+from highway.cancel import wait
+
+class Numbers:
+    def __iter__(self):
+        for n in range(10**9):
+            yield (np.array([n]), )
+            wait(0.005)
+
+class Fail:
+    def __iter__(self):
+        for n in range(20):
+            yield n
+        wait(1.5)  # longer than from one report to the next
+        raise ValueError("no more")
+
+class Ignore:
+    def consume(self, items):
+        for item in items:
+            pass
+"""
+TEXT = """
+links: {raw: {from: reader, to: worker, transport: ipc}, done: {from: worker, to: trainer, transport: ipc, bind: to}}
+roles:
+  reader: [mine:Numbers, ZMQSink: {link: raw, allow64: true}]
+  worker: {replicas: 2, stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done, allow64: true}]}
+  trainer: [ZMQSource: {link: done}, mine:Ignore]
+"""
+
+
+def start(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-m", "highway", *map(str, arguments)]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def call(*arguments):
+    """Run the command; return its exit code and what it printed to either stream."""
+    with start(*arguments) as process:
+        out, error = process.communicate(timeout=60)
+    return process.returncode, out, error
+
+
+def get(url):
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
+        return answer.read()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A topology whose name, and with it the names of its links, no other test has."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(STAGES)
+    path = Path(f"feed-{os.getpid()}-{time.monotonic_ns()}.yaml")
+    path.write_text(TEXT)
+    return path
+
+
+@contextmanager
+def running(file, *arguments):
+    """Run a topology, give the URL of its endpoint, interrupt it, and see that the endpoint is closed with it."""
+    with start("run", file, "--plugin", "mine", "--metrics", 0, *arguments) as process:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics$", line):
+                break
+        else:
+            pytest.fail("".join(lines))
+        yield found[1]
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+        assert process.returncode == 130, error
+    with pytest.raises(OSError):
+        get(f"{found[1]}/health")
+
+
+def states_when(url, what):
+    """Return the states of the first answer of an endpoint of which ``what`` is true."""
+    deadline = time.monotonic() + 60
+    while not what(states := Snapshot.from_json(get(f"{url}/stats")).states):
+        assert time.monotonic() < deadline, states
+        time.sleep(0.1)
+    return states
+
+
+@pytest.fixture
+def url(file):
+    """The endpoint of a run of the topology in which every replica has handed on items."""
+    with running(file) as url:
+        states_when(url, lambda states: all(state.stats and state.stats.items for state in states))
+        yield url
+
+
+def port_of(url):
+    return url.rpartition(":")[2]
+
+
+@pytest.mark.slow
+def test_a_run_answers_for_all_that_it_runs(url, file):
+    snapshot = Snapshot.from_json(get(f"{url}/stats"))
+    assert [state.name for state in snapshot.states] == ["reader", "worker[0]", "worker[1]", "trainer"]
+    assert {state.phase for state in snapshot.states} == {"running"}
+    assert snapshot.topology == file.stem
+    assert snapshot.ends["worker[1]"] == Ends("raw", "done")
+    assert [stage.name for stage in snapshot.states[1].stats.stages] == ["ZMQSource", "Identity", "ZMQSink"]
+    assert json.loads(get(f"{url}/health")) == {"status": "ok", "reasons": []}
+    samples = {}
+    for family in text_string_to_metric_families(get(f"{url}/metrics").decode()):
+        samples |= {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples}
+    label = (("link", "done"), ("replica", "0"), ("role", "trainer"), ("stage", "ZMQSource"))
+    assert samples["highway_link_messages_total", *label] > 0
+    assert samples["highway_link_gaps_total", *label] == 0
+    assert samples["highway_role_up", ("replica", "1"), ("role", "worker")] == 1
+
+
+@pytest.mark.slow
+def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file):
+    code, out, error = call("top", file, "--plugin", "mine", "--metrics", port_of(url), "--once", "--interval", "1.5")
+    assert (code, error) == (0, "")
+    title, heading, *rows = [line.rstrip() for line in out.splitlines() if line.strip()]
+    rows, last = rows[:7], " ".join(rows[7:])  # a sentence is folded where the terminal is narrow
+    assert title.startswith(file.stem)
+    assert heading.split()[:5] == ["role", "host", "phase", "items/s", "MB/s"]
+    assert [row.split()[0] for row in rows] == ["reader", "worker[0]", "worker[1]", "trainer", "link", "raw", "done"]
+    assert all(row.split()[2] == "running" and float(row.split()[3].replace(",", "")) > 0 for row in rows[:4])
+    sent, received = (int(cell.replace(",", "")) for cell in rows[-1].split()[1:3])
+    assert sent > 0 and received > 0
+    assert last.startswith("reader (Numbers) is the bottleneck: it was busy ")
+    code, out, _ = call("top", url, "--once", "--interval", "1.5")
+    assert code == 0 and "worker[1]" in out
+
+
+@pytest.mark.slow
+def test_the_live_picture_has_the_rates(url, file):
+    arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live", "--interval", "0.5")
+    for name in ("live.svg", "live.dot", "live.mmd"):
+        assert call("graph", file, *arguments, "--once", "-o", name) == (0, "", "")
+        text = Path(name).read_text()
+        assert "2 running" in text
+        assert re.search(r"[1-9][\d.,]* items/s", text)
+    assert call("graph", file, *arguments, "--once", "-o", "live.png") == (0, "", "")
+    assert Path("live.png").read_bytes().startswith(b"\x89PNG")
+    Path("again.svg").touch()
+    with start("graph", file, *arguments, "-o", "again.svg") as process:
+        versions, deadline = set(), time.monotonic() + 60
+        while len(versions) < 3 and time.monotonic() < deadline:
+            versions.add(Path("again.svg").read_text())
+        process.send_signal(signal.SIGINT)
+        assert (*process.communicate(timeout=30), process.returncode) == ("", "", 0)
+    assert sum(version.endswith("</svg>\n") for version in versions) == len(versions - {""}) >= 2
+    assert not list(Path.cwd().glob("*.part"))
+
+
+def test_one_role_alone_answers_too(file):
+    file.write_text("metrics: {port: 9400, listen: 127.0.0.1}\nroles: {numbers: [mine:Numbers]}")
+    with running(file, "--role", "numbers") as url:
+        (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items)
+    assert (state.name, state.phase) == ("numbers", "running")
+
+
+@pytest.mark.slow
+def test_totals_go_on_when_a_role_is_started_again(file):
+    file.write_text("roles: {numbers: {restart: {when: on-failure, delay_s: 0.1}, stages: [mine:Fail, mine:Ignore]}}")
+    with running(file) as url:
+        (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items == 40)  # each process makes 20
+        assert (state.restarts, state.error) == (1, "(exit code 1): ValueError: no more")
+        states_when(url, lambda states: states[0].restarts == 2)
+        assert "highway_role_restarts_total" in get(f"{url}/metrics").decode()
+
+
+def test_a_taken_port_ends_a_run_before_anything_starts(file):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, out, error = call("run", file, "--plugin", "mine", "--metrics", port)
+    assert (code, out) == (2, "")
+    assert error.startswith(f"highway: metrics: port {port} is taken by another process; ")
+
+
+def test_who_does_not_answer_is_said_and_is_no_error(file):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    code, out, error = call("top", file, "--plugin", "mine", "--metrics", port, "--once", "--interval", "0.1")
+    assert (code, error) == (1, "")
+    assert f"this machine does not answer at 127.0.0.1:{port}: Connection refused" in out
+    assert "No endpoint answers" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["top", "t.yaml"], "highway: t.yaml has no key metrics, which says where to ask; give --metrics PORT"),
+        (["top", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
+        (["top", "t.yaml", "--metrics", "9400", "--host", "b"], "highway: t.yaml: no host 'b'; there are none"),
+        (["top", "http://127.0.0.1:1", "t.yaml"], "highway: endpoints (http://host:port) stand alone"),
+        (["graph", "t.yaml", "--once"], "highway: --once, --metrics and --host say how to look at a running topology: they need --live"),
+        (["graph", "t.yaml", "--live"], "highway: t.yaml has no key metrics"),
+        (["run", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message):
+    Path("t.yaml").write_text("roles: {a: [Noise: [2]]}")
+    code, out, error = call(*arguments)
+    assert (code, out) == (2, "")
+    assert error.startswith(message)

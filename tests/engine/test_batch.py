@@ -1,0 +1,102 @@
+"""What flows: tuples and dicts of arrays."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from highway.engine import batch
+
+
+@pytest.mark.parametrize(
+    ("item", "names", "fields"),
+    [((1, 2), (0, 1), (1, 2)), ({"a": 1, "b": 2}, ("a", "b"), (1, 2)), ([1], (0,), (1,)), (7, (0,), (7,)), ((), (), ())],
+)
+def test_fields_are_addressed_by_name_or_position(item, names, fields):
+    assert batch.names(item) == names
+    assert batch.fields(item) == fields
+
+
+def test_get_lists_the_fields_that_there_are():
+    assert batch.get({"a": 1}, "a") == 1 and batch.get((5, 6), 1) == 6 and batch.get(9, 0) == 9
+    with pytest.raises(KeyError, match="no field 'b'; the item has 'a'"):
+        batch.get({"a": 1}, "b")
+    assert (batch.get((5, 6), -1), batch.get([5, 6], -2)) == (6, 5)
+    for item, field in [((1, 2), -3), ((1, 2), 2), ({"a": 1}, -1), (9, -1)]:
+        with pytest.raises(KeyError, match=f"no field {field}"):
+            batch.get(item, field)
+
+
+def test_replace_makes_a_new_item_and_adds_no_field():
+    given = {"a": 1, "b": 2}
+    assert batch.replace(given, {"b": 3}) == {"a": 1, "b": 3} and given == {"a": 1, "b": 2}
+    assert batch.replace((1, 2), {0: 9}) == (9, 2) and batch.replace((1, 2), {-1: 9}) == (1, 9)
+    assert batch.replace(1, {0: 9}) == 9
+    with pytest.raises(KeyError, match="no field 'c'"):
+        batch.replace(given, {"c": 3})
+
+
+def test_a_list_stays_a_list():
+    assert batch.replace([1, 2], {-1: 9}) == [1, 9]
+    assert batch.rebuild([1, 2], (3, 4)) == [3, 4]
+    joined = batch.collate([[1, np.zeros(2)], [2, np.ones(2)]])
+    assert type(joined) is list and [type(part) for part in batch.split(joined)] == [list, list]
+
+
+def test_numbers_of_pythons_own_become_int32_and_float32():
+    joined = batch.collate([(7, 0.5, True, [1, 2], np.int64(3), np.float64(0.5)), (8, 1.5, False, [3, 4], np.int64(4), np.float64(2))])
+    assert [field.dtype.name for field in joined] == ["int32", "float32", "bool", "int32", "int64", "float64"]
+    assert joined[0].tolist() == [7, 8] and joined[3].shape == (2, 2)
+    assert batch.collate([-(2**31), 2**31 - 1]).tolist() == [-(2**31), 2**31 - 1]
+    with pytest.raises(ValueError, match=r"field 'n' holds 2147483648, which int32 has no room for; make it an array, such as np.int64"):
+        batch.collate([{"n": 1}, {"n": 2**31}])
+
+
+def test_fields_may_become_lists():
+    samples = [(np.zeros((2, 3)), 1), (np.zeros((4, 5)), 2)]
+    images, labels = batch.collate(samples, as_lists=True)
+    assert images == [samples[0][0], samples[1][0]] and labels == [1, 2]
+    assert batch.collate([{"a": "x"}, {"a": None}], as_lists=True) == {"a": ["x", None]}
+
+
+samples = arrays.arrays(st.sampled_from([np.uint8, np.int32, np.float32]), arrays.array_shapes(min_dims=0, max_dims=3, max_side=4))
+
+
+@given(samples, st.integers(1, 5), st.booleans())
+def test_split_undoes_collate(sample, count, named):
+    item = {"x": sample, "y": np.int32(3)} if named else (sample, np.int32(3))
+    joined = batch.collate([item] * count)
+    assert [f.shape[0] for f in batch.fields(joined)] == [count, count]
+    for part in batch.split(joined):
+        assert batch.names(part) == batch.names(item)
+        for got, sent in zip(batch.fields(part), batch.fields(item), strict=True):
+            np.testing.assert_array_equal(got, sent)
+            assert got.dtype == sent.dtype
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "no samples"),
+        ([(1,), {"a": 1}], r"sample 1 is a dict with fields \('a',\), but sample 0 is a tuple"),
+        ([{"a": 1}, {"b": 1}], r"fields \('b',\)"),
+        ([(np.zeros(2),), (np.zeros(3),)], r"field 0 has shapes \[\(2,\), \(3,\)\]; crop, pad or resize"),
+        ([{"x": np.int8(1)}, {"x": np.int16(1)}], r"field 'x' has dtypes \['int16', 'int8'\]"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named(samples, message):
+    with pytest.raises(ValueError, match=message):
+        batch.collate(samples)
+
+
+def test_split_needs_a_common_batch_axis():
+    with pytest.raises(ValueError, match=r"\{0: 2, 1: 3\}"):
+        batch.split((np.zeros(2), np.zeros(3)))
+    with pytest.raises(ValueError, match=r"\{0: None\}"):
+        batch.split((np.float32(1),))
+
+
+def test_nbytes_counts_arrays_and_byte_strings():
+    assert batch.nbytes((np.zeros(3, np.int16), b"abc", "text", 7)) == 9
+    assert batch.nbytes({"x": np.zeros(2)}) == 16

@@ -1,0 +1,137 @@
+"""Channel: bounded, ordered, closable from both ends."""
+
+import threading
+import time
+
+import pytest
+
+from highway.engine.channel import Channel
+from highway.engine.stage import DROP
+from highway.errors import Cancelled, EndOfStream
+
+
+def in_thread(function):
+    """Run ``function`` in a thread; return a function that waits for it and gives its result or the exception it raised."""
+    outcome = []
+
+    def body():
+        try:
+            outcome.append((function(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(10)
+        assert not thread.is_alive(), "still blocked"
+        return outcome[0]
+
+    return join
+
+
+def test_items_leave_in_the_order_of_their_places_not_of_their_filling():
+    channel = Channel(3)
+    places = []
+    for _ in range(3):
+        channel.acquire()
+        places.append(channel.reserve())
+    for number in (2, 0, 1):
+        channel.fill(places[number], number)
+    assert [channel.get() for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_reader_waits_for_the_first_place_though_later_ones_are_filled():
+    channel = Channel(2)
+    channel.acquire()
+    first = channel.reserve()
+    channel.put("second")
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+        channel.get(timeout=0.01)
+    channel.fill(first, "first")
+    assert [channel.get(), channel.get()] == ["first", "second"]
+
+
+def test_dropped_places_vanish_and_give_their_room_back():
+    channel = Channel(1)
+    for _ in range(5):
+        channel.put(DROP)
+    channel.put("kept")
+    assert channel.get() == "kept"
+    assert len(channel) == 0
+
+
+def test_every_waiting_reader_gets_an_item():
+    channel = Channel(2)
+    readers = [in_thread(channel.get) for _ in range(2)]
+    channel.acquire()
+    first = channel.reserve()
+    channel.put(1)
+    channel.fill(first, 0)
+    assert sorted(join()[0] for join in readers) == [0, 1]
+
+
+def test_a_writer_waits_for_room():
+    channel = Channel(1)
+    channel.put(0)
+    join = in_thread(lambda: channel.put(1))
+    assert channel.get() == 0
+    assert join() == (None, None)
+    assert channel.get() == 1
+
+
+@pytest.mark.parametrize(("capacity", "writers", "takes"), [(1, 1, 1), (2, 1, 1), (3, 1, 2), (6, 1, 3), (6, 2, 1)])
+def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writers, takes):
+    channel = Channel(capacity, writers)
+    for number in range(capacity):
+        channel.put(number)
+    joins = [in_thread(lambda: channel.put("more")) for _ in range(writers)]
+    while len(channel._writable._waiters) < writers:
+        time.sleep(0.001)
+    woken = []
+    for _ in range(takes):
+        channel.get()
+        woken.append(writers - len(channel._writable._waiters))
+    assert woken == [0] * (takes - 1) + [1]
+    while len(channel):
+        channel.get()
+    assert [join() for join in joins] == [(None, None)] * writers
+
+
+def test_close_lets_the_rest_out_and_then_ends_for_every_reader():
+    channel = Channel(2)
+    channel.put(0)
+    channel.close()
+    assert channel.get() == 0
+    for _ in range(2):
+        with pytest.raises(EndOfStream):
+            channel.get()
+
+
+def test_close_wakes_all_waiting_readers():
+    channel = Channel(1)
+    readers = [in_thread(channel.get) for _ in range(3)]
+    channel.close()
+    assert [type(join()[1]) for join in readers] == [EndOfStream] * 3
+
+
+def test_a_closed_channel_ends_when_its_last_place_is_dropped():
+    channel = Channel(1)
+    channel.acquire()
+    place = channel.reserve()
+    channel.close()
+    readers = [in_thread(channel.get) for _ in range(2)]
+    channel.fill(place, DROP)
+    assert [type(join()[1]) for join in readers] == [EndOfStream] * 2
+
+
+def test_cancel_wakes_readers_and_writers_and_keeps_nothing():
+    empty, full = Channel(1), Channel(1)
+    full.put(object())
+    reader, writer = in_thread(empty.get), in_thread(lambda: full.put(1))
+    empty.cancel()
+    full.cancel()
+    assert isinstance(reader()[1], Cancelled)
+    assert isinstance(writer()[1], Cancelled)
+    assert len(full) == 0

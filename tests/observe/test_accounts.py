@@ -1,0 +1,214 @@
+"""What links carried and lost, counted at both ends, at the end of a run; and that a run ends whoever was killed, and when."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.accounts import Departure, account
+from highway.observe.snapshot import Ends
+from highway.observe.state import ReplicaState
+from highway.topology import load
+from highway.topology.flow import depths_of, fed_here, whole_links
+from highway.topology.plan import End
+from highway.wire.tally import SENT, SIZE, Counts, Tally
+
+THREE = """
+links:
+  raw: {{from: reader, to: worker, transport: {transport}}}
+  done: {{from: worker, to: trainer, transport: {transport}, bind: to}}
+roles:
+  reader: [$Numbers: {{count: {count}, every: 0.0005}}, ZMQSink: {{link: raw}}]
+  worker:
+    replicas: 2
+    restart: {{delay_s: {delay}}}
+    stages: [ZMQSource: {{link: raw}}, {stage}, ZMQSink: {{link: done}}]
+  trainer: [ZMQSource: {{link: done}}, $Say: {{every: {every}}}]
+"""
+
+
+def three(transport="ipc", count=400, delay=0.1, stage="$Pass", every=0.0):
+    return THREE.format(transport=transport, count=count, delay=delay, stage=stage, every=every)
+
+
+def summary(out):
+    """Return the JSON that a run printed, with its links by name."""
+    found = json.loads(out)
+    return found, {link["link"]: link for link in found["links"]}
+
+
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
+def test_a_run_that_loses_nothing_says_so(write, call, transport):
+    code, out, error = call("run", write(three(transport)), "--plugin", "mine", "--json")
+    found, links = summary(out)
+    assert (code, found["code"], found["losses"]) == (0, 0, []), error
+    assert [(links[name]["sent"], links[name]["received"], links[name]["missing"]) for name in ("raw", "done")] == [(400, 400, 0)] * 2
+    assert "did not arrive" not in error
+    assert "trainer | got 399\n" in error
+
+
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
+def test_what_a_killed_worker_loses_is_counted_to_the_last_message(write, call, numbers, transport):
+    path = write(three(transport, count=800, stage="$KillAt: 300", every=0.001))
+    code, out, error = call("run", path, "--plugin", "mine", "--json")
+    found, links = summary(out)
+    got = numbers(error)
+    lost = 800 - len(got)
+    within = sum(int(number) for number in re.findall(r"([\d,]+) messages? w\S+ lost within it", "".join(found["losses"])))
+    assert code in (0, 1), error  # 1 if the reader was quicker than the restart
+    assert links["raw"]["sent"] == 800
+    assert links["done"]["received"] == len(got)
+    assert links["raw"]["missing"] + within + links["done"]["missing"] == lost
+    assert lost > 0
+    for loss in found["losses"]:
+        assert f"highway: {loss}\n" in error
+        assert re.search(r"worker\[\d\] was killed by SIGKILL", loss)
+
+
+def test_the_closing_table_has_the_links(write, call):
+    code, out, error = call("run", write(three(count=20)), "--plugin", "mine")
+    assert code == 0, error
+    assert re.search(r"^link  sent  received  missing\nraw     20        20        0\ndone    20        20        0\n", out, re.M)
+
+
+@pytest.mark.parametrize("delay", [0.01, 1.0])
+def test_a_run_ends_when_a_worker_is_killed_at_the_last_item(write, call, delay):
+    code, out, error = call("run", write(three(count=200, delay=delay, stage="$KillAt: 199")), "--plugin", "mine", "--json")
+    found, links = summary(out)
+    assert code == 1
+    assert re.search(
+        r"highway: worker\[\d\] (failed \(killed by SIGKILL\): it ended without a word; not started again, since reader ended before|"
+        r"was killed by SIGKILL, and nothing came any more when it was started again)\n$",
+        error,
+    )
+    assert links["raw"]["sent"] == 200
+    assert "started" in found["message"]
+
+
+def test_an_interrupted_run_says_what_was_on_its_way(write, start):
+    run = start("run", write(three(count=100_000, every=0.01)), "--plugin", "mine", "--json")
+    run.error.until("got 20$")
+    run.process.send_signal(signal.SIGINT)
+    code, out, error = run.end()
+    found, links = summary(out)
+    assert code == found["code"] == 130
+    assert links["raw"]["missing"] + links["done"]["missing"] > 0
+    assert "was stopped" in found["losses"][0]
+    assert "Traceback" not in error
+
+
+# --- the parts ---
+
+
+def test_counts_outlive_the_process_that_made_them():
+    tally = Tally()
+    child = os.fork()
+    if not child:
+        with memoryview(bytearray(SIZE)) as _, open(os.dup(tally.descriptor), "r+b") as file:
+            file.seek(8 * SENT)
+            file.write((7).to_bytes(8, "little"))
+            file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert tally.read() == Counts(sent=7)
+    tally.close()
+    assert tally.read() == Counts(sent=7)
+
+
+def departure(name="worker", how="was killed by SIGKILL", failed=True, received=0, sent=0, **counts):
+    source = StageStats("ZMQSource", 1, capacity=3, shape="source")
+    return Departure(name, name, how, failed, Counts(received, 0, sent, **counts), PipelineStats([source], 1.0))
+
+
+def state(role, **counts):
+    return ReplicaState(role, phase="ended", counts=Counts(**counts))
+
+
+ENDS = {"reader": Ends(sends="raw"), "worker": Ends("raw", "done"), "trainer": Ends("done")}
+
+
+def test_what_is_missing_is_the_difference_of_both_ends_with_who_died():
+    states = [state("reader", sent=100), state("worker", received=90, sent=85), state("trainer", received=85)]
+    departures = [departure("reader", "ended", False, sent=100), departure(received=90, sent=85)]
+    raw, done = account(states, departures, ENDS, {"raw", "done"})
+    assert (raw.sent, raw.received, raw.missing, raw.reasons) == (100, 90, 10, ["worker was killed by SIGKILL"])
+    assert str(raw) == "10 of 100 messages on the link raw did not arrive: worker was killed by SIGKILL"
+    assert (done.missing, done.reasons) == (0, [])
+    assert departures[1].held == 5
+    assert departures[0].held == 0
+
+
+def test_a_link_with_an_end_elsewhere_misses_nothing_that_is_known():
+    (raw, _) = account([state("reader", sent=100), state("worker", received=40)], [], ENDS, set())
+    assert (raw.sent, raw.received, raw.missing) == (100, 40, None)
+
+
+def test_what_comes_after_the_receivers_have_ended_is_no_loss():
+    states = [state("reader", sent=100), state("worker", received=90)]
+    (raw, _) = account(states, [departure("reader", "was stopped", False), departure("worker", "ended", False)], ENDS, {"raw"})
+    assert (raw.missing, raw.unwanted) == (10, True)
+    (raw, _) = account(states, [departure("reader", "ended", False), departure("worker", "was drained", False)], ENDS, {"raw"})
+    assert (raw.missing, raw.unwanted) == (10, False)
+
+
+def test_more_than_was_sent_is_no_negative_loss():
+    (raw, _) = account([state("reader", sent=10), state("worker", received=40)], [], ENDS, {"raw"})
+    assert raw.missing is None
+
+
+def test_a_receiver_that_joined_is_a_reason():
+    departures = [departure("reader", "ended", False, sent=100, receivers=2), departure(how="ended", failed=False, received=40, sent=40)]
+    (raw, _) = account([state("reader", sent=100), state("worker", received=40, sent=40)], departures, ENDS, {"raw"})
+    assert raw.reasons == ["1 receiver outside this run took a share"]
+
+
+def test_a_process_holds_no_more_than_its_queues_do():
+    assert departure("trainer", received=1000).held == 3 + 2
+    assert departure("trainer", received=2).held == 2
+
+
+def test_links_are_whole_and_roles_fed_where_all_ends_run(write):
+    topology = load(
+        write(
+            three()
+            .replace("$Numbers: {count: 400, every: 0.0005}", "Noise")
+            .replace("$Pass", "Identity")
+            .replace("$Say: {every: 0.0}", "Identity")
+        )
+    )
+    ends = topology.plan.processes()
+    assert whole_links(topology, ends) == {"raw", "done"}
+    assert fed_here(topology, ends) == {"reader", "worker", "trainer"}
+    some = [end for end in ends if end != End("worker", 1, "")]
+    assert whole_links(topology, some) == set()
+    assert fed_here(topology, some) == {"reader", "worker"}
+
+
+def test_a_circle_of_roles_has_depths():
+    assert depths_of({"a": set(), "b": {"a"}, "c": {"b", "a"}}) == {"a": 0, "b": 1, "c": 2}
+    assert set(depths_of({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
+
+
+ALONE = """
+links: {raw: {from: reader, to: worker, transport: ipc}}
+roles:
+  reader: {external: true}
+  worker: [ZMQSource: {link: raw}, $Say]
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--role", "worker"]])
+def test_a_role_to_which_nobody_comes_ends_after_the_time_it_may_wait(write, call, options):
+    code, _, error = call("run", write(ALONE), "--plugin", "mine", "--wait", "0.5", *options)
+    assert code == 0, error
+    assert "no sender came within" in error
+
+
+def test_one_role_says_what_it_did_as_json_too(write, call):
+    code, out, error = call("run", write("roles: {a: [$Numbers: {count: 3}, $Say]}"), "--plugin", "mine", "--role", "a", "--json")
+    assert code == 0, error
+    assert json.loads(out)["replicas"][0]["items"] == 3
+    assert "got 2\n" in error

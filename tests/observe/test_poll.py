@@ -1,0 +1,220 @@
+"""A whole topology looked at from outside: who answers, what the links carry, what limits the rate."""
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from highway.engine.stats import PipelineStats, StageStats
+from highway.observe.bottleneck import bottleneck
+from highway.observe.endpoint import Endpoint
+from highway.observe.poll import Seen, Survey, Target, targets
+from highway.observe.recent import Recent
+from highway.observe.snapshot import Ends
+from highway.observe.state import ReplicaState
+from highway.observe.traffic import Flow, traffic
+from highway.topology import load
+from highway.topology.plan import End
+from highway.topology.spec import MetricsSpec
+from highway.wire.tally import Counts
+
+TEXT = """
+hosts: {a: 10.0.0.1, b: 10.0.0.2}
+metrics: 9400-9401
+links: {raw: {from: reader, to: worker, port: 5555}}
+roles:
+  worker: {replicas: 2, hosts: b, stages: [ZMQSource: {link: raw}, Identity]}
+  reader: {hosts: a, stages: [Noise: [2], ZMQSink: {link: raw}]}
+"""
+
+
+@pytest.fixture
+def topology(tmp_path):
+    (tmp_path / "feed.yaml").write_text(TEXT)
+    return load(tmp_path / "feed.yaml")
+
+
+def stage(name, busy=0.0, starved=0.0, blocked=0.0, items=10, shape="map", **rest):
+    return StageStats(name, rest.pop("num_workers", 1), items, 1000 * items, 0, busy, starved, blocked, shape=shape, **rest)
+
+
+def seen(role, *stages, replica=0, receives="", sends="", publishes=False, phase="running", single=True):
+    counts = Counts(stages[0].items if receives else 0, 0, stages[-1].items if sends else 0, 0)
+    state = ReplicaState(role, replica, phase=phase, stats=PipelineStats(list(stages), 2.0), single=single, counts=counts)
+    return Seen(state, state.stats, Ends(receives, sends, publishes), "here")
+
+
+def reader(busy=0.1, blocked=0.0, **rest):
+    return seen(
+        "reader", stage("Read", busy, blocked=1 - busy), stage("ZMQSink", 0.1, 0.9 - blocked, blocked, shape="sink"), sends="raw", **rest
+    )
+
+
+def worker(replica=0, busy=0.1, starved=0.9, blocked=0.0, **rest):
+    source = stage("ZMQSource", 0.1, starved, 0.9 - starved, shape="source", counters={"gaps": 1, "duplicates": 0, "malformed": 0})
+    sink = stage("ZMQSink", 0.1, 0.9 - blocked, blocked, shape="sink")
+    return seen(
+        "worker", source, stage("Augment", busy, 1 - busy), sink, replica=replica, receives="raw", sends="augmented", single=False, **rest
+    )
+
+
+def trainer(busy=0.1):
+    source = stage("ZMQSource", 0.1, 0.9, shape="source", counters={"gaps": 0, "duplicates": 2, "malformed": 1})
+    return seen("trainer", source, stage("Train", busy, 1 - busy, shape="sink"), receives="augmented")
+
+
+def test_the_busiest_stage_over_all_replicas_is_the_bottleneck():
+    found = bottleneck([reader(), worker(0, busy=0.96), worker(1, busy=0.98), trainer()])
+    assert found == (
+        "worker (Augment) is the bottleneck: its 2 replicas were busy 97% of the time; start more replicas (replicas: 3), "
+        "or give them more workers (num_workers: 2), while there are cores."
+    )
+
+
+def test_the_advice_knows_what_all_roles_on_a_machine_use():
+    def using(one, cpu, machine="here"):
+        figures = replace(one.recent, cpu=cpu, cores=2)
+        return replace(one, recent=figures, state=replace(one.state, stats=figures), machine=machine)
+
+    full = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.4), using(worker(1, busy=0.98), 1.5)]
+    assert bottleneck(full).endswith(
+        "all 2 cores of here are in use, so more workers would not help: have it do less, or move it to another machine."
+    )
+    room = [using(reader(), 1.0), using(worker(0, busy=0.96), 1.5, "gpu1"), using(worker(1, busy=0.98), 2.0, "gpu2")]
+    assert bottleneck(room).endswith(
+        "start more replicas (replicas: 3), or give them more workers (num_workers: 2): 1.2 of 2 cores of gpu1 are free."
+    )
+
+
+def test_one_busy_replica_among_idle_ones_is_no_bottleneck():
+    assert bottleneck([reader(), worker(0, busy=0.98), worker(1, busy=0.0), trainer(0.6)]) == (
+        "trainer (Train) is the bottleneck: it was busy 60% of the time; a sink has one thread: move work from it into a map."
+    )
+
+
+def test_a_source_cannot_be_given_workers_nor_replicas():
+    busy = seen("reader", stage("Noise", 0.9, shape="source"), stage("ZMQSink", 0.1, 0.9, shape="sink"), sends="raw")
+    assert bottleneck([busy, worker()]) == (
+        "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map."
+    )
+
+
+def test_who_receives_outside_is_the_bottleneck_where_what_is_sent_waits():
+    found = bottleneck([reader(blocked=0.85), worker(blocked=0.8)])
+    assert found == "What receives on the link augmented is the bottleneck: worker (ZMQSink) waited 80% of its time to hand on its items."
+
+
+def test_a_link_is_the_bottleneck_if_both_its_ends_wait():
+    found = bottleneck([reader(blocked=0.8), worker(), trainer()])
+    assert found == "The link raw is the bottleneck: reader waited 80% of its time to send, and worker 90% to receive."
+
+
+def test_nothing_is_short_of_time():
+    assert bottleneck([reader(), worker(), trainer()]).startswith("None of the stages is short of time")
+
+
+def test_what_does_not_run_is_no_bottleneck():
+    assert bottleneck([reader(0.99, phase="ended")]) == "Nothing runs at present."
+    assert bottleneck([]) == "Nothing runs at present."
+
+
+def test_nothing_has_passed():
+    idle = seen("reader", stage("Read", 0.1, 0.9, items=0))
+    assert bottleneck([idle]) == "Nothing has passed through in the last seconds."
+
+
+def test_a_link_carries_what_all_replicas_send_and_receive():
+    raw, augmented = traffic([reader(), worker(0), worker(1), trainer()])
+    assert (raw.link, raw.sent, raw.received, raw.missing, raw.gaps, raw.faults) == ("raw", 10, 20, None, 2, 2)
+    assert (augmented.link, augmented.sent, augmented.received, augmented.missing) == ("augmented", 20, 10, 10)
+    assert (augmented.gaps, augmented.duplicates, augmented.malformed, augmented.faults) == (0, 2, 1, 3)
+    assert (raw.sending, raw.receiving) == (Flow(5.0, 0.005), Flow(10.0, 0.01))
+
+
+def test_what_is_published_is_sent_to_each_receiver():
+    server = seen("server", stage("Read"), stage("ZMQSink", items=10, shape="sink"), sends="raw", publishes=True)
+    (raw,) = traffic([server, worker(0), worker(1)])[:1]
+    assert (raw.sent, raw.received, raw.missing) == (20, 20, 0)
+
+
+def test_a_link_with_an_end_that_is_not_seen_misses_nothing_that_one_knows_of():
+    (raw,) = traffic([reader()])
+    assert (raw.sent, raw.received, raw.missing) == (10, None, None)
+
+
+def test_rates_are_those_of_the_last_seconds_and_of_one_process():
+    recent = Recent(window=2.0)
+    for second in range(5):
+        lately = recent.add("a", PipelineStats([stage("Read", items=second * second)], float(second)))
+    assert (lately.seconds, lately.items) == (2.0, 16 - 4)
+    again = PipelineStats([stage("Read", items=1)], 0.5)
+    assert recent.add("a", again) == again
+
+
+def test_endpoints_are_asked_on_every_host_and_here(topology):
+    assert targets(topology, topology.plan.metrics) == [
+        Target("http://127.0.0.1:9400", ""),
+        Target("http://127.0.0.1:9401", ""),
+        Target("http://10.0.0.1:9400", "a"),
+        Target("http://10.0.0.1:9401", "a"),
+        Target("http://10.0.0.2:9400", "b"),
+        Target("http://10.0.0.2:9401", "b"),
+    ]
+    assert {target.host for target in targets(topology, topology.plan.metrics, "b")} == {"", "b"}
+
+
+def test_a_host_alone_is_this_machine(tmp_path):
+    (tmp_path / "t.yaml").write_text("roles: {a: [Noise: [2]]}")
+    found = targets(load(tmp_path / "t.yaml"), MetricsSpec(9400, "0.0.0.0"))
+    assert found == [Target("http://127.0.0.1:9400", "this machine")]
+
+
+def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(topology):
+    plan = topology.plan
+    with Endpoint(topology, plan.processes("a"), MetricsSpec(0)) as first:
+        asked = [Target(first.url, ""), Target(first.url, "a"), Target(f"http://127.0.0.1:{free()}", "b")]
+        first.update([ReplicaState("reader", host="a"), ReplicaState("worker", host="a")])
+        view = Survey(asked, plan.name, list(topology.roles)).look()
+        assert [one.state.role for one in view.seen] == ["worker", "reader"]
+        assert view.silent == [f"b does not answer at {asked[2].url.removeprefix('http://')}: Connection refused"]
+        assert view.seen[1].ends == Ends(sends="raw")
+
+
+def test_a_run_that_takes_the_part_of_all_hosts_answers_for_them(topology):
+    plan = topology.plan
+    with Endpoint(topology, plan.processes(), MetricsSpec(0)) as endpoint:
+        asked = [Target(endpoint.url, ""), Target(f"http://127.0.0.1:{free()}", "a"), Target(f"http://127.0.0.1:{free()}", "b")]
+        assert Survey(asked, plan.name).look().silent == []
+        assert [one.machine for one in Survey(asked, plan.name, host="a").look().seen] == ["a"]
+
+
+def test_another_topology_is_not_taken_for_this_one(topology):
+    with Endpoint(topology, [End("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+        view = Survey([Target(endpoint.url, "a")], "other").look()
+    assert not view.seen
+    assert view.silent == [f"a does not answer at {endpoint.url.removeprefix('http://')}: it runs another topology, feed"]
+
+
+def test_a_server_that_is_no_endpoint_is_named(own_address):
+    with socket.create_server((own_address, 0)) as server:
+        port = server.getsockname()[1]
+        view = Survey([Target(f"http://{own_address}:{port}", "a")]).look()  # it accepts, and never answers
+    assert view.silent == [f"a does not answer at {own_address}:{port}: timed out"]
+
+
+def test_figures_of_late_are_told_from_the_second_look_on(topology):
+    with Endpoint(topology, [End("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+        surveyed = Survey([Target(endpoint.url, "a")])
+        first = reader().state
+        endpoint.update([first])
+        assert surveyed.look().seen[0].recent == first.stats
+        more = [replace(one, items=one.items + 5) for one in first.stats.stages]
+        endpoint.update([replace(first, stats=PipelineStats(more, 3.0))])
+        (one,) = surveyed.look().seen
+    assert (one.recent.seconds, one.recent.items, one.state.stats.items) == (1.0, 5, 15)
+
+
+def free():
+    """Return a port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,118 @@
+"""The endpoint's HTTP server with clients that are slow, many or hostile."""
+
+import errno
+import os
+import resource
+import socket
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from highway.observe import server as module
+from highway.observe.server import CONNECTIONS, LARGEST, Server, open_port
+from highway.topology.spec import MetricsSpec
+
+
+def hello(environ, start):
+    start("200 OK", [("Content-Length", "5")])
+    return [b"hello"]
+
+
+@pytest.fixture
+def server():
+    server = Server(open_port(MetricsSpec(0)), hello)
+    pool = ThreadPoolExecutor(1)
+    served = pool.submit(server.serve)
+    yield server
+    server.stop()
+    served.result(timeout=30)
+    pool.shutdown()
+
+
+def ask(server, timeout=30.0):
+    """Return what is answered, over a connection of its own."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{server.port}/", timeout=timeout) as answer:
+        return answer.read()
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
+
+
+def test_it_answers(server):
+    assert ask(server) == ask(server) == b"hello"
+
+
+def test_who_says_nothing_is_sent_away(server, monkeypatch):
+    server.adj.channel_timeout = 0.2
+    with connect(server) as silent:
+        assert silent.recv(1) == b""
+    assert ask(server) == b"hello"
+
+
+def test_a_byte_now_and_then_keeps_no_connection(server, monkeypatch):
+    monkeypatch.setattr(module, "LIFETIME", 1.0)
+    with connect(server) as slow:
+        slow.settimeout(0.05)
+        began = time.monotonic()
+        with pytest.raises((BrokenPipeError, ConnectionResetError, EOFError)):
+            while True:
+                assert time.monotonic() - began < 60
+                slow.sendall(b"G")
+                try:
+                    if slow.recv(1) == b"":
+                        raise EOFError
+                except TimeoutError:
+                    pass
+    assert ask(server) == b"hello"
+
+
+def test_connections_are_bounded_and_those_who_wait_come_to_their_turn(server):
+    held = [connect(server) for _ in range(2 * CONNECTIONS)]
+    try:
+        with pytest.raises(OSError, match="timed out"):
+            ask(server, timeout=0.5)
+        assert len(server.active_channels) <= CONNECTIONS
+    finally:
+        for one in held:
+            one.close()
+    assert ask(server) == b"hello"
+
+
+def test_a_request_that_is_too_large_is_refused(server):
+    with connect(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * LARGEST + b"\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.0 431 ")
+    assert ask(server) == b"hello"
+
+
+def test_without_descriptors_it_waits_and_then_goes_on(server):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    with socket.socket() as client:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, hard))
+        try:
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        client.settimeout(30)
+        try:
+            client.connect(("127.0.0.1", server.port))  # the system accepts it; the server cannot take it over
+            while not server._accept_again:
+                time.sleep(0.01)
+            before = time.thread_time(), time.process_time()
+            time.sleep(0.5)  # a time over which to measure, not to wait for something
+            used = time.process_time() - before[1] - (time.thread_time() - before[0])
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert used < 0.25  # seconds of other threads than this one
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.0 200 OK")
+    assert ask(server) == b"hello"

@@ -1,0 +1,153 @@
+"""Ctrl-C at any moment: 130 and no traceback, in real interpreters."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+INTERRUPT = """
+import os, signal, sys, threading, time
+def interrupt(): os.kill(os.getpid(), signal.SIGINT)
+class At:
+    '''Interrupts this process when it is about to import a module.'''
+    def __init__(self, name): self.name = name
+    def find_spec(self, name, path=None, target=None):
+        if name == self.name:
+            interrupt()
+"""
+PIPELINE = """
+from highway import Pipeline, check_cancelled
+def forever():
+    while True:
+        yield 0
+        check_cancelled()
+class Sink:
+    def consume(self, items):
+        print("runs", flush=True)
+        for item in items: pass
+"""
+
+
+def finish(text, tmp_path, *options):
+    path = tmp_path / "script.py"
+    path.write_text(INTERRUPT + textwrap.dedent(text))
+    done = subprocess.run([sys.executable, *options, str(path)], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", ["highway.engine.cancel", "highway.engine", "numpy", "highway.modules.maps"])
+def test_while_highway_is_imported(tmp_path, module):
+    text = f"sys.meta_path.insert(0, At({module!r}))\nfrom highway import Pipeline\nimport highway.modules\nprint('imported')"
+    assert finish(text, tmp_path) == (130, "", "")
+
+
+def test_a_script_that_catches_it_goes_on(tmp_path):
+    text = """
+        sys.meta_path.insert(0, At("highway.engine"))
+        try:
+            import highway
+        except KeyboardInterrupt:
+            print("caught")
+        interrupt()
+    """
+    code, out, error = finish(text, tmp_path)
+    assert (code, out) == (-signal.SIGINT, "caught\n") and "KeyboardInterrupt" in error
+
+
+def test_after_an_import_that_failed_it_is_pythons_own(tmp_path):
+    text = """
+        class Broken(At):
+            def find_spec(self, name, path=None, target=None):
+                if name == self.name: raise ImportError(name)
+        sys.meta_path.insert(0, Broken("highway.engine"))
+        try:
+            import highway
+        except ImportError:
+            interrupt()
+    """
+    code, _, error = finish(text, tmp_path)
+    assert code == -signal.SIGINT and "KeyboardInterrupt" in error
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "interrupt(); time.sleep(30)",
+        "threading._register_atexit(interrupt)",  # runs before the pipeline does, when the script has ended
+        "class D:\n    def __del__(self): interrupt(); time.sleep(0)\nd = D(); del d",  # where Python drops exceptions
+    ],
+)
+def test_between_construction_and_run(tmp_path, then):
+    assert finish(f"{PIPELINE}\np = Pipeline([forever, Sink()])\n{then}\n", tmp_path) == (130, "", "")
+
+
+def test_a_handler_of_the_scripts_own_stays(tmp_path):
+    text = "signal.signal(signal.SIGINT, lambda *_: print('mine'))" + PIPELINE + "p = Pipeline([range(2), Sink()])\ninterrupt()\n"
+    assert finish(text, tmp_path) == (0, "mine\nruns\n", "")
+
+
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('mine', flush=True)"])
+def test_what_a_script_has_instead_stays_while_its_pipeline_runs(tmp_path, handler):
+    text = f"signal.signal(signal.SIGINT, {handler}){PIPELINE}" + textwrap.dedent("""
+        class Interrupts:
+            def consume(self, items):
+                for item in items:
+                    interrupt()
+                print("end", flush=True)
+        p = Pipeline([range(1), Interrupts()])
+    """)
+    code, out, error = finish(text, tmp_path)
+    said = [word for word in ("end", "mine") if word in out]  # two threads print, and may do so in one line
+    assert (code, said, error) == (0, ["end", "mine"] if "mine" in handler else ["end"], "")
+
+
+def test_a_script_without_a_pipeline_is_interrupted_as_ever(tmp_path):
+    code, _, error = finish("import highway\ninterrupt()\ntime.sleep(30)", tmp_path)
+    assert code == -signal.SIGINT and error.startswith("Traceback")
+
+
+@pytest.mark.parametrize("module", ["highway.engine.cancel", "numpy", "highway.cli", "highway.cli.bench"])
+@pytest.mark.parametrize("name", ["highway", "tensormon"])
+def test_a_command_while_it_is_imported(tmp_path, module, name):
+    text = f"sys.argv = [{name!r}, 'list']\nsys.meta_path.insert(0, At({module!r}))\nfrom highway.__main__ import main\nsys.exit(main())"
+    assert finish(text, tmp_path) == (130, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["script", "list", "mon"])
+def test_at_random_moments(tmp_path, what):
+    """A few of the hundreds that were tried; from highway's first line on: Python's own start is Python's."""
+    (tmp_path / "script.py").write_text(PIPELINE + "from highway.modules import Identity\np = Pipeline([forever, Identity(), Sink()])\n")
+    commands = {
+        "script": ["script.py"],
+        "list": ["-m", "highway", "list"],
+        "mon": ["-m", "highway", "mon", f"zsub+ipc://{tmp_path}/nobody"],
+    }
+    for seed in range(6):
+        command = [sys.executable, "-v", *commands[what]]  # says what is imported, so that one knows when it begins
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            for line in process.stderr:
+                if line.startswith("import 'highway.process.script_interrupt'"):
+                    break
+            rest = []
+            reader = threading.Thread(target=lambda lines=rest, stream=process.stderr: lines.extend(stream))
+            reader.start()
+            time.sleep(1.5 * random.Random(seed).random())  # the moment, not a wait for something
+            process.send_signal(signal.SIGINT)
+            code = process.wait(timeout=60)
+            reader.join()
+        said = "".join(rest)
+        assert code == 130 or (code, what) == (0, "list"), said[-3000:]
+        assert "Traceback" not in said and "Exception ignored" not in said, said[-3000:]

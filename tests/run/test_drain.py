@@ -1,0 +1,261 @@
+"""Ending without losing what is in flight, and processes that come and go while the rest runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from highway.run.control import JOINED, Door, find
+from highway.topology import load
+from highway.topology.flow import feeders, sinks
+
+LINKS = """
+links:
+  raw: {{from: reader, to: worker, transport: {transport}}}
+  done: {{from: worker, to: trainer, transport: {transport}, bind: to}}
+roles:
+  reader: [$Numbers: {numbers}, ZMQSink: {{link: raw}}]
+  worker:
+    replicas: {workers}
+    stages: [ZMQSource: {{link: raw}}, $Pass: {work}, ZMQSink: {{link: done}}]
+  trainer: [ZMQSource: {{link: done}}, $Say]
+"""
+
+
+def three(numbers="{until: stop}", workers=2, transport="shm", work=0.0):
+    return LINKS.format(numbers=numbers, workers=workers, transport=transport, work=work)
+
+
+def pids_of(run, count):
+    """Return the processes of so many workers, by name."""
+    pids = {}
+    while len(pids) < count:
+        found = run.until(r"(?:(\S+) \| )?pid (\d+)")
+        pids[found[1]] = int(found[2])
+    return pids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["shm", "ipc"])
+def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
+    path = write(three(transport=transport))
+    run = start("run", path, "--plugin", "mine")
+    pids = pids_of(run, 2)
+    code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
+    assert (code, error) == (0, "")
+    delivered = int(re.fullmatch(r"worker\[1\] has ended; it delivered ([\d,]+) items\n", out)[1].replace(",", ""))
+    wait_until_gone(pids["worker[1]"])
+    last = int(run.until(r"got (\d+)$")[1])
+    run.until(rf"got {last + 100}$")
+    assert call("drain", path, "--role", "worker", "--replica", "1") == (
+        2,
+        "",
+        f"highway: --replica 1: no such worker of {path} runs here; expected one of 0\n",
+    )
+    Path("stop").touch()
+    code, out, error = run.end()
+    got = numbers(out)
+    assert code == 0, error
+    assert sorted(got) == list(range(len(got)))
+    assert f"\nworker[1]: {delivered:,} items in " in out
+    assert "failed" not in error
+    assert "started again" not in error
+
+
+@pytest.mark.slow
+def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, numbers):
+    path = write(three("{hold: 50, until: stop}", transport="ipc"))
+    run = start("run", path, "--plugin", "mine")
+    got = [int(run.until(r"got (\d+)$")[1]) for _ in range(50)]
+    assert sorted(got) == list(range(50))
+    assert call("drain", path, "--role", "worker", "--replica", "0")[0] == 0
+    Path("go").touch()
+    run.until(r"got 150$")
+    Path("stop").touch()
+    code, out, error = run.end()
+    got = numbers(out)
+    assert code == 0, error
+    assert sorted(got) == list(range(len(got)))
+
+
+@pytest.mark.slow
+def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
+    path = write(three("{every: 0.0005}", work=0.003))
+    run = start("run", path, "--plugin", "mine")
+    run.until(r"got 50$")
+    run.process.terminate()
+    code, out, error = run.end()
+    got = numbers(out)
+    assert (code, error.splitlines()[-1]) == (143, "highway: terminated")
+    assert sorted(got) == list(range(len(got)))
+    assert f"\nreader: {len(got):,} items in " in out
+    assert "killed" not in error
+
+
+@pytest.mark.slow
+def test_sigterm_without_time_to_drain_stops_at_once(write, start):
+    path = write("roles: {a: [$Numbers: {every: 0}, $Say: {every: 1000}]}")
+    run = start("run", path, "--plugin", "mine", "--drain-timeout", "0")
+    run.until("got 0")
+    run.process.terminate()
+    assert run.end()[0] == 143
+
+
+@pytest.mark.slow
+def test_the_roles_of_a_launcher_that_is_killed_do_not_take_the_time_to_drain(write, start, wait_until_gone):
+    path = write("roles: {a: [$Numbers: {every: 0}, $Pass, $Say: {every: 1000}]}")
+    run = start("run", path, "--plugin", "mine", "--drain-timeout", "1000")
+    pids = pids_of(run, 1)
+    run.process.kill()
+    wait_until_gone(pids["a"])
+
+
+def test_one_role_delivers_what_is_in_flight_too(write, start, numbers):
+    path = write("roles: {a: [$Numbers, $Pass: 0.01, $Say]}")
+    run = start("run", path, "--plugin", "mine", "--role", "a")
+    run.until("got 5$")
+    run.process.terminate()
+    code, out, error = run.end()
+    got = numbers(out)
+    assert code == 143
+    assert got == list(range(len(got)))
+    assert f"\na: {len(got):,} items in " in out
+    assert "draining" in error
+
+
+def test_a_drain_that_takes_too_long_is_a_stop_and_says_so(write, start):
+    path = write("roles: {a: [$Numbers, $Say: {every: 1000}]}")
+    run = start("run", path, "--plugin", "mine", "--role", "a", "--drain-timeout", "0.3")
+    run.until("got 0")
+    run.process.terminate()
+    code, _, error = run.end()
+    assert code == 143
+    assert "not drained within 0.3 s; what is still in flight is lost" in error
+
+
+def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
+    path = write("roles: {a: [$Numbers, $Say: {every: 1000}]}")
+    run = start("run", path, "--plugin", "mine", "--role", "a", "--drain-timeout", "1000")
+    run.until("got 0")
+    run.process.terminate()
+    run.error.until("draining")
+    run.process.terminate()
+    assert run.end()[0] == 143
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(write, start, call, numbers):
+    path = write(three(workers=1))
+    run = start("run", path, "--plugin", "mine")
+    pids_of(run, 1)
+    joined = start("run", path, "--plugin", "mine", "--role", "worker")
+    pids_of(joined, 1)
+    last = int(run.until(r"got (\d+)$")[1])
+    run.until(rf"got {last + 100}$")
+    Path("stop").touch()
+    code, out, error = joined.end()
+    assert code == 0, error
+    assert "another worker runs here as number 0; `highway drain` calls this one number 1" in error
+    share = int(re.search(r"^worker: ([\d,]+) items in ", out, re.M)[1].replace(",", ""))
+    code, out, error = run.end()
+    got = numbers(out)
+    assert code == 0, error
+    assert sorted(got) == list(range(len(got)))
+    assert 0 < share < len(got)
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_joined_is_drained_by_its_number(write, start, call, numbers):
+    path = write(three(workers=1))
+    run = start("run", path, "--plugin", "mine")
+    pids_of(run, 1)
+    joined = start("run", path, "--plugin", "mine", "--role", "worker")
+    pids_of(joined, 1)
+    code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
+    assert (code, error) == (0, "")
+    assert out.startswith("worker[1] has ended; it delivered ")
+    assert joined.end()[0] == 0
+    Path("stop").touch()
+    code, out, error = run.end()
+    got = numbers(out)
+    assert code == 0, error
+    assert sorted(got) == list(range(len(got)))
+
+
+@pytest.mark.slow
+def test_what_is_drained_is_not_started_again(write, start, call):
+    path = write("roles: {a: {restart: always, stages: [$Numbers, $Say]}}")
+    run = start("run", path, "--plugin", "mine")
+    run.until("got 0")
+    code, out, _ = call("drain", path, "--role", "a")
+    assert (code, re.sub(r"[\d,]+", "N", out)) == (0, "a has ended; it delivered N items\n")
+    assert run.end()[0] == 0
+
+
+def test_draining_what_does_not_run_is_exit_code_2(write, call):
+    path = write("roles: {a: {replicas: 2, stages: [$Numbers]}}")
+    message = f"highway: no a of {path} runs here; only your own processes on this machine are found\n"
+    assert call("drain", path, "--role", "a") == (2, "", message)
+    assert call("drain", path, "--role", "b") == (2, "", f"highway: {path}: no role 'b'; expected one of a\n")
+
+
+# --- the door ---
+
+
+@pytest.fixture
+def plan(write):
+    return load(write("roles: {a: {replicas: 2, stages: [Noise]}}")).plan
+
+
+def test_processes_have_the_numbers_of_their_replicas_and_others_the_free_ones_behind(plan):
+    role = plan.roles["a"]
+    with Door(plan, role, 1) as second, Door(plan, role, 1) as third:
+        with Door(plan, role, 1) as fourth:
+            assert [door.number for door in (second, third, fourth)] == [1, 2, 3]
+            found = find(plan, role)
+            assert [(process.name, process.number) for process in found] == [("a[1]", 1), ("a[2]", 2), ("a[3]", 3)]
+            for process in found:
+                process.__exit__(None, None, None)
+        with Door(plan, role, 0) as first, Door(plan, role, 0) as other:
+            assert (first.number, other.number) == (0, 3)
+    assert find(plan, role) == []
+
+
+def test_a_process_for_which_there_is_no_number_left_runs_without(plan):
+    role, doors = plan.roles["a"], []
+    for _ in range(JOINED + 2):
+        doors.append(Door(plan, role, 0))
+    assert [door.number for door in doors] == [0, *range(2, JOINED + 2), None]
+    assert doors[-1].sockets == []
+    for door in doors:
+        door.__exit__(None, None, None)
+
+
+def test_only_who_says_so_drains(plan):
+    role, asked = plan.roles["a"], []
+    with Door(plan, role, 0, lambda: asked.append(True)) as door:
+        (process,) = find(plan, role)
+        with process:
+            assert not door.heed(door.sockets)
+            process._sock.send(b"hello")
+            assert not door.heed(door.sockets)
+            assert process.answer() is None
+        (process,) = find(plan, role)
+        with process:
+            process.ask()
+            assert not door.heed(door.sockets)
+            assert door.heed(door.sockets)
+            assert door.heed([])
+            door.answer(12, True)
+            assert process.answer() == (12, True)
+    assert asked == [True]
+
+
+def test_the_flow_of_a_topology_is_seen_in_links_and_addresses(write):
+    text = three() + "  a: [Noise, ZMQSink: 'ipc:///tmp/x']\n  b: [ZMQSource: 'ipc:///tmp/x']\n"
+    topology = load(write(text.replace("$Numbers: {until: stop}", "Noise").replace("$Pass: 0.0", "Identity").replace("$Say", "Identity")))
+    ends = topology.plan.processes()
+    assert feeders(topology, ends) == {"reader": set(), "worker": {"reader"}, "trainer": {"worker"}, "a": set(), "b": {"a"}}
+    assert sinks(topology, ends) == {"trainer", "b"}
+    here = [end for end in ends if end.role == "worker"]
+    assert feeders(topology, here) == {"worker": set()}

@@ -1,0 +1,70 @@
+"""A process of a replica: what it has started ends with it, and nothing that is not its own is signalled."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from highway.run.child import Process
+from highway.wire.tally import Tally
+
+
+@pytest.fixture
+def started():
+    """Start a process in a group of its own, whose standard output is read; it is reaped when the test ends."""
+    processes = []
+
+    def start(*command):
+        popen = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+        processes.append(Process(popen, reports=popen.stdout, tally=Tally()))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.popen.wait()
+        process.popen.stdout.close()
+        process.tally.close()
+
+
+def wait_for_the_end(process):
+    with open(os.pidfd_open(process.popen.pid)) as opened:
+        assert select.select([opened], [], [], 30)[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pidfd")
+def test_nothing_is_signalled_once_a_process_was_reaped(started, monkeypatch):
+    process = started("true")
+    wait_for_the_end(process)
+    assert process.is_over
+    assert process.popen.returncode is None  # nobody else can have its number yet
+    assert process.reap() == 0
+    signalled = []
+    monkeypatch.setattr(os, "killpg", lambda *given: signalled.append(given))
+    monkeypatch.setattr(os, "kill", lambda *given: signalled.append(given))
+    process.kill()
+    process.send(signal.SIGTERM)
+    assert process.is_over
+    assert process.reap() == 0
+    assert signalled == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pidfd")
+def test_what_a_process_has_left_behind_ends_when_it_is_reaped(started):
+    process = started("sh", "-c", "sleep 1000 & echo $!")
+    left = os.pidfd_open(int(process.popen.stdout.readline()))
+    wait_for_the_end(process)
+    assert not select.select([left], [], [], 0)[0]
+    assert process.reap() == 0
+    with open(left) as opened:
+        assert select.select([opened], [], [], 30)[0]
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(started):
+    process = started(sys.executable, "-c", "import os; os.kill(os.getpid(), 40)")
+    process.popen.wait()
+    process.code = process.reap()
+    assert process.failure == "(killed by signal 40): it ended without a word"

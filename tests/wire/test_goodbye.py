@@ -1,0 +1,282 @@
+"""A receiver that is drained takes everything that was sent to it: its senders wait until it is gone."""
+
+import itertools
+import socket
+import threading
+
+import numpy as np
+import pytest
+import zmq
+
+from highway import Pipeline
+from highway.engine.cancel import wait
+from highway.modules import ZMQSink, ZMQSource
+from highway.wire import goodbye, tenbin
+from highway.wire.goodbye import MAGIC, path_of
+from highway.wire.receiver import Inlet
+from highway.wire.sender import Outlet
+from highway.wire.url import parse
+
+PADDING = np.zeros(1 << 16, np.uint8)  # so that the system's buffers hold hundreds of messages, not ten thousands
+
+
+def item(number):
+    return np.full((1, 1), number, np.int32), PADDING
+
+
+def number_of(item):
+    return int(item[0][0, 0])
+
+
+def wait_until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen")
+
+
+class Numbers:
+    """Numbers without end; behind ``pause_at`` of them it waits."""
+
+    def __init__(self, pause_at=None):
+        self.count, self.pause_at = 0, pause_at
+
+    def __iter__(self):
+        for number in itertools.count():
+            while number == self.pause_at:
+                wait(0.01)
+            self.count = number + 1
+            yield item(number)
+
+
+class Keep:
+    """Keeps what comes, while its gate is open."""
+
+    def __init__(self):
+        self.got, self.gate = [], threading.Event()
+        self.gate.set()
+
+    def consume(self, items):
+        for each in items:
+            while not self.gate.is_set():
+                wait(0.01)
+            self.got.append(number_of(each))
+
+
+@pytest.fixture
+def run():
+    """A function that runs a pipeline that ends in a sink on a thread of its own, and returns it with ``ended()``."""
+    pipelines, threads = [], []
+
+    def start(*stages):
+        pipelines.append(Pipeline(list(stages)))
+        threads.append(threading.Thread(target=pipelines[-1].run))
+        threads[-1].start()
+
+        def ended(thread=threads[-1]):
+            thread.join(30)
+            return not thread.is_alive()
+
+        return pipelines[-1], ended
+
+    yield start
+    for pipeline in pipelines:
+        pipeline.stop()
+    for thread in threads:
+        thread.join(30)
+
+
+@pytest.fixture(params=["ipc", "tcp", "tcp between hosts"])
+def place(request, ipc, own_address, monkeypatch):
+    """A location with its transport in front."""
+    if request.param == "ipc":
+        return f"ipc://{ipc()}"
+    if request.param == "tcp between hosts":  # which share no UNIX sockets
+        monkeypatch.setattr(goodbye, "_is_loopback", lambda host: False)
+        call = goodbye._call
+        monkeypatch.setattr(goodbye, "_call", lambda name, port, host: call(b"elsewhere", port, host))
+    with socket.socket() as probe:
+        probe.bind((own_address, 0))
+        return f"tcp://{own_address}:{probe.getsockname()[1]}"
+
+
+def url(scheme, place, options=""):
+    return f"{scheme}+{place}{options}"
+
+
+def assert_all_came(source, *sinks):
+    got = sorted(number for sink in sinks for number in sink.got)
+    assert got == list(range(source.count))
+
+
+@pytest.mark.parametrize("pauses", [False, True], ids=["a sender that goes on", "a sender that waits for its next item"])
+def test_of_what_was_sent_to_one_of_several_receivers_nothing_is_lost_when_it_is_drained(place, run, pauses):
+    source, sinks = Numbers(500 if pauses else None), [Keep(), Keep(), Keep()]
+    sender, sender_ended = run(source, ZMQSink(url("zrpush", place, "?receivers=3")))
+    receivers = [run(ZMQSource(url("zrpull", place)), sink) for sink in sinks]
+    wait_until(lambda: all(len(sink.got) > 50 for sink in sinks))
+    for pipeline, ended in receivers[:2]:
+        pipeline.drain()
+        assert ended()
+        before = len(sinks[2].got)
+        if not pauses:
+            wait_until(lambda before=before: len(sinks[2].got) > before + 100)
+    source.pause_at = None
+    wait_until(lambda: source.count > 1000)
+    sender.drain()
+    assert sender_ended()
+    assert receivers[2][1]()
+    assert_all_came(source, *sinks)
+
+
+def test_a_slow_receiver_among_slow_ones_takes_what_waits_for_it(place, run):
+    source, sinks = Numbers(), [Keep(), Keep()]
+    sender, sender_ended = run(source, ZMQSink(url("zrpush", place, "?receivers=2")))
+    receivers = [run(ZMQSource(url("zrpull", place)), sink) for sink in sinks]
+    wait_until(lambda: all(sink.got for sink in sinks))
+    for sink in sinks:
+        sink.gate.clear()
+    blocked = [0, -1]
+    wait_until(lambda: (blocked.append(source.count), threading.Event().wait(0.2), blocked[-1] == source.count)[-1])  # no room is left
+    receivers[0][0].drain()
+    sinks[0].gate.set()
+    assert receivers[0][1]()
+    sinks[1].gate.set()
+    wait_until(lambda: source.count > blocked[-1] + 100)
+    sender.drain()
+    assert sender_ended()
+    assert receivers[1][1]()
+    assert_all_came(source, *sinks)
+
+
+def test_a_receiver_that_binds_is_drained_and_its_successor_goes_on_behind_it(place, run):
+    sources = [Numbers(), Numbers()]
+    senders = [run(source, ZMQSink(url("zpush", place))) for source in sources]
+    counts = []
+    for stage in range(3):
+        sink = Keep()
+        pipeline, ended = run(ZMQSource(url("zpull", place, f"?senders={2 if stage == 2 else 0}")), sink)
+        wait_until(lambda sink=sink: len(sink.got) > 200)
+        if stage == 2:
+            for sender, _ in senders:
+                sender.drain()
+            assert all(sender_ended() for _, sender_ended in senders)
+        else:
+            pipeline.drain()
+        assert ended()
+        counts += sink.got
+    assert sorted(counts) == sorted([*range(sources[0].count), *range(sources[1].count)])
+
+
+def test_a_receiver_that_binds_an_ipc_and_a_tcp_address_loses_nothing_of_either_when_it_is_drained(ipc, own_address, run):
+    with socket.socket() as probe:
+        probe.bind((own_address, 0))
+        addresses = [f"ipc://{ipc()}", f"tcp://{own_address}:{probe.getsockname()[1]}"]
+    sources, sinks = [Numbers(), Numbers()], [Keep(), Keep()]
+    receiver, receiver_ended = run(ZMQSource(addresses, bind=True), sinks[0])
+    senders = [run(source, ZMQSink(address, bind=False)) for source, address in zip(sources, addresses)]
+    wait_until(lambda: len(sinks[0].got) > 100 and all(source.count > 50 for source in sources))
+    receiver.drain()
+    assert receiver_ended()
+    _, successor_ended = run(ZMQSource(addresses, bind=True), sinks[1])
+    wait_until(lambda: len(sinks[1].got) > 100)
+    for sender, ended in senders:
+        sender.drain()
+        assert ended()
+    assert successor_ended()
+    got = sorted(number for sink in sinks for number in sink.got)
+    assert got == sorted(number for source in sources for number in range(source.count))
+
+
+def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, caplog):
+    place, sink = ipc(), Keep()
+    source = ZMQSource(f"zpull+ipc://{place}")
+    pipeline, ended = run(source, sink)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as stock:
+        stock.connect(f"ipc://{place}")
+        for number in range(20):
+            stock.send_multipart(tenbin.encode_list(list(item(number))))
+        wait_until(lambda: sink.got)
+        pipeline.drain()
+        assert ended()
+        stock.linger = 0
+    assert sink.got == list(range(20))
+    assert source.counters["untold"] == 1
+    assert "1 of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached" in caplog.text
+
+
+@pytest.fixture
+def sending(ipc):
+    """An outlet whose receivers can say that they leave, and an inlet that is connected to it."""
+    place = f"ipc://{ipc()}"
+    link = parse(url("zrpush", place), "send")
+    with Outlet(link, hears_leave=True) as outlet, Inlet(parse(url("zrpull", place), "receive"), {}) as inlet:
+        outlet.send(item(0), timeout=20)
+        inlet.recv(20)
+        yield outlet, inlet
+
+
+def call(outlet, words):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path_of(outlet._name))
+    connection.send(words)
+    return connection
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_who_says_that_it_leaves_and_stays_holds_a_sender_up_for_a_while_only(sending, monkeypatch, is_silent):
+    monkeypatch.setattr(goodbye, "SILENCE" if is_silent else "PAUSE", 0.3)
+    outlet, inlet = sending
+    with call(outlet, MAGIC + outlet._name):
+        wait_until(lambda: outlet._sender._is_paused)
+        outlet.send(item(1), timeout=20)  # it would not return
+        assert number_of(inlet.recv(20).item) == 1
+        with call(outlet, MAGIC + outlet._name):
+            outlet.send(item(2), timeout=0.15)  # it rests between two
+            assert number_of(inlet.recv(20).item) == 2
+
+
+@pytest.mark.parametrize("words", [MAGIC + b"somebody", b"", b"x" * 16, MAGIC])
+def test_who_does_not_name_the_sender_holds_nobody_up(sending, words, monkeypatch):
+    monkeypatch.setattr(goodbye, "HELLO", 0.2)
+    outlet, _ = sending
+    with call(outlet, words) as connection:
+        assert connection.recv(1) == b""
+        assert not outlet._sender._is_paused
+    assert outlet._number == 1
+
+
+def test_marks_are_no_items(sending):
+    outlet, inlet = sending
+    with call(outlet, MAGIC + outlet._name) as connection:
+        wait_until(lambda: outlet._sender._is_paused)
+        with pytest.raises(TimeoutError):
+            inlet.recv(0.2)
+        assert inlet.counters["messages"] > 1
+        assert (inlet.counters["received"], inlet.counters["duplicates"], inlet.counters["gaps"]) == (1, 0, 0)
+        connection.send(b"\1")
+    outlet.send(item(1), timeout=20)
+    assert number_of(inlet.recv(20).item) == 1
+
+
+def test_a_sender_of_another_user_or_none_is_unreachable():
+    told = goodbye.Leave()
+    told.tell(b"nobodyis", 0, "")
+    told.tell(b"oldsends", None, "")
+    assert told.unreachable == {b"nobodyis", b"oldsends"}
+    assert not told.waits_for(b"nobodyis")
+
+
+def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(monkeypatch):
+    for url, host in (
+        ("zpush://127.0.0.1:9", "127.0.0.1"),
+        ("zrpush://localhost:0", "127.0.0.1"),
+        ("zpush+ipc://x", ""),
+        (["zpush+ipc://x", "zpush://127.0.0.1:9"], "127.0.0.1"),
+    ):
+        link = parse(url, "send")
+        with Outlet(link, hears_leave=True) as outlet:
+            assert goodbye.interface(link, outlet.bound) == host
+            assert outlet._leave.port == 0
+            outlet.close(0)

@@ -1,0 +1,272 @@
+"""Same-host links and peers that mean harm, or do not know better: each of them ends its own connection at most."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import uuid
+
+import numpy as np
+import pytest
+
+from highway.wire.transports.shm import Receiver, Sender
+from highway.wire.transports.shm.rendezvous import MOST_PENDING
+
+MB = 1_000_000
+HELLO = struct.Struct("<8sIIQI")
+SENDS, RECEIVES = 0, 1
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+@pytest.fixture
+def name():
+    return f"test/{uuid.uuid4().hex}"
+
+
+def call(name, role, budget=64 * MB, most=64):
+    """A peer that has said its hello, and then does what a test wants."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(20)
+    sock.connect(f"\0highway/{os.getuid()}/{name}")
+    sock.send(HELLO.pack(b"~HwyShm~", 1, role, budget, most))
+    return sock
+
+
+def until(condition, *ends):
+    for _ in range(2000):
+        if condition():
+            return
+        for end in ends:
+            end.look(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+def memory(size, *, fill=True, seals=SEALS):
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.truncate(fd, size)
+    if fill and size:
+        os.posix_fallocate(fd, 0, size)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def announce(slot, *lengths):
+    return struct.pack(f"<IHH{len(lengths)}Q", slot, 1, len(lengths), *lengths)
+
+
+@contextlib.contextmanager
+def besides(name):
+    """A receiver, and a sender that means well; after the test's attack the one still gets what the other sends."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with contextlib.closing(Receiver("r")) as receiver, contextlib.closing(Sender("s")) as sender:
+        receiver.meeting.listen(name)
+        sender.meeting.call(name)
+        until(lambda: sender.meeting.peers and receiver.meeting.peers, sender, receiver)
+        yield receiver
+        sender.send([b"well"], timeout=20)
+        assert bytes(receiver.recv(timeout=20)[0]) == b"well"
+        assert len(receiver.meeting.peers) == 1
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # nothing that came with a refused packet is left open
+
+
+def attack(receiver, name, caplog, packets, reason):
+    """Send packets with descriptors, and see the receiver hang up and say why."""
+    with call(name, SENDS) as sender:
+        until(lambda: len(receiver.meeting.peers) == 2, receiver)
+        for packet, fds in packets:
+            socket.send_fds(sender, [packet], fds)
+            for fd in fds:
+                os.close(fd)
+        with pytest.raises(TimeoutError):
+            while True:
+                receiver.recv(timeout=0.3)
+        assert len(receiver.meeting.peers) == 1
+        with contextlib.suppress(ConnectionResetError):  # what this side has not read
+            while sender.recv(1 << 16):
+                pass
+    assert f"a sender is disconnected: {reason}" in caplog.text
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_several_descriptors_with_one_packet(name, caplog, count):
+    with besides(name) as receiver:
+        fds = [memory(65536) for _ in range(count)]
+        attack(receiver, name, caplog, [(announce(0, 64), fds)], f"{count} descriptors came with one message; expected at most one")
+
+
+def test_an_empty_memory(name, caplog):
+    with besides(name) as receiver:
+        attack(receiver, name, caplog, [(announce(0), [memory(0)])], "a message of 0 bytes is announced in a slot of 0 bytes")
+
+
+def test_three_gigabytes_announced_as_64_bytes(name, caplog):
+    with besides(name) as receiver:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        packet = [(announce(0, 64), [memory(3 << 30, fill=False)])]
+        attack(receiver, name, caplog, packet, "a message of 64 bytes is announced in a slot of 3221225472 bytes")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+def test_three_gigabytes_that_the_sender_has_not_taken_itself(name, caplog):
+    with besides(name) as receiver:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        packet = [(announce(0, 3 << 30), [memory(3 << 30, fill=False)])]
+        attack(receiver, name, caplog, packet, "the sender announces 3221225472 bytes of memory, and has taken only 0")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+def test_memory_that_is_no_memory(name, caplog, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(65536))
+    with besides(name) as receiver:
+        fd = os.open(path, os.O_RDONLY)
+        attack(receiver, name, caplog, [(announce(0, 64), [fd])], "the sender's memory is not sealed against shrinking")
+
+
+def test_a_packet_that_is_no_message_with_a_descriptor(name, caplog):
+    with besides(name) as receiver:
+        attack(receiver, name, caplog, [(b"abc", [memory(65536)])], "a packet of 3 bytes that announces no message")
+
+
+def test_a_slot_that_is_new_twice(name, caplog):
+    with besides(name) as receiver:
+        packets = [(announce(0, 64), [memory(65536)]), (announce(0, 64), [memory(65536)])]
+        attack(receiver, name, caplog, packets, "slot 0 is announced as a new one, with 1 of at most 64 there")
+
+
+def test_more_slots_than_a_sender_may_have(name, caplog):
+    with besides(name) as receiver:
+        packets = [(announce(slot, 64), [memory(65536)]) for slot in range(65)]
+        attack(receiver, name, caplog, packets, "slot 64 is announced as a new one, with 64 of at most 64 there")
+
+
+def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
+    with besides(name) as receiver, call(name, SENDS) as sender:
+        until(lambda: len(receiver.meeting.peers) == 2, receiver)
+        fd = memory(65536)
+        socket.send_fds(sender, [announce(0, 64)], [fd])
+        os.close(fd)
+        held = receiver.recv(timeout=20)
+        sender.send(announce(0, 64))
+        with pytest.raises(TimeoutError):
+            receiver.recv(timeout=0.3)
+        assert len(receiver.meeting.peers) == 1
+        del held
+    assert "a sender is disconnected: slot 0 was announced again before it was given back" in caplog.text
+
+
+def test_more_frames_than_a_message_may_have(name, caplog):
+    with besides(name) as receiver:
+        packets = [(struct.pack("<IHH5000Q", 0, 1, 5000, *[0] * 5000), [])]
+        attack(receiver, name, caplog, packets, "a message of 5000 frames; expected at most 4096")
+
+
+@pytest.mark.parametrize("given_back", [[0, 0], [0, 1, 0], [0, 7]])
+def test_slots_that_are_given_back_twice_or_were_never_given(name, caplog, given_back):
+    with contextlib.closing(Sender("s", budget_mb=2.0)) as sender:
+        sender.meeting.listen(name)
+        with call(name, RECEIVES) as receiver:
+            until(lambda: sender.meeting.peers, sender)
+            for number in range(2):
+                sender.send([np.full(100_000, number, np.uint8)], timeout=20)
+            receiver.send(struct.pack(f"<{len(given_back)}I", *given_back))
+            until(lambda: not sender.meeting.peers, sender)
+        assert "a receiver is disconnected: it gave back a slot that it had not got, or twice" in caplog.text
+        with contextlib.closing(Receiver("r")) as other:  # and all of its memory is there for the next one
+            other.meeting.call(name)
+            until(lambda: sender.meeting.peers and other.meeting.peers, sender, other)
+            for _ in range(2):
+                sender.send([np.zeros(MB, np.uint8)], timeout=20)
+            assert [other.recv(timeout=20)[0].nbytes for _ in range(2)] == [MB, MB]
+
+
+def test_a_receiver_cannot_write_into_what_others_read(name):
+    with contextlib.closing(Sender("s")) as sender:
+        sender.meeting.listen(name)
+        with call(name, RECEIVES) as receiver:
+            until(lambda: sender.meeting.peers, sender)
+            sender.send([b"sound"], timeout=20)
+            receiver.recv(1 << 16)  # the hello
+            _, (fd,), _, _ = socket.recv_fds(receiver, 1 << 16, 1)
+            with pytest.raises(PermissionError):
+                mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            with pytest.raises(PermissionError):
+                os.pwrite(fd, b"false", 0)
+            with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as seen:
+                assert seen[:5] == b"sound"
+                receiver.send(struct.pack("<I", 0))
+                until(lambda: not sender.meeting.peers[0].out, sender)
+                sender.send([b"again"], timeout=20)  # the sender still writes
+                assert seen[:5] == b"again"
+            os.close(fd)
+
+
+def connections(name, count):
+    for _ in range(count):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):  # the queue is full
+            sock.connect(f"\0highway/{os.getuid()}/{name}")
+            yield sock
+            continue
+        sock.close()
+
+
+def test_a_thousand_connections_without_a_hello_keep_nobody_out(name):
+    with besides(name) as receiver, contextlib.ExitStack() as stack:
+        for sock in connections(name, 1000):
+            stack.enter_context(sock)
+            receiver.look()
+        assert receiver.meeting.count().opened - receiver.meeting.seen <= MOST_PENDING
+
+
+WITHOUT_DESCRIPTORS = """
+import contextlib, os, resource, socket, sys
+from highway.wire.shm import Receiver, Sender
+name = sys.argv[1]
+receiver = Receiver("r")
+receiver.meeting.listen(name)
+free = len(os.listdir("/proc/self/fd")) + 10
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+print("ready", flush=True)
+print(bytes(receiver.recv(timeout=60)[0]).decode(), flush=True)
+"""
+
+
+def test_who_has_no_descriptors_left_goes_on(name):
+    process = subprocess.Popen([sys.executable, "-c", WITHOUT_DESCRIPTORS, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        with contextlib.ExitStack() as stack, contextlib.closing(Sender("s")) as sender:
+            for sock in connections(name, 40):
+                stack.enter_context(sock)
+            sender.meeting.call(name)
+            sender.send([b"well"], timeout=30)
+            out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert out == "well\n"
+    assert "nobody can connect for the moment: Too many open files; raise the limit (ulimit -n)" in errors
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_connection_of_another_user_is_closed_at_once(name, caplog):
+    with besides(name) as receiver:
+        code = f"""
+import os, socket
+os.setuid(65534)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect("\\0highway/0/{name}")
+print(sock.recv(9))
+"""
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        until(lambda: process.poll() is not None, receiver)
+        assert process.communicate()[0] == "b''\n"
+        assert "it belongs to user 65534 and this process to 0; same-host links do not cross users" in caplog.text

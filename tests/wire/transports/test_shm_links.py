@@ -1,0 +1,183 @@
+"""Same-host links as pipelines use them: by URL, with the codecs, the passports and the end of every other link."""
+
+import os
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from highway import ConfigError, Passport, Pipeline, Stamped
+from highway.modules import ZMQSink, ZMQSource
+from highway.wire.connection import Connection
+from highway.wire.receiver import Inlet
+from highway.wire.sender import Outlet
+from highway.wire.url import parse
+
+SEND = """
+import sys
+import numpy as np
+from highway import Pipeline
+from highway.modules import ZMQSink
+numbers = range(int(sys.argv[2]))
+batches = [{"image": np.full((4, 50, 50, 3), n, np.uint8), "label of it": np.arange(4, dtype=np.int32) + n} for n in numbers]
+Pipeline([batches, ZMQSink(sys.argv[1], receivers=1)]).run()
+"""
+
+
+@pytest.fixture
+def name():
+    return f"test/{uuid.uuid4().hex}"
+
+
+def start(code, *args):
+    return subprocess.Popen([sys.executable, "-c", code, *args])
+
+
+@pytest.mark.parametrize(("push", "pull"), [("zpush+shm", "zpull+shm"), ("zrpush+shm", "zrpull+shm"), ("shm", "shm")])
+def test_a_pipeline_goes_on_in_another_process_by_nothing_but_the_url(name, push, pull):
+    process = start(SEND, f"{push}://{name}", "20")
+    batches = list(Pipeline([ZMQSource(f"{pull}://{name}")]))
+    assert process.wait(timeout=20) == 0
+    assert len(batches) == 20
+    for number, batch in enumerate(batches):
+        assert list(batch) == ["image", "label of it"]
+        assert np.array_equal(batch["image"], np.full((4, 50, 50, 3), number, np.uint8))
+        assert np.array_equal(batch["label of it"], np.arange(4, dtype=np.int32) + number)
+
+
+@pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])
+def test_each_codec_crosses(name, codec):
+    pull, push = parse(f"zpull+shm://{name}?codec={codec}", "receive"), parse(f"zpush+shm://{name}?codec={codec}", "send")
+    with Inlet(pull, {}) as inlet, Outlet(push) as outlet:
+        meet(outlet, inlet)
+        outlet.send((np.arange(5, dtype=np.int32),), Passport(2, 7))
+        message = inlet.recv(timeout=5)
+    assert np.array_equal(message.item[0], np.arange(5))
+    assert codec == "msgpack" or message.envelope.passport[:2] == (2, 7)
+
+
+def meet(outlet, inlet):
+    while not (outlet._sender.peers().live and inlet._receiver.peers().live):
+        outlet._sender.look(0.01)
+        inlet._receiver.look(0.01)
+
+
+def test_passports_travel(name):
+    stamped = [Stamped(np.zeros(1, np.uint8), Passport(3, number, keys=(f"{number}.jpg",))) for number in range(5)]
+    receiving = Pipeline([ZMQSource(f"zpull+shm://{name}"), PassportOf()])
+    sending = Pipeline([iter(stamped), ZMQSink(f"zpush+shm://{name}")])
+    with sending, receiving, ThreadPoolExecutor(1) as pool:
+        pool.submit(sending.run)
+        assert [(p.epoch, p.index, p.keys) for p in receiving] == [(3, number, (f"{number}.jpg",)) for number in range(5)]
+
+
+class PassportOf:
+    def stream(self, items):
+        for _ in items:
+            yield items.passport
+
+
+def test_several_receivers_share_a_stream_and_each_hears_its_end(name):
+    process = start(SEND.replace("receivers=1", "receivers=3"), f"zrpush+shm://{name}", "30")
+    receivers = [Pipeline([ZMQSource(f"zrpull+shm://{name}")]) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        batches = list(pool.map(list, receivers))
+    assert process.wait(timeout=20) == 0
+    assert sorted(batch["label of it"][0] for part in batches for batch in part) == list(range(30))
+
+
+def test_several_senders_reach_one_receiver_which_ends_after_the_last(name):
+    processes = [start(SEND, f"zpush+shm://{name}", "10") for _ in range(3)]
+    batches = list(Pipeline([ZMQSource(f"zpull+shm://{name}", senders=3)]))
+    assert [process.wait(timeout=20) for process in processes] == [0, 0, 0]
+    assert sorted(batch["label of it"][0] for batch in batches) == sorted(list(range(10)) * 3)
+
+
+def test_expanded_urls_share_one_end(name):
+    processes = [start(SEND, f"zrpush+shm://{name}{letter}", "5") for letter in "ab"]
+    batches = list(Pipeline([ZMQSource(f"zrpull+shm://{name}{{a,b}}")]))
+    assert [process.wait(timeout=20) for process in processes] == [0, 0]
+    assert len(batches) == 10
+
+
+def test_a_batch_that_is_kept_in_a_forked_child_does_not_give_back_the_parents(name):
+    code = """
+import os, sys
+import numpy as np
+from highway.wire.shm import Receiver, Sender
+receiver, sender = Receiver("r"), Sender("s")
+receiver.meeting.listen(sys.argv[1])
+sender.meeting.call(sys.argv[1])
+while not (sender.meeting.peers and receiver.meeting.peers):
+    receiver.look(0.01), sender.look(0.01)
+sender.send([np.full(1000, 1, np.uint8)])
+frames = receiver.recv()
+pid = os.fork()
+if pid == 0:
+    del frames
+    receiver.close()
+    os._exit(0)
+os.waitpid(pid, 0)
+for number in range(2, 5):
+    sender.send([np.full(1000, number, np.uint8)])
+    assert bytes(receiver.recv()[0]) == bytes([number]) * 1000
+print(frames[0][0])
+"""
+    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_a_link_belongs_to_the_process_that_opened_it(name):
+    code = """
+import os, sys
+from highway.errors import LinkError
+from highway.wire.shm import Receiver
+receiver = Receiver("zpull+shm://a")
+if os.fork() == 0:
+    try:
+        receiver.recv(timeout=1)
+    except LinkError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, timeout=30)
+    assert "zpull+shm://a was opened in process" in done.stdout
+
+
+@pytest.mark.parametrize("url", ["zpub+shm://a", "zrpub+shm://a"])
+def test_publishing_is_refused_with_the_way_out(url):
+    with pytest.raises(ConfigError, match=r"shm links push and pull; use zpush\+shm and zpull\+shm, or z.*pub\+ipc"):
+        parse(url, "send")
+
+
+def test_a_batch_beyond_the_budget_names_the_option(name):
+    batch = np.zeros(3_000_000, np.uint8)
+    with pytest.raises(OSError, match=r"3\.0 MB; expected at most half of budget_mb=4: say budget_mb=7, in a URL \?budget_mb="):
+        Pipeline([[batch], ZMQSink(f"zpush+shm://{name}?budget_mb=4")]).run()
+
+
+def test_nothing_in_dev_shm_and_no_socket_file(name, tmp_path):
+    before = set(os.listdir("/dev/shm"))
+    with Outlet(parse(f"zrpush+shm://{name}", "send")) as outlet:
+        assert outlet.bound == [f"shm://{name}"]
+        assert set(os.listdir("/dev/shm")) == before
+
+
+@pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
+def test_one_thread_can_have_both_ends(name, push, pull):
+    first, second = (f"{push}+shm://{name}", f"{pull}+shm://{name}")
+    with Connection(second if push == "zpush" else first) as one, Connection(first if push == "zpush" else second) as other:
+        sender, receiver = (other, one) if push == "zpush" else (one, other)
+        for number in range(3):
+            sender.send([np.full(1000, number, np.uint8)], timeout=20)
+            assert receiver.recv(timeout=20)[0][0] == number
+
+
+def test_a_sender_waits_for_receivers_of_its_own_thread(name):
+    with Connection(f"zpull+shm://{name}") as receiver, Connection(f"zpush+shm://{name}?receivers=1") as sender:
+        sender.send([np.zeros(3, np.uint8)], timeout=20)
+        assert receiver.recv(timeout=20)[0].shape == (3,)

@@ -1,0 +1,97 @@
+"""Names of same-host links that another user has taken first."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from highway import LinkError, Pipeline
+from highway.modules import ZMQSource
+from highway.wire.connection import Connection
+from highway.wire.goodbye import _call, path_of
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+
+SQUATTER = """
+import os, sys, zmq
+os.setuid(65534)
+socket = zmq.Context().socket(getattr(zmq, sys.argv[1]))
+socket.linger = 0
+if sys.argv[1] == "PUB":
+    socket.sndhwm = 1
+socket.bind("ipc://" + sys.argv[2])
+print("bound", flush=True)
+if sys.argv[1] == "PULL":
+    print(socket.poll(1000) and socket.recv()[:20], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def squatter(kind, location):
+    process = subprocess.Popen([sys.executable, "-c", SQUATTER, kind, location], stdin=-1, stdout=-1, text=True)
+    try:
+        assert process.stdout.readline() == "bound\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(params=["@", "/tmp/"])
+def location(request):
+    yield (place := f"{request.param}highway-squatted-{os.getpid()}")
+    with contextlib.suppress(OSError):
+        os.unlink(place)
+
+
+EXPECTED = r"user 65534 listens at ipc://.*highway-squatted-.* and this process belongs to user 0.*mode 0700"
+
+
+def test_nothing_is_sent_to_another_user(location):
+    with squatter("PULL", location) as process:
+        with pytest.raises(LinkError, match=EXPECTED):
+            Connection(f"zpush+ipc://{location}").send([np.zeros(4, np.uint8)])
+        assert process.stdout.readline() == "0\n"
+
+
+@pytest.mark.parametrize(("scheme", "kind"), [("zrpull", "PUSH"), ("zsub", "PUB")])
+def test_nothing_is_believed_of_another_user(location, scheme, kind):
+    with squatter(kind, location):
+        with pytest.raises(LinkError, match=EXPECTED):
+            Connection(f"{scheme}+ipc://{location}")
+        with pytest.raises(LinkError, match=EXPECTED):
+            list(Pipeline([ZMQSource(f"{scheme}+ipc://{location}")]))
+
+
+def test_who_comes_later_is_found_out_at_the_next_call(location):
+    with Connection(f"zrpull+ipc://{location}") as incoming, squatter("PUSH", location), pytest.raises(LinkError, match=EXPECTED):
+        incoming.recv(timeout=20)
+
+
+def test_who_binds_a_taken_name_is_told_whose_it_is(location):
+    with squatter("PULL", location), pytest.raises(LinkError, match="a process of user 65534 listens there"):
+        Connection(f"zpull+ipc://{location}")
+
+
+def test_a_receiver_that_leaves_says_so_only_to_its_own_user():
+    listener = f"""
+import os, socket, sys
+os.setuid(65534)
+sock = socket.socket(socket.AF_UNIX)
+sock.bind({path_of(b"squatted")!r})
+sock.listen()
+print("bound", flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen([sys.executable, "-c", listener], stdin=-1, stdout=-1, text=True)
+    try:
+        assert process.stdout.readline() == "bound\n"
+        with pytest.raises(ConnectionRefusedError):
+            _call(b"squatted", 0, "")
+    finally:
+        process.kill()
+        process.communicate()
