@@ -9,9 +9,15 @@
     │   └── ParameterError (TypeError)  a parameter that there is not, or a value of another type than it takes
     ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
     ├── FrameError       (ValueError)  received bytes that are not a message
-    ├── ImageError       (ValueError)  an image file that cannot be used (in highway.images.header)
+    ├── ImageError       (ValueError)  an image file that cannot be used
+    ├── ShardError       (ValueError)  a shard that cannot be used
+    ├── DamagedError                   samples of a cache that are not what was written
+    ├── CacheFullError   (OSError)     samples that do not fit into a cache
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
-    └── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
+    ├── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
+    └── StuckError       (RuntimeError) a pipeline that did not stop
+
+    Cancelled            (BaseException) unwinds a stage whose items nobody wants any more
 
 An error that a stage raises is none of these: it reaches the consumer as the object that was raised, with notes that name the place.
 """
@@ -49,12 +55,40 @@ class FrameError(HighwayError, ValueError):
     """Received bytes that are not a message; says what was expected, and where."""
 
 
+class ImageError(HighwayError, ValueError):
+    """An image file that cannot be used: no image, damaged, cut short, too large or too small; says what is wrong with it."""
+
+
+class ShardError(HighwayError, ValueError):
+    """A shard that is no tar archive, is damaged or cut short, or holds a sample that cannot be used; says which, and where."""
+
+
+class DamagedError(HighwayError):
+    """Samples of a cache that do not fit their checksums, or cannot be read.
+
+    Args:
+        rows: Their numbers in the cache.
+    """
+
+    def __init__(self, message: str, rows: list[int]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class CacheFullError(HighwayError, OSError):
+    """The samples do not fit: into the budget, or onto the disk."""
+
+
 class LinkError(HighwayError, OSError):
     """A socket that cannot be bound, reached or used."""
 
 
 class RemoteError(HighwayError, RuntimeError):
     """A child process died, or raised an error whose type cannot be made in this process; names it, and the way it went."""
+
+
+class StuckError(HighwayError, RuntimeError):
+    """A pipeline did not stop; its process can only be ended without waiting for its threads."""
 
 
 class Cancelled(BaseException):

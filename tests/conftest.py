@@ -1,15 +1,18 @@
 """What every test is held to: it leaves no thread, child process, open file or shared memory behind."""
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+pytest_plugins = ["topologies"]
 
 settings.register_profile("highway", deadline=None, derandomize=True)  # a busy machine is no failure, and each run is the same
 settings.load_profile("highway")
@@ -73,3 +76,12 @@ def own_address() -> str:
 
 
 _addresses: list[None] = []
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def ipc() -> Iterator[Callable[[], str]]:
+    """A function that returns an unused ``ipc`` location each time; a socket's path must be short, so that it is not in ``tmp_path``."""
+    folder = tempfile.mkdtemp(prefix="hw")
+    yield lambda: f"{folder}/{next(_numbers)}"
+    shutil.rmtree(folder)

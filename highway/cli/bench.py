@@ -14,7 +14,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from highway.cli import command
+from highway.cli import arguments, command
+from highway.cli.files import add_file_options, load_checked
 from highway.cli.recorded import Roles
 from highway.engine.stage import Shape, Stage
 from highway.engine.workers import worker_count
@@ -82,18 +83,16 @@ def balance(costs: list[Cost], cores: int) -> Plan:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    from highway.cli.catalogue import file_options  # here, since highway.cli imports the tools
-
-    parser._add_container_actions(file_options())  # as ArgumentParser(parents=...) does
+    add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
-    parser.add_argument("--seconds", type=command.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
-    parser.add_argument("--items", type=command.positive, default=256, metavar="N", help="most that the source is asked for; default: 256")
+    parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
+    parser.add_argument(
+        "--items", type=arguments.positive, default=256, metavar="N", help="most that the source is asked for; default: 256"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the stages of each role one after the other, each with one worker on what the one before it has made, and print tables."""
-    from highway.cli.catalogue import load_checked
-
     topology = load_checked(options)
     roles = Roles(topology, options.items, options.seconds)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -165,9 +164,3 @@ def show(console: Console, costs: list[Cost], cores: int) -> None:
         if cost.shape == "map" and workers != cost.workers
     ]
     console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)
-
-
-TOOL = command.Tool(
-    "highway-bench", "bench", "measure each stage of each role alone, and say how many workers would balance them", add_arguments, run
-)
-main = TOOL.main

@@ -1,101 +1,107 @@
-"""What all tools share: how they are started, and what they answer."""
+"""The commands: where each of them is, and how they start and end."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from highway.errors import ConfigError
+from highway.cli.messages import explain
+from highway.errors import ConfigError, StuckError
 from highway.process import interrupt
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A command of its own that is also one of ``highway``.
+class Command:
+    """A command of ``highway``.
 
     Args:
-        name: What it is called alone.
-        command: What it is called behind ``highway``.
+        name: What it is called behind ``highway``.
+        module: Where it is, below ``highway.cli``; imported when the command is given. It has ``add_arguments(parser)``, and
+            ``run(options)``, which does the work and returns the exit code. That raises ConfigError for an option, URL or file that cannot
+            be used as written, and whatever else goes wrong.
         summary: One line that says what it does.
-        add_arguments: Adds its options to a parser.
-        run: Does the work and returns the exit code. Raises ConfigError for an option, URL or file that cannot be used as written, and
-            whatever else goes wrong.
+        alone: What it is called as a program of its own, if it is one.
+        logs: Whether errors and warnings are printed behind its name; the others are ``highway``, and see to warnings themselves.
     """
 
     name: str
-    command: str
+    module: str
     summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    alone: str = ""
+    logs: bool = False
 
-    def main(self, argv: Sequence[str] | None = None) -> int:
-        """Run the tool under its own name and return the exit code; wrong usage leaves by ``SystemExit(2)``, as always with argparse."""
-        return interrupt.run_command(lambda: self._main(argv))
-
-    def _main(self, argv: Sequence[str] | None) -> int:
-        parser = argparse.ArgumentParser(self.name, description=self.summary, allow_abbrev=False)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its options, and those of all commands, to a parser."""
         parser.add_argument("--traceback", action="store_true", help="show where in the code an error comes from")
-        self.add_arguments(parser)
-        return self._guarded(self.name, parser.parse_args(argv))
+        self._module().add_arguments(parser)
 
-    def add_command(self, commands: Any, common: argparse.ArgumentParser) -> None:
-        """Add the tool to the command line ``highway``; ``common`` has the options of all its commands, ``--traceback`` among them."""
-        parser = commands.add_parser(self.command, parents=[common], help=self.summary, description=self.summary, allow_abbrev=False)
-        self.add_arguments(parser)
-        parser.set_defaults(command=partial(self._guarded, f"highway {self.command}"))
-
-    def _guarded(self, name: str, options: argparse.Namespace) -> int:
-        logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
+    def run(self, options: argparse.Namespace, name: str) -> int:
+        """Run it under a name and return the exit code."""
+        if self.logs:
+            logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:
-            return self.run(options)
+            code: int = self._module().run(options)
+            return code
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:  # as in `tensormon | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
         except Exception as error:
-            from highway.cli.messages import explain  # here, since highway.cli imports the tools
-
             print(f"{name}: {explain(error, options.traceback)}", file=sys.stderr, flush=True)
+            if isinstance(error, StuckError):
+                sys.stdout.flush()
+                os._exit(FAILED)
             return WRONG if isinstance(error, ConfigError) else FAILED
 
-
-def positive(text: str) -> int:
-    """Return a whole number above 0; for ``type=``."""
-    return _whole(text, 1, "above 0")
+    def _module(self) -> Any:
+        return importlib.import_module(f"highway.cli.{self.module}")
 
 
-def natural(text: str) -> int:
-    """Return a whole number that is not negative; for ``type=``."""
-    return _whole(text, 0, "at least 0")
+COMMANDS = (
+    Command("run", "run", "run a topology on this machine, or its part of one"),
+    Command("drain", "drain", "have processes of a role that run here deliver what they have, and end"),
+    Command("top", "top", "show a running topology live: rates, queues, gaps, the bottleneck"),
+    Command("check", "check", "check a topology file, without data or network"),
+    Command("list", "list", "list the components, or describe one"),
+    Command("schema", "schema", "print a JSON schema of topology files, for editors"),
+    Command("graph", "graph", "draw a topology"),
+    Command("unit", "unit", "print a systemd unit that runs what a topology places on a machine"),
+    Command("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),
+    Command("show", "streams.show", "show the images of a stream with their labels", "tensorshow"),
+    Command("stat", "streams.stat", "show what is in a stream, or compare it with what was in it once", "tensorstat"),
+    Command("serve-dir", "streams.serve_dir", "serve the images of a folder, cropped and flipped at random", "serve-imagenet-dir"),
+    Command(
+        "serve-shards",
+        "streams.serve_shards",
+        "serve the images of WebDataset shards, cropped and flipped at random",
+        "serve-imagenet-shards",
+        logs=True,
+    ),
+    Command("doctor", "doctor", "say what is installed, what the machine gives, and what would be faster"),
+    Command("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
+    Command("convert", "convert.command", "convert images and samples between folders, shards, .ten files and caches"),
+)
 
 
-def _whole(text: str, least: int, expected: str) -> int:
-    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text}; expected a whole number {expected}")
-    return int(text)
+def program(alone: str) -> Callable[[Sequence[str] | None], int]:
+    """Return the ``main(argv=None)`` of a command that is a program of its own; wrong usage leaves by ``SystemExit(2)``, as in argparse."""
+    (command,) = (command for command in COMMANDS if command.alone == alone)
 
+    def run(argv: Sequence[str] | None) -> int:
+        parser = argparse.ArgumentParser(alone, description=command.summary, allow_abbrev=False)
+        command.add_arguments(parser)
+        return command.run(parser.parse_args(argv), alone)
 
-def seconds(text: str) -> float:
-    """Return a number of seconds above 0; for ``type=``."""
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text}; expected a number of seconds above 0")
-    return number
+    def main(argv: Sequence[str] | None = None) -> int:
+        return interrupt.run_command(lambda: run(argv))
 
-
-def share(text: str) -> float:
-    """Return a number that is not negative; for ``type=``."""
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
-    return number
+    return main

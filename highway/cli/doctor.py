@@ -167,8 +167,3 @@ def _version(package: str) -> str:
 
 
 LOOKS: tuple[Callable[[], list[Finding]], ...] = (software, paths, machine)
-
-TOOL = command.Tool(
-    "highway-doctor", "doctor", "say what is installed, what the machine gives, and what would be faster", add_arguments, run
-)
-main = TOOL.main

@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from typing import Any
 
-from highway.cli.catalogue import file_options, variables
+from highway.cli.files import add_file_options, variables
 from highway.errors import ConfigError
 from highway.run.control import Found, find
 from highway.topology import Topology, load
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command of this module to the command line."""
-    about = "have processes of a role that run here deliver what they have, and end"
-    parser = commands.add_parser("drain", parents=[common, file_options()], help=about, description=f"{about}.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", required=True, help="the role; all of its processes on this machine")
     parser.add_argument("--replica", type=int, metavar="I", help="only this one of them, by its number")
-    parser.set_defaults(command=_drain)
 
 
-def _drain(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Ask processes to end in order, wait until they have, and return the exit code."""
     topology = load(options.files, variables(options.set), options.plugin)
     with contextlib.ExitStack() as opened:
         found = [opened.enter_context(process) for process in find(topology.plan, topology.role(options.role))]

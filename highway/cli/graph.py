@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
-from highway.cli.catalogue import file_options, load_checked
-from highway.cli.top import looks, survey, watch_options
+from highway.cli.files import add_file_options, load_checked
+from highway.cli.top import add_watch_options, looks, survey
 from highway.errors import ConfigError
 from highway.observe.live import annotate
 from highway.topology.draw import layout, png, svg
@@ -17,17 +16,18 @@ from highway.topology.graph import Graph, dot, graph, mermaid
 KINDS = (".svg", ".png", ".dot", ".mmd")
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command of this module to the command line."""
-    parser = commands.add_parser("graph", parents=[common, file_options(), watch_options(2.0)], help="draw a topology")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    add_file_options(parser)
+    add_watch_options(parser, interval=2.0)
     parser.add_argument("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
     parser.add_argument(
         "--live", action="store_true", help="ask the endpoints, and draw rates, queue levels and gaps, anew at every interval until Ctrl-C"
     )
-    parser.set_defaults(command=_graph)
 
 
-def _graph(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Draw a topology and return the exit code."""
     path = Path(options.output) if options.output else None
     if path and path.suffix not in KINDS:
         raise ConfigError(f"-o {path}: expected a name that ends in .svg, .png, .dot or .mmd")

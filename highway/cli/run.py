@@ -9,21 +9,22 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from highway.cli.catalogue import file_options, load_checked
+from highway.cli.files import add_file_options, load_checked
 from highway.cli.messages import RunError, explain
 from highway.cli.screen import Screen
 from highway.cli.summary import losses, to_json
 from highway.engine.stats import PipelineStats
-from highway.errors import ConfigError
+from highway.errors import ConfigError, StuckError
 from highway.observe.state import Phase, ReplicaState
 from highway.parameters.location import did_you_mean
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
+from highway.run import role
 from highway.run.control import Door
 from highway.run.preflight import preflight
-from highway.run.role import Reporter, StuckError, Terminated, die_with_parent, run
+from highway.run.role import Reporter, Terminated, die_with_parent
 from highway.run.supervise import DRAIN, Result, Watcher, launch
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
@@ -35,9 +36,9 @@ log = logging.getLogger("highway")
 INTERRUPTED = interrupt.CODE
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command of this module to the command line."""
-    parser = commands.add_parser("run", parents=[common, file_options()], help="run a topology on this machine, or its part of one")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
     parser.add_argument("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     parser.add_argument("--host", metavar="NAME", help="run what the file places on this host")
@@ -58,7 +59,6 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
     parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
     parser.add_argument("--count-in", type=int, metavar="FD", help=argparse.SUPPRESS)
-    parser.set_defaults(command=_run)
 
 
 def _seconds(text: str) -> float:
@@ -71,7 +71,8 @@ def _seconds(text: str) -> float:
 _seconds.__name__ = "number of seconds"  # as argparse calls it in messages
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run what the options name, and return the exit code."""
     interrupt.leave_quietly()  # nothing runs yet that would have to end in order
     receiver.wait_for_senders = options.wait
     if options.report_to is not None:
@@ -235,7 +236,7 @@ def _run_role(topology: Topology, end: End, drain_timeout: float, told: _Told) -
             log.info("another %s runs here as number %d; `highway drain` calls this one number %d", end.role, end.replica, door.number)
         code, complete = 0, True
         try:
-            run(pipeline, told.progress, drain_timeout=drain_timeout, door=door)
+            role.run(pipeline, told.progress, drain_timeout=drain_timeout, door=door)
         except Terminated as terminated:
             code, complete = 143, terminated.drained
         except StuckError:

@@ -6,14 +6,13 @@ import argparse
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from highway.cli import command
-from highway.cli.catalogue import file_options, load_checked
+from highway.cli import arguments
+from highway.cli.files import add_file_options, load_checked
 from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.errors import ConfigError
@@ -34,27 +33,21 @@ _SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": 
 _NONE = Cell("-")
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command of this module to the command line."""
-    parser = commands.add_parser(
-        "top",
-        parents=[common, file_options(), watch_options(1.0)],
-        help="show a running topology live: rates, queues, gaps, the bottleneck",
-        description="Show a running topology live. In place of FILE, endpoints may be given: http://host:port",
-    )
-    parser.set_defaults(command=_top)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    parser.description = "Show a running topology live. In place of FILE, endpoints may be given: http://host:port"
+    add_file_options(parser)
+    add_watch_options(parser, interval=1.0)
 
 
-def watch_options(interval: float) -> argparse.ArgumentParser:
-    """Return the options of all commands that look at a running topology."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
-    options.add_argument("--host", metavar="NAME", help="look only at this host of the file")
-    options.add_argument("--once", action="store_true", help="look twice, an interval apart, show that, and end")
-    options.add_argument(
-        "--interval", type=command.seconds, default=interval, metavar="S", help=f"seconds between two looks; default: {interval:g}"
+def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
+    """Add the options of all commands that look at a running topology to a parser."""
+    parser.add_argument("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
+    parser.add_argument("--host", metavar="NAME", help="look only at this host of the file")
+    parser.add_argument("--once", action="store_true", help="look twice, an interval apart, show that, and end")
+    parser.add_argument(
+        "--interval", type=arguments.seconds, default=interval, metavar="S", help=f"seconds between two looks; default: {interval:g}"
     )
-    return options
 
 
 def survey(topology: Topology, options: argparse.Namespace) -> Survey:

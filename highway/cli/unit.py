@@ -8,20 +8,17 @@ import pwd
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any
 
-from highway.cli.catalogue import file_options, load_checked
-from highway.cli.command import share
+from highway.cli.arguments import share
+from highway.cli.files import add_file_options, load_checked
 from highway.run.supervise import DRAIN
 from highway.run.systemd import HOSTNAME, unit
 from highway.topology import Topology
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add the command of this module to the command line."""
-    parser = commands.add_parser(
-        "unit", parents=[common, file_options()], help="print a systemd unit that runs what a topology places on a machine"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    add_file_options(parser)
     parser.add_argument(
         "--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name"
     )
@@ -29,10 +26,10 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drain-timeout", type=share, default=DRAIN, metavar="S", help=f"as for `highway run`; systemd waits longer; default: {DRAIN:g}"
     )
-    parser.set_defaults(command=_unit)
 
 
-def _unit(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Print a unit and return the exit code."""
     topology = load_checked(options)
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []

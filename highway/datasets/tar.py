@@ -16,15 +16,11 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
-from highway.errors import ConfigError, HighwayError
+from highway.errors import ConfigError, ShardError
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
-
-
-class ShardError(HighwayError, ValueError):
-    """A shard that is no tar archive, is damaged or cut short, or holds a sample that cannot be used; says which, and where."""
 
 
 class Member(NamedTuple):

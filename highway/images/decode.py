@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from highway.images.header import Header, ImageError, opened, read_header
-from highway.images.ops import cv2_or_none, flip, scale, warp
-from highway.transforms.base import Box, Size
+from highway.errors import ImageError
+from highway.images.header import Header, opened, read_header
+from highway.images.ops import Box, Size, cv2_or_none, flip, scale, warp
 
 MAX_PIXELS = 1 << 26  # an image that announces more is refused before memory is spent on it; 201 MB decoded
 _REDUCTIONS = (8, 4, 2)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from highway.errors import HighwayError
+from highway.errors import ImageError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # that are decoded, by Pillow's names
 
@@ -23,10 +23,6 @@ _EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
 _NO_SEGMENT = {0x01, *range(0xD0, 0xD8)}  # markers that stand alone: TEM, RST0 to RST7
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the SOFn markers, which hold the size
-
-
-class ImageError(HighwayError, ValueError):
-    """An image file that cannot be used: no image, damaged, cut short, too large or too small; says what is wrong with it."""
 
 
 class Header(NamedTuple):

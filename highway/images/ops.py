@@ -16,6 +16,8 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 from PIL import Image
 
+Size = tuple[int, int]  # height, width in pixels
+Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 Interp = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
 

@@ -22,8 +22,8 @@ class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
 
     The first epoch passes as it comes. A finished cache in a folder is used again by later runs, if it was made from the same files with
-    the same parameters and code (:mod:`highway.modules.caching.function_code` says what of it is seen), and with the same seed if anything was
-    drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
+    the same parameters and code (:mod:`highway.modules.caching.function_code` says what of it is seen), and with the same seed if anything
+    was drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
 
     A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,
     and use it from the epoch after it is finished. If the samples do not fit, a warning says so once and every epoch is decoded.

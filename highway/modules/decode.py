@@ -9,9 +9,8 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.engine import batch
-from highway.errors import ConfigError
+from highway.errors import ConfigError, ImageError
 from highway.images.decode import MAX_PIXELS, checked_header, decode, decode_crop
-from highway.images.header import ImageError
 from highway.parameters.checks import checked
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box

@@ -15,9 +15,8 @@ from highway.data import resolve_data_dir
 from highway.datasets.folder import labelled_files
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import Passport, Stage, Stamped
-from highway.errors import ConfigError
+from highway.errors import ConfigError, ImageError
 from highway.images.decode import MAX_PIXELS
-from highway.images.header import ImageError
 from highway.modules.decode import decode_into
 from highway.parameters.checks import checked
 from highway.reading.loader import epoch_order

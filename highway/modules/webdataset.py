@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 from numpy.random import Generator, Philox
 
 from highway.datasets.field_codecs import decode_member, encode_member
-from highway.datasets.tar import Member, ShardError, read_members
+from highway.datasets.tar import Member, read_members
 from highway.engine import batch
 from highway.engine.cancel import tolerate
 from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError
+from highway.errors import ConfigError, ShardError
 from highway.images.items import writing
 from highway.parameters.checks import checked
 from highway.wire.url import expand_braces
@@ -38,8 +38,8 @@ Counters = dict[str, Any]
 class WebDatasetSource:
     """Read WebDataset shards and yield samples as dicts.
 
-    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.datasets.field_codecs`): ``.ten`` and
-    ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
+    A field is named by its file's extension, in lower case, which also says what it holds (:mod:`highway.datasets.field_codecs`): ``.ten``
+    and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
 
     Args:
         urls: Shards: paths, ``pipe:COMMAND``, or URLs that the webdataset package opens (``http:``, ``gs:``, ...). Braces expand:

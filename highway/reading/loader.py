@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -17,18 +17,38 @@ from highway.datasets.folder import ImageFiles
 from highway.engine.cancel import check_cancelled, finish, tolerate, wait
 from highway.engine.randomness import Stretches
 from highway.engine.stage import DROP, Drop, Passport, Stamped
+from highway.errors import ImageError
 from highway.images.buffers import BufferPool
 from highway.images.decode import backend, checked_header, decode_crop
-from highway.images.header import ImageError
+from highway.images.ops import Size
 from highway.process.cores import available_cores
+from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
-
-if TYPE_CHECKING:
-    from highway.modules.readers import ImageReader
 
 Images = np.ndarray | list[np.ndarray]  # (B, H, W, 3), or B times (H, W, 3)
 _NO_IMAGE = np.empty((0, 0, 3), np.uint8)
 LEAST_ROWS, MOST_ROWS = 8, 32  # of a row range: to take one costs about a tenth of decoding an image
+
+
+class ImageSource(Protocol):
+    """What the loader asks of a reader: the parameters of :class:`~highway.modules.readers.ImageReader`, its files, and what it yields."""
+
+    batch_size: int
+    shape: Size | None
+    epochs: int | None
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    num_workers: int | None
+    crop: BoxCrop | None
+    flip: float
+    antialias: bool
+    max_pixels: int
+
+    @property
+    def output_shape(self) -> Size | None: ...
+    def files(self) -> ImageFiles: ...
+    def item(self, images: Images, labels: np.ndarray, classes: int) -> tuple[Any, ...]: ...
 
 
 class _Epoch(NamedTuple):
@@ -69,7 +89,7 @@ class _RowRange(NamedTuple):
 class _Job:
     """One reading of a folder: what its planner and its workers share."""
 
-    def __init__(self, reader: ImageReader, files: ImageFiles) -> None:
+    def __init__(self, reader: ImageSource, files: ImageFiles) -> None:
         self.reader, self.files = reader, files
         self.classes = max(files.labels, default=-1) + 1
         workers = reader.num_workers or available_cores()
@@ -94,7 +114,7 @@ class RowRanges:
 
     finishes: ClassVar[bool] = True  # batches that it has begun
 
-    reader: ImageReader
+    reader: ImageSource
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # progress: the share of all epochs, 0 to 1
 
     def __iter__(self) -> Iterator[Stamped]:
@@ -132,7 +152,7 @@ class Fill:
     parallel: ClassVar[bool] = True
     makes: ClassVar = "batches"
 
-    reader: ImageReader
+    reader: ImageSource
     _skipped: deque[None] = field(default_factory=deque, init=False, repr=False)
 
     @property

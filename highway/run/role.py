@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats, StageStats
+from highway.errors import StuckError
 from highway.run.control import Door
 
 log = logging.getLogger("highway")
@@ -40,10 +41,6 @@ class Terminated(SystemExit):
     def __init__(self, drained: bool = False) -> None:
         super().__init__(128 + signal.SIGTERM)
         self.drained = drained
-
-
-class StuckError(RuntimeError):
-    """A pipeline did not stop; its process can only be ended without waiting for its threads."""
 
 
 class _Signals:

@@ -1,8 +1,8 @@
 """One YAML file that describes the whole system: read and check it, run a role of it here, launch its roles."""
 
 from highway.topology.check import check
-from highway.topology.load import load
+from highway.topology.load import load, load_checked
 from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role
 
-__all__ = ["Plan", "Role", "Topology", "check", "load"]
+__all__ = ["Plan", "Role", "Topology", "check", "load", "load_checked"]

@@ -9,13 +9,33 @@ from typing import Any
 from highway.errors import ConfigError
 from highway.parameters.location import Place, did_you_mean, show
 from highway.topology import document
-from highway.topology.check import check_names
+from highway.topology.check import check, check_names
 from highway.topology.components import Components
 from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role, ports
 from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables
+
+MOST = 20  # mistakes of a file that are listed; the first ones often bring the others about
+
+
+def load_checked(
+    path: str | Path | Sequence[str | Path],
+    variables: Mapping[str, Any] | None = None,
+    plugins: Collection[str] = (),
+    look_only: bool = False,
+) -> Topology:
+    """Read a topology and check it; arguments as for :func:`load`.
+
+    Raises:
+        ConfigError: it has mistakes; the message lists them all.
+    """
+    topology = load(path, variables, plugins, look_only)
+    if errors := check(topology):
+        more = [f"and {len(errors) - MOST:,} more"] if len(errors) > MOST else []
+        raise ConfigError("\n".join([*map(str, errors[:MOST]), *more]))
+    return topology
 
 
 def load(

@@ -17,9 +17,7 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.errors import ConfigError
-
-Size = tuple[int, int]  # height, width in pixels
-Box = tuple[int, int, int, int]  # top, left, height, width in pixels
+from highway.images.ops import Box, Size
 
 
 @runtime_checkable

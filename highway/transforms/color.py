@@ -10,8 +10,9 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.images.ops import Size
 from highway.parameters.checks import checked
-from highway.transforms.base import Size, Transform, happens, require, require_p
+from highway.transforms.base import Transform, happens, require, require_p
 
 
 @checked

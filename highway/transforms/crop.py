@@ -9,8 +9,9 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.images.ops import Box, Size
 from highway.parameters.checks import checked
-from highway.transforms.base import Box, Crop, Size, placed, require, require_size
+from highway.transforms.base import Crop, placed, require, require_size
 
 
 @checked

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.images.ops import Interp
+from highway.images.ops import Interp, Size
 from highway.parameters.checks import checked
-from highway.transforms.base import Geometric, Size, happens, placed, require, require_p, require_size
+from highway.transforms.base import Geometric, happens, placed, require, require_p, require_size
 
 
 @checked

@@ -2,11 +2,16 @@ import re
 
 import pytest
 
-from highway.cli.bench import Cost, _rate, balance, main
+from highway.cli import main as highway_main
+from highway.cli.bench import Cost, _rate, balance
 from highway.engine.stage import Stage, expand
 from highway.observe.profile import measure
 from highway.parameters.location import Place
 from highway.topology.plan import Role
+
+
+def main(arguments):
+    return highway_main(["bench", *arguments])
 
 
 def identity(item):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from highway.cli import main as highway_main
-from highway.cli.commands import TOOLS
+from highway.cli.command import COMMANDS, program
 
 NAMES = {
     "tensormon": "mon",
@@ -16,23 +16,29 @@ NAMES = {
     "serve-imagenet-dir": "serve-dir",
     "serve-imagenet-shards": "serve-shards",
 }
-VIEWERS = [tool for tool in TOOLS if tool.name.startswith("tensor")]
-SERVERS = [tool for tool in TOOLS if tool.name.startswith("serve")]
-START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from highway.tools.{} import main; sys.exit(main())"
+TOOLS = [command for command in COMMANDS if command.alone]
+VIEWERS = [tool for tool in TOOLS if tool.alone.startswith("tensor")]
+SERVERS = [tool for tool in TOOLS if tool.alone.startswith("serve")]
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from highway.cli.streams.{} import main
+sys.exit(main())
+"""
 
 
 def by_name(tool):
-    return tool.name
+    return tool.alone
 
 
 def test_the_tools_are_tensorcoms():
-    assert {tool.name: tool.command for tool in TOOLS} == NAMES
+    assert {tool.alone: tool.name for tool in TOOLS} == NAMES
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=by_name)
 def test_help_is_shown(tool, capsys):
     with pytest.raises(SystemExit) as end:
-        tool.main(["--help"])
+        program(tool.alone)(["--help"])
     assert end.value.code == 0
     assert tool.summary in " ".join(capsys.readouterr().out.split())
 
@@ -40,39 +46,39 @@ def test_help_is_shown(tool, capsys):
 @pytest.mark.parametrize("tool", TOOLS, ids=by_name)
 @pytest.mark.parametrize("url", ["zpsh://127.0.0.1:7880", "127.0.0.1:7880", "zsub://127.0.0.1:port", "zpub://"])
 def test_a_wrong_url_is_wrong_usage_and_one_line(tool, url, capsys, tmp_path):
-    options = {"serve-imagenet-shards": ["-u", "x.tar"], "serve-imagenet-dir": ["-d", str(tmp_path)]}.get(tool.name, [])
-    assert tool.main([url, *options]) == 2
+    options = {"serve-imagenet-shards": ["-u", "x.tar"], "serve-imagenet-dir": ["-d", str(tmp_path)]}.get(tool.alone, [])
+    assert program(tool.alone)([url, *options]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"{tool.name}: '{url}'") and err.count("\n") == 1
+    assert err.startswith(f"{tool.alone}: '{url}'") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
 def test_a_url_that_can_only_send_is_wrong_usage_for_who_receives(tool, capsys):
-    assert tool.main(["zpub://127.0.0.1:7880"]) == 2
+    assert program(tool.alone)(["zpub://127.0.0.1:7880"]) == 2
     assert "zpub can only send; to receive, expected one of zpull, zsub" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
 def test_an_endpoint_without_a_server_ends_the_tool_after_the_timeout(tool, capsys, tmp_path):
-    assert tool.main([f"zsub+ipc://{tmp_path}/nobody", "--timeout", "0.2"]) == 1
+    assert program(tool.alone)([f"zsub+ipc://{tmp_path}/nobody", "--timeout", "0.2"]) == 1
     err = capsys.readouterr().err
     assert err == (
-        f"{tool.name}: nothing came from zsub+ipc://{tmp_path}/nobody within 0.2 s; does the server run, and is this its address?\n"
+        f"{tool.alone}: nothing came from zsub+ipc://{tmp_path}/nobody within 0.2 s; does the server run, and is this its address?\n"
     )
 
 
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
 def test_who_waits_for_ever_is_told_so(tool, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("highway.cli.streams.subscription.HINT_AFTER", 0.1)
-    assert tool.main([f"zsub+ipc://{tmp_path}/nobody", "-t", "0.3"]) == 1
+    assert program(tool.alone)([f"zsub+ipc://{tmp_path}/nobody", "-t", "0.3"]) == 1
     assert capsys.readouterr().err.count("nothing has come") == 1
 
 
 @pytest.mark.parametrize("option", [["-c", "0"], ["-c", "many"], ["-r", "-1"], ["--tolerance", "-1"], ["-m", "film"], ["--nonsense"]])
 def test_an_option_out_of_range_is_wrong_usage(option, capsys):
-    tool = next(tool for tool in VIEWERS if tool.name == {"-r": "tensormon", "-m": "tensorshow"}.get(option[0], "tensorstat"))
+    tool = next(tool for tool in VIEWERS if tool.alone == {"-r": "tensormon", "-m": "tensorshow"}.get(option[0], "tensorstat"))
     with pytest.raises(SystemExit) as end:
-        tool.main(option)
+        program(tool.alone)(option)
     assert end.value.code == 2
     assert option[0] in capsys.readouterr().err
 

@@ -11,11 +11,15 @@ from PIL import Image
 
 import highway
 from highway import Pipeline
-from highway.cli.convert.command import main
+from highway.cli import main as highway_main
 from highway.images.decode import decode
 from highway.modules import CacheReader
 from highway.modules.ten import TenSource
 from highway.modules.webdataset import WebDatasetSource
+
+
+def main(arguments):
+    return highway_main(["convert", *arguments])
 
 
 @pytest.fixture
@@ -143,7 +147,8 @@ def test_a_conversion_that_was_killed_is_finished_by_the_next(photos, tmp_path, 
     kinds = {"t": ["--to", "ten"], "c": ["--to", "cache"]}.get(target, ["--shard-size", "3"])
     script = """
 import os, signal, sys
-from highway.tools import convert, destinations
+from highway.cli import main
+from highway.cli.convert import writers
 count = 0
 def killing(function):
     def call(*arguments):
@@ -153,9 +158,9 @@ def killing(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments)
     return call
-destinations._add = killing(destinations._add)
-destinations.decode = killing(destinations.decode)
-sys.exit(convert.main(sys.argv[1:]))
+writers._add = killing(writers._add)
+writers.decode = killing(writers.decode)
+sys.exit(main(["convert", *sys.argv[1:]]))
 """
     command = [sys.executable, "-c", script, str(photos), str(tmp_path / "killed" / target), *kinds]
     environment = {**os.environ, "PYTHONPATH": str(Path(highway.__file__).parents[1])}

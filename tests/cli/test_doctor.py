@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import highway
-from highway.cli import doctor
+from highway.cli import doctor, main
 from highway.images.decode import backend
 
 
@@ -17,7 +17,7 @@ def found(look):
 
 
 def test_it_says_what_is_installed_and_in_use(capsys):
-    assert doctor.main([]) == 0
+    assert main(["doctor"]) == 0
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.split("\n\n")[0].splitlines())
     assert lines["highway"].strip().startswith(f"{highway.__version__} in {Path(highway.__file__).parent}")
     assert lines["JPEG decoder"].strip().startswith(backend())
@@ -28,7 +28,7 @@ def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
     for name in ("simplejpeg", "cv2"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})")
     path = os.pathsep.join([str(tmp_path), str(Path(highway.__file__).parents[1])])
-    code = "import sys; sys.modules['highway.images._jpeg'] = None; from highway.cli.doctor import main; sys.exit(main([]))"
+    code = "import sys; sys.modules['highway.images._jpeg'] = None; from highway.cli import main; sys.exit(main(['doctor']))"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "JPEG decoder    pillow" in done.stdout

@@ -29,6 +29,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from highway.errors import ImageError
+
 ROOT = Path(__file__).parents[2]
 SANITIZED = "HIGHWAY_SANITIZED_JPEG"
 MARKERS = (0x00, 0xC0, 0xC2, 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xEE)
@@ -124,7 +126,6 @@ def fuzz(seconds: float, seed: int) -> None:
 def outcome(data: bytes, rng: np.random.Generator) -> bytes | str:
     """Decode a random box into the middle of three rows; return the pixels, or the error's first words."""
     from highway.images.decode import checked_header, decode_crop
-    from highway.images.header import ImageError
 
     batch = np.full((3, *rng.integers(1, 300, 2), 3), 77, np.uint8)
     try:

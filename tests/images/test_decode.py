@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from highway.data import photos
+from highway.errors import ImageError
 from highway.images import decode as module
 from highway.images.decode import backend, checked_header, decode, decode_crop, extension_or_none, simplejpeg_or_none
-from highway.images.header import ImageError, read_header
+from highway.images.header import read_header
 from highway.images.ops import cv2_or_none
 
 ABSENT = {

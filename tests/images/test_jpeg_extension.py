@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from highway.data import photos
+from highway.errors import ImageError
 from highway.images.decode import backend, checked_header, decode, decode_crop
-from highway.images.header import ImageError, read_header
+from highway.images.header import read_header
 
 reason = "highway.images._jpeg is not built: it needs a C compiler and the headers of libjpeg-turbo when highway is installed"
 extension = pytest.importorskip("highway.images._jpeg", reason=reason, exc_type=ImportError)

@@ -17,12 +17,11 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.engine.stage import Passport, Stamped, expand
-from highway.errors import ConfigError
+from highway.errors import CacheFullError, ConfigError
 from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
 from highway.modules.caching.fingerprint import fingerprint
 from highway.modules.caching.folder import MANIFEST, CacheFolder
-from highway.modules.caching.writer import CacheFullError
 from highway.process.memory import free_disk
 from highway.transforms import CenterCrop, RandomResizedCrop
 

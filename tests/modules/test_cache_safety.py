@@ -16,11 +16,11 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.engine.stage import Passport, Stamped
-from highway.errors import ConfigError
+from highway.errors import ConfigError, DamagedError
 from highway.modules import Augmentations, CacheReader, ImageFileReader, Noise
 from highway.modules.cache import Cache
 from highway.modules.caching.epoch import Progress
-from highway.modules.caching.file import DamagedError, checksum
+from highway.modules.caching.file import checksum
 from highway.modules.caching.fingerprint import chance, fingerprint
 from highway.modules.caching.folder import MANIFEST
 from highway.transforms import FlipX

@@ -10,9 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from highway import Pipeline, Stage
 from highway.engine.stage import Passport, Stamped
-from highway.errors import ConfigError, ItemError
+from highway.errors import ConfigError, DamagedError, ItemError
 from highway.modules import Batch, Cache, CacheReader, ImageFileReader, Map, Processes, Repeat, Shuffle, Unbatch
-from highway.modules.caching.file import DamagedError
 
 
 class Passports:

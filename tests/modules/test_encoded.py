@@ -7,8 +7,7 @@ import pytest
 
 from highway import Pipeline, Stage
 from highway.data import photos
-from highway.errors import ConfigError
-from highway.images.header import ImageError
+from highway.errors import ConfigError, ImageError
 from highway.modules import DecodeBatch, EncodedImageReader, ImageFileReader
 from highway.transforms import RandomResizedCrop
 

@@ -12,10 +12,9 @@ from PIL import Image
 from highway import Pipeline, Stage
 from highway.data import photos
 from highway.datasets.folder import labelled_files
-from highway.errors import ConfigError, EndOfStream
+from highway.errors import ConfigError, EndOfStream, ImageError
 from highway.images.buffers import BufferPool
 from highway.images.decode import checked_header, decode_crop
-from highway.images.header import ImageError
 from highway.modules import Augmentations, ImageFileReader, ImageReader
 from highway.transforms import CenterCrop, RandomCrop, RandomResizedCrop, Resize
 from highway.transforms.crop import covering_box

@@ -15,7 +15,7 @@ from PIL import Image
 
 from highway import ConfigError, Passport, Pipeline, Stage, Stamped
 from highway.data import photos
-from highway.datasets.tar import ShardError
+from highway.errors import ShardError
 from highway.modules.decode import DecodeImage
 from highway.modules.webdataset import ShardSink, WebDatasetSource
 from highway.transforms import RandomResizedCrop

@@ -12,7 +12,7 @@ import os
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from highway.cli import command
+from highway.cli import arguments, command
 from highway.cli.convert.readers import Source, open_source
 from highway.cli.convert.record import Record
 from highway.cli.convert.writers import TARGETS, Decoded, Skipped, Target, kind_of_target
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
     parser.add_argument("target", metavar="DST", help="a folder; for shards a path with their number: photos-%%06d.tar")
     parser.add_argument("--to", choices=TARGETS, help="what to make; default: shards if DST ends in .tar, else it must be said")
-    parser.add_argument("--shard-size", type=command.positive, default=1000, metavar="N", help="samples in a shard; default: 1000")
-    parser.add_argument("--workers", type=command.positive, metavar="N", help="threads that decode; default: the cores")
+    parser.add_argument("--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in a shard; default: 1000")
+    parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that decode; default: the cores")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,9 +73,3 @@ def _convert(source: Source, target: Target, skipped: Skipped, workers: int | No
     if source.total is not None and written + skipped.count != source.total:
         raise RuntimeError(f"{written + skipped.count} of {source.total} samples have arrived; please report this")
     return written
-
-
-TOOL = command.Tool(
-    "highway-convert", "convert", "convert images and samples between folders, shards, .ten files and caches", add_arguments, run
-)
-main = TOOL.main

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from highway.cli import command, rates
+from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
 from highway.cli.streams.subscription import Feed, losses, open_feed, samples
 from highway.cli.streams.subscription import add_arguments as add_feed_arguments
@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
     add_feed_arguments(parser)
     parser.add_argument("-R", "--raw", action="store_true", help="do not decode: batches/s and MB/s alone, without samples and gaps")
-    parser.add_argument("-r", "--report", type=command.positive, default=10, metavar="N", help="batches between two lines; default: 10")
-    parser.add_argument("-c", "--count", type=command.positive, default=sys.maxsize, metavar="N", help="end after N batches")
+    parser.add_argument("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines; default: 10")
+    parser.add_argument("-c", "--count", type=arguments.positive, default=sys.maxsize, metavar="N", help="end after N batches")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,5 +73,4 @@ class Watch:
         return Count(time.monotonic(), self._feed.count, self._last.samples + number, self._feed.counters["bytes"])
 
 
-TOOL = command.Tool("tensormon", "mon", "show the live rates of a stream, and what was lost on the way", add_arguments, run)
-main = TOOL.main
+main = command.program("tensormon")

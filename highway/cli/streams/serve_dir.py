@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from highway.cli import command
+from highway.cli import arguments, command
 from highway.cli.streams import serving
 from highway.modules import ImageFileReader
 from highway.transforms import RandomResizedCrop
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-w",
         "--workers",
-        type=command.natural,
+        type=arguments.natural,
         default=0,
         metavar="N",
         help="threads that decode for each publisher; default: 0, which shares the cores among them",
@@ -50,5 +50,4 @@ def run(options: argparse.Namespace) -> int:
     return serving.serve(stages, options, options.workers, options.normalize)
 
 
-TOOL = command.Tool("serve-imagenet-dir", "serve-dir", "serve the images of a folder, cropped and flipped at random", add_arguments, run)
-main = TOOL.main
+main = command.program("serve-imagenet-dir")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from highway.cli import command
+from highway.cli import arguments, command
 from highway.cli.streams import serving
 from highway.engine.stage import Stage
 from highway.modules import Batch, Shuffle
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-N",
         "--num-workers",
-        type=command.natural,
+        type=arguments.natural,
         default=0,
         metavar="N",
         help="threads that decode for each publisher; default: 0, which shares the cores among them",
@@ -55,7 +55,4 @@ def _pair(batch: dict[str, Any]) -> tuple[Any, Any]:
     return batch["image"], batch["label"]
 
 
-TOOL = command.Tool(
-    "serve-imagenet-shards", "serve-shards", "serve the images of WebDataset shards, cropped and flipped at random", add_arguments, run
-)
-main = TOOL.main
+main = command.program("serve-imagenet-shards")

@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.random import SeedSequence
 
-from highway.cli import command, rates
+from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
 from highway.cli.streams.subscription import SERVER, samples
 from highway.engine import Pipeline, batch
@@ -41,14 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}",
     )
-    parser.add_argument("-b", "--batch-size", type=command.positive, default=32, metavar="N", help="images in a batch; default: 32")
+    parser.add_argument("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="images in a batch; default: 32")
     parser.add_argument(
-        "-r", "--report", type=command.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10"
+        "-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10"
     )
     parser.add_argument(
         "-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel"
     )
-    parser.add_argument("--epochs", type=command.positive, metavar="N", help="end after N passes over the images; default: go on for ever")
+    parser.add_argument(
+        "--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: go on for ever"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
 
 
@@ -57,7 +59,7 @@ def add_parallel(parser: argparse.ArgumentParser, letter: str) -> None:
     parser.add_argument(
         letter,
         "--parallel",
-        type=command.natural,
+        type=arguments.natural,
         default=0,
         metavar="N",
         help="N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)",

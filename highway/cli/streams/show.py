@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from highway.cli import command
+from highway.cli import arguments, command
 from highway.cli.streams.subscription import add_arguments as add_feed_arguments
 from highway.cli.streams.subscription import open_feed
 from highway.engine.batch import Field, Item, get, names
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images"
     )
-    parser.add_argument("-B", "--perbatch", type=command.positive, default=1, metavar="N", help="images of each batch; default: 1")
-    parser.add_argument("-c", "--count", type=command.positive, default=16, metavar="N", help="images, or pairs, in all; default: 16")
+    parser.add_argument("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="images of each batch; default: 1")
+    parser.add_argument("-c", "--count", type=arguments.positive, default=16, metavar="N", help="images, or pairs, in all; default: 16")
     parser.add_argument("-C", "--classes", metavar="FILE.json", help="names of the labels: a list, or a map from numbers")
     parser.add_argument(
         "-o", "--output", metavar="FILE.png", help=f"write the picture there; default: a window or, without a display, {FILE}"
@@ -153,5 +153,4 @@ def has_display() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-TOOL = command.Tool("tensorshow", "show", "show the images of a stream with their labels", add_arguments, run)
-main = TOOL.main
+main = command.program("tensorshow")

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from highway.cli import command
+from highway.cli import arguments, command
 from highway.cli.streams import contract
 from highway.cli.streams.subscription import Feed, losses, open_feed
 from highway.cli.streams.subscription import add_arguments as add_feed_arguments
@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
     add_feed_arguments(parser)
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
-    parser.add_argument("-c", "--count", type=command.positive, default=20, metavar="N", help="batches to look at; default: 20")
+    parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="batches to look at; default: 20")
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")
     parser.add_argument("--save", metavar="FILE.json", help="write what was seen as a contract")
     parser.add_argument("--assert", dest="contract", metavar="FILE.json", help="compare with a contract; exit code 1 if it is broken")
     parser.add_argument(
         "--tolerance",
-        type=command.share,
+        type=arguments.share,
         default=0.25,
         metavar="T",
         help="how far the values may differ, as a share of their spread; default: 0.25",
@@ -96,5 +96,4 @@ def _check_writable(path: str) -> None:
         raise ConfigError(f"--save {path}: this cannot be written; expected the name of a file in a folder that can be")
 
 
-TOOL = command.Tool("tensorstat", "stat", "show what is in a stream, or compare it with what was in it once", add_arguments, run)
-main = TOOL.main
+main = command.program("tensorstat")

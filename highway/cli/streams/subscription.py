@@ -55,8 +55,7 @@ def open_feed(options: argparse.Namespace) -> Feed:
 
 
 def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
-    # Here, since they take a while, and highway.cli imports the tools.
-    from highway.cli.catalogue import variables
+    from highway.cli.files import variables  # here, since they take a while
     from highway.observe.viewers import viewer_urls
     from highway.topology import load
 

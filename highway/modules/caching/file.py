@@ -20,24 +20,12 @@ import xxhash
 
 from highway.engine.batch import Item, rebuild
 from highway.engine.cancel import check_cancelled
-from highway.errors import HighwayError
+from highway.errors import DamagedError
 from highway.images.buffers import BufferPool
 
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
 _POOLED = 1 << 16  # bytes from which on memory is worth being used again
 _AT_ONCE = 32  # samples that are read together where all are checked
-
-
-class DamagedError(HighwayError):
-    """Samples of a cache that do not fit their checksums, or cannot be read.
-
-    Args:
-        rows: Their numbers in the cache.
-    """
-
-    def __init__(self, message: str, rows: list[int]) -> None:
-        super().__init__(message)
-        self.rows = rows
 
 
 Kind = Literal["array", "scalar", "int", "float", "bool", "complex", "str", "bytes", "json"]

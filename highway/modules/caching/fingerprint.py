@@ -45,9 +45,9 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return what made the items that come out of a source and the stages after it, as 32 hexadecimal digits.
 
     Readers are known by their parameters, and the names, sizes and times of their files; functions by their code, as far as that can be
-    seen (:mod:`highway.modules.caching.function_code`); maps and streams that are dataclasses by their parameters and the code of their methods;
-    others by their method ``fingerprint()`` (:class:`Fingerprinted`). The decoder and highway's version count: pixels differ between them.
-    So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
+    seen (:mod:`highway.modules.caching.function_code`); maps and streams that are dataclasses by their parameters and the code of their
+    methods; others by their method ``fingerprint()`` (:class:`Fingerprinted`). The decoder and highway's version count: pixels differ
+    between them. So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
 
     Args:
         components: The stages, or bare components, in their order.

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from highway.engine import cancel
 from highway.engine.stage import Items, Passport, Stage
+from highway.errors import DamagedError
 from highway.modules.caching.epoch import Keyed, Passing, Stacker
 from highway.modules.caching.fields import Arrays
-from highway.modules.caching.file import DamagedError, DiskFile, checksum, span_of
+from highway.modules.caching.file import DiskFile, checksum, span_of
 
 log = logging.getLogger("highway")
 

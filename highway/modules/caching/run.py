@@ -11,16 +11,15 @@ from typing import Any, ClassVar, Protocol
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
 from highway.engine.stage import Items, Stage, Stamped
-from highway.errors import ConfigError
+from highway.errors import CacheFullError, ConfigError, DamagedError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
 from highway.modules.caching.fields import Arrays, arrays_as_they_came, arrays_of
-from highway.modules.caching.file import CacheFile, DamagedError, DiskFile
+from highway.modules.caching.file import CacheFile, DiskFile
 from highway.modules.caching.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
 from highway.modules.caching.folder import CacheFolder, FolderWriter
 from highway.modules.caching.input import Kind, comes_in_batches, described, made_by
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import serve
-from highway.modules.caching.writer import CacheFullError
 from highway.process.memory import available_memory, free_disk
 
 log = logging.getLogger("highway")

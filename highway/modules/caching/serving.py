@@ -13,8 +13,9 @@ from numpy.random import Generator, Philox
 from highway.engine.batch import Item
 from highway.engine.cancel import is_draining
 from highway.engine.stage import Passport, Stamped
+from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
-from highway.modules.caching.file import FROM_BYTES, CacheFile, DamagedError
+from highway.modules.caching.file import FROM_BYTES, CacheFile
 
 
 class Orders(Protocol):

@@ -17,15 +17,12 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from highway.engine.batch import Item, names
+from highway.errors import CacheFullError
 from highway.modules.caching.fields import FORMS, Arrays, arrays_of
 from highway.modules.caching.file import ALIGNMENT, CacheFile, DiskFile, FieldSpec, Layout, MemoryFile, checksum, span_of
 
 DATA_START = b"highway cache, samples\n".ljust(ALIGNMENT, b"\0")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
-
-
-class CacheFullError(OSError):
-    """The samples do not fit: into the budget, or onto the disk."""
 
 
 class Finished(NamedTuple):

@@ -22,7 +22,7 @@ import os
 
 import numpy as np
 
-from highway import cancel
+from highway.engine import cancel
 
 
 class Numbered:

@@ -50,7 +50,10 @@ class ZMQSender(BaseSocket):
         self._send: Callable[..., Any] = super(zmq.Socket, self.socket).send  # the one in C: zmq.Socket.send adds 3 us for each frame
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
-        """Send a message; see :class:`highway.wire.transports.protocol.Sender`. Smaller frames are copied, and not tracked by :meth:`unsent`."""
+        """Send a message; see :class:`highway.wire.transports.protocol.Sender`.
+
+        Smaller frames are copied, and not tracked by :meth:`unsent`.
+        """
         self._check_process()
         views = [memoryview(frame) for frame in frames]  # new ones: ZeroMQ holds on to each until its bytes have left
         sizes = [view.nbytes for view in views]

@@ -1,0 +1,38 @@
+"""Types of arguments, for ``type=`` of argparse."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0; for ``type=``."""
+    return _whole(text, 1, "above 0")
+
+
+def natural(text: str) -> int:
+    """Return a whole number that is not negative; for ``type=``."""
+    return _whole(text, 0, "at least 0")
+
+
+def _whole(text: str, least: int, expected: str) -> int:
+    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text}; expected a whole number {expected}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds above 0; for ``type=``."""
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text}; expected a number of seconds above 0")
+    return number
+
+
+def share(text: str) -> float:
+    """Return a number that is not negative; for ``type=``."""
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
+    return number

@@ -1,0 +1,39 @@
+"""``highway check``: what is in a topology file, or what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+
+from highway.cli.files import add_file_options, load_checked
+from highway.topology.check import labels, not_imported
+from highway.topology.limits import loss, memory
+from highway.topology.plan import names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser."""
+    add_file_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check a file, print what it describes, and return the exit code."""
+    topology = load_checked(options)
+    plan = topology.plan
+    for role in plan.roles.values():
+        where = f" on {', '.join(role.hosts)}" if role.hosts else ""
+        count = f" x {role.replicas}" if role.replicas > 1 else ""
+        stages = " -> ".join(labels(topology, role.name)) or "(no stages here)"
+        print(f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}")
+    for link, spec in plan.links.items():
+        ends = f"{' and '.join(names(spec, 'from'))} to {' and '.join(names(spec, 'to'))}"
+        print(f"link {link}: {ends}, {spec.kind} over {spec.transport}, {spec.delivery}")
+        print("".join(f"  {sentence}\n" for sentence in loss(plan, link)), end="")
+    for host in plan.hosts:
+        if needed := memory(plan, host):
+            parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
+            print(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
+    passed_over = not_imported(topology)
+    for sentence in passed_over:
+        print(sentence)
+    print(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}")
+    return 0

@@ -1,0 +1,18 @@
+"""``highway schema``: what may be in a topology file, for editors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from highway.topology.schema import schema
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add its options to a parser: none."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a JSON schema and return the exit code."""
+    print(json.dumps(schema(), indent=2))
+    return 0
