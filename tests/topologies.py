@@ -21,7 +21,7 @@ import os, signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from highway.cancel import wait
+from highway.engine.cancel import wait
 
 @dataclass
 class Numbers:

@@ -26,7 +26,9 @@ def software() -> str:
     """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
     opencv = next(filter(None, map(_version, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {_version('pillow')}"
-    decoder = "highway._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
+    decoder = (
+        "highway.images._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
+    )
     return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
 
 

@@ -21,7 +21,7 @@ from highway.observe.snapshot import Ends, Snapshot
 HOME = Path(highway.__file__).parents[1]
 STAGES = """
 import numpy as np
-from highway.cancel import wait
+from highway.engine.cancel import wait
 
 class Numbers:
     def __iter__(self):

@@ -185,7 +185,7 @@ def test_an_interpreter_that_exits_with_a_running_pipeline_does_not_hang(tmp_pat
 
 def test_a_stuck_stage_does_not_keep_the_interpreter(tmp_path):
     body = """
-        import highway.threads
+        import highway.engine.threads
         highway.engine.threads.PATIENCE = 0.2
         entered = threading.Event()
         def stuck(n):

@@ -267,7 +267,7 @@ import os, signal, sys, resource
 import numpy as np
 from highway import Pipeline
 from highway.modules.cache import Cache
-from highway.stage import Passport, Stamped
+from highway.engine.stage import Passport, Stamped
 
 class Source:
     def __iter__(self):

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from highway.cancel import wait
+from highway.engine.cancel import wait
 
 
 @dataclass

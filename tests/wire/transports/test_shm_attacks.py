@@ -228,7 +228,7 @@ def test_a_thousand_connections_without_a_hello_keep_nobody_out(name):
 
 WITHOUT_DESCRIPTORS = """
 import contextlib, os, resource, socket, sys
-from highway.wire.shm import Receiver, Sender
+from highway.wire.transports.shm import Receiver, Sender
 name = sys.argv[1]
 receiver = Receiver("r")
 receiver.meeting.listen(name)

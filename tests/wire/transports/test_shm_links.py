@@ -107,7 +107,7 @@ def test_a_batch_that_is_kept_in_a_forked_child_does_not_give_back_the_parents(n
     code = """
 import os, sys
 import numpy as np
-from highway.wire.shm import Receiver, Sender
+from highway.wire.transports.shm import Receiver, Sender
 receiver, sender = Receiver("r"), Sender("s")
 receiver.meeting.listen(sys.argv[1])
 sender.meeting.call(sys.argv[1])
@@ -134,7 +134,7 @@ def test_a_link_belongs_to_the_process_that_opened_it(name):
     code = """
 import os, sys
 from highway.errors import LinkError
-from highway.wire.shm import Receiver
+from highway.wire.transports.shm import Receiver
 receiver = Receiver("zpull+shm://a")
 if os.fork() == 0:
     try:

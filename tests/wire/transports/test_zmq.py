@@ -144,7 +144,7 @@ def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobod
 
 SLEEPS = """
     import sys
-    from highway.wire.socket import ZMQReceiver
+    from highway.wire.transports.zmq.socket import ZMQReceiver
     from highway.wire.url import parse
     receiver = ZMQReceiver(parse("zpull+ipc://" + sys.argv[1] + "?hwm_mb=64", "receive"))
     receiver.recv(timeout=60)
@@ -516,7 +516,7 @@ def test_a_sender_and_its_receiver_may_close_at_the_same_moment(ipc):
     # Where a message is half sent, libzmq 4.3.5 aborts the process: within 50 to 300 rounds of this.
     script = f"""
         import random, threading
-        from highway.wire.socket import ZMQReceiver, ZMQSender
+        from highway.wire.transports.zmq.socket import ZMQReceiver, ZMQSender
         from highway.wire.url import parse
 
         part = memoryview(bytes(900_000))
