@@ -48,7 +48,9 @@ class Command:
         if self.logs:
             logging.basicConfig(format=f"{name}: %(message)s", level=logging.WARNING)
         try:
-            code: int = self._module().run(options)
+            module = self._module()
+            interrupt.raise_again()  # not before: in the middle of an import it could pass for one that has failed
+            code: int = module.run(options)
             return code
         except KeyboardInterrupt:
             return INTERRUPTED

@@ -20,7 +20,7 @@ from highway.errors import Cancelled, EndOfStream, PipelineError
 
 log = logging.getLogger("highway")
 
-PATIENCE = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
+EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
 STOPPED = "the pipeline was stopped; build a new one"
 ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
@@ -127,11 +127,11 @@ class Pipeline:
         if not others:
             return self._get(timeout)
         try:
-            item: Stamped = self._run.output.get(PATIENCE if timeout is None else timeout)
+            item: Stamped = self._run.output.get(EXPLAIN_AFTER if timeout is None else timeout)
         except TimeoutError as error:
             if timeout is not None:
                 raise TimeoutError(f"{error}; {others}") from None
-            log.warning("%s has waited for an item for %g s; %s", self, PATIENCE, others)
+            log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
             self._has_begun = True
             return self._get(None)
         self._has_begun = True

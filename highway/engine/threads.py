@@ -22,8 +22,8 @@ from highway.process.cores import available_cores, cpu_seconds
 
 log = logging.getLogger("highway")
 
-PATIENCE = 5.0  # seconds that stop() waits for a stage before it names it and goes on
-GLANCE = 0.1  # seconds between two looks whether Ctrl-C was overlooked
+STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it names it and goes on
+INTERRUPT_POLL = 0.1  # seconds between two looks whether Ctrl-C was overlooked
 
 
 class Run:
@@ -133,7 +133,7 @@ class Run:
                 while thread.is_alive():
                     if is_interrupted():
                         raise KeyboardInterrupt
-                    thread.join(GLANCE)  # Python may overlook a Ctrl-C that comes just before it begins to wait
+                    thread.join(INTERRUPT_POLL)  # Python may overlook a Ctrl-C that comes just before it begins to wait
         except BaseException:
             self.stop()
             raise
@@ -152,7 +152,7 @@ class Run:
         self.join()
 
     def join(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + STOP_TIMEOUT
         others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ from highway.parameters.checks import checked
 from highway.process.cores import ONE_THREAD, available_cores
 from highway.wire.transports.shm import Receiver, Sender
 
-PATIENCE = 5.0  # seconds that a child without work may take to end
+END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from highway.modules.children.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
 )
@@ -249,7 +249,7 @@ class _Child:
         self._items.close()
         self._results.close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -274,7 +274,7 @@ class _Child:
 
     def _death(self) -> RemoteError:
         try:
-            code = self._process.wait(PATIENCE)
+            code = self._process.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
             return RemoteError(f"Processes: process {self._process.pid} has closed its links while it had an item, but runs on")
         if code >= 0:

@@ -47,12 +47,11 @@ def raise_again() -> None:
 
 
 def run_command(main: Callable[[], int]) -> int:
-    """Run a command and return its exit code; while it runs, Ctrl-C raises ``KeyboardInterrupt``, before and after it ends the process."""
+    """Run a command and return its exit code; before it calls :func:`raise_again`, and after it, Ctrl-C ends the process."""
     if signal.getsignal(signal.SIGINT) is not _leave:  # called by other code, or Ctrl-C is ignored
         return main()
     try:
         try:
-            raise_again()
             return main()
         finally:
             leave_quietly()

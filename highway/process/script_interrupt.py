@@ -19,6 +19,7 @@ from highway.process.interrupt import CODE
 lost = False
 """Whether an interrupt came where it could not be raised, so that whoever comes next has to end the program."""
 
+_PACKAGE = "highway"
 _raising: list[Any] = [signal.default_int_handler]  # handlers that raise; who ignores Ctrl-C, or has another handler, keeps it
 _quiet: list[Callable[[], bool]] = []  # say whether an interrupt of the script now needs no traceback
 
@@ -141,13 +142,13 @@ def _is_ours(frame: FrameType) -> bool:
     """Say whether a frame imports one of highway's modules or constructs a pipeline: what may be interrupted without a traceback."""
     module = str(frame.f_globals.get("__name__"))
     if frame.f_code.co_name == "<module>":
-        return module.partition(".")[0] == __package__
-    return (module, frame.f_code.co_name) == (f"{__package__}.engine", "__init__")
+        return module.partition(".")[0] == _PACKAGE
+    return (module, frame.f_code.co_name) == (f"{_PACKAGE}.engine.pipeline", "__init__")
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     global lost
-    spec = sys.modules[__package__].__spec__ if __package__ in sys.modules else None
+    spec = sys.modules[_PACKAGE].__spec__ if _PACKAGE in sys.modules else None
     if not getattr(spec, "_initializing", False):  # the import has failed, and the script goes on without
         signal.default_int_handler(number, frame)
     lost = True

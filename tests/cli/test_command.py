@@ -120,9 +120,9 @@ def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path):
 @pytest.mark.parametrize("tool", TOOLS, ids=by_name)
 def test_each_tool_is_a_command_of_highway(tool, capsys):
     with pytest.raises(SystemExit) as end:
-        highway_main([tool.command, "--help"])
+        highway_main([tool.name, "--help"])
     assert end.value.code == 0
-    assert f"usage: highway {tool.command}" in capsys.readouterr().out
+    assert f"usage: highway {tool.name}" in capsys.readouterr().out
 
 
 def test_errors_and_their_tracebacks_are_shown_by_highway_too(tmp_path):

@@ -510,7 +510,7 @@ def test_leaving_the_with_block_stops():
 
 
 def test_a_stuck_stage_is_named_with_the_line_where_it_is(caplog, monkeypatch):
-    monkeypatch.setattr("highway.engine.threads.PATIENCE", 0.05)
+    monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 0.05)
     entered, release = threading.Event(), threading.Event()
 
     def stuck_here(item):

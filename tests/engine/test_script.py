@@ -88,8 +88,8 @@ def test_one_that_shall_not_start_does_not(tmp_path):
 
 THREE = """
 import queue
-import highway.engine
-highway.engine.PATIENCE = 0.1
+import highway.engine.pipeline
+highway.engine.pipeline.EXPLAIN_AFTER = 0.1
 from highway.modules import FromQueue
 first, second = queue.Queue(2), queue.Queue(2)
 class Put:
@@ -186,7 +186,7 @@ def test_an_interpreter_that_exits_with_a_running_pipeline_does_not_hang(tmp_pat
 def test_a_stuck_stage_does_not_keep_the_interpreter(tmp_path):
     body = """
         import highway.engine.threads
-        highway.engine.threads.PATIENCE = 0.2
+        highway.engine.threads.STOP_TIMEOUT = 0.2
         entered = threading.Event()
         def stuck(n):
             entered.set()

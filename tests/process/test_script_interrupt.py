@@ -115,7 +115,7 @@ def test_a_script_without_a_pipeline_is_interrupted_as_ever(tmp_path):
     assert code == -signal.SIGINT and error.startswith("Traceback")
 
 
-@pytest.mark.parametrize("module", ["highway.engine.cancel", "numpy", "highway.cli", "highway.cli.bench"])
+@pytest.mark.parametrize("module", ["highway.engine.cancel", "numpy", "highway.cli", "highway.cli.list", "highway.topology.components"])
 @pytest.mark.parametrize("name", ["highway", "tensormon"])
 def test_a_command_while_it_is_imported(tmp_path, module, name):
     text = f"sys.argv = [{name!r}, 'list']\nsys.meta_path.insert(0, At({module!r}))\nfrom highway.__main__ import main\nsys.exit(main())"
