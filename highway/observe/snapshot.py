@@ -77,9 +77,12 @@ class Snapshot:
             ValueError: the text is no snapshot; the message says where.
         """
         try:
-            return msgspec.json.decode(text, type=cls)
+            return _decoder.decode(text)
         except msgspec.MsgspecError as error:
             raise ValueError(f"no figures of highway: {error}") from None
+
+
+_decoder = msgspec.json.Decoder(Snapshot)  # made before any thread needs it: two that were the first at once crashed msgspec 0.22
 
 
 def find_ends(topology: Topology, processes: Iterable[End]) -> dict[str, Ends]:

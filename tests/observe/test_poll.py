@@ -1,6 +1,8 @@
 """A whole topology looked at from outside: who answers, what the links carry, what limits the rate."""
 
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -200,6 +202,31 @@ def test_a_server_that_is_no_endpoint_is_named(own_address):
         port = server.getsockname()[1]
         view = Survey([Target(f"http://{own_address}:{port}", "a")]).look()  # it accepts, and never answers
     assert view.silent == [f"a does not answer at {own_address}:{port}: timed out"]
+
+
+READ_AT_ONCE = """
+import importlib, sys, threading
+from highway.topology import snapshot
+
+def read():
+    start.wait()
+    assert snapshot.Snapshot.from_json(text).topology == "feed"
+
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    importlib.reload(snapshot)
+    text, start = snapshot.Snapshot("feed").to_json(), threading.Barrier(8)
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_the_first_answers_of_all_endpoints_may_be_read_at_once():
+    done = subprocess.run([sys.executable, "-c", READ_AT_ONCE], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")  # msgspec crashed where two threads were the first to read a dataclass
 
 
 def test_figures_of_late_are_told_from_the_second_look_on(topology):
