@@ -206,7 +206,7 @@ def test_a_server_that_is_no_endpoint_is_named(own_address):
 
 READ_AT_ONCE = """
 import importlib, sys, threading
-from highway.topology import snapshot
+from highway.observe import snapshot
 
 def read():
     start.wait()
