@@ -77,7 +77,7 @@ def looks(surveyed: Survey, options: argparse.Namespace) -> Iterator[View]:
             return
 
 
-def _top(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     name, surveyed = _survey(options)
     if options.once:
         (view,) = looks(surveyed, options)
