@@ -19,6 +19,7 @@ from highway.run.replica import Replica
 from highway.topology.flow import depths_of, fed_here, feeders, sinks, whole_links
 from highway.topology.model import Topology
 from highway.topology.plan import End
+from highway.wire.address import remove_if_dead
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
 PATIENCE = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
@@ -96,6 +97,8 @@ def launch(
         return result
     finally:
         watch.close()
+        for path in topology.plan.socket_paths(set(ends)):
+            remove_if_dead(path)
 
 
 @dataclass

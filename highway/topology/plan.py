@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -138,6 +138,11 @@ class Plan:
             name = _socket_name(f"{self.name}-{link}-{number}")
             return f"{SOCKETS_FOLDER}/{name}" if spec.transport == "ipc" else f"highway-{os.getuid()}-{name}"
         return self._listens(end, self.port(link, end), listen)
+
+    def socket_paths(self, ends: Collection[End]) -> list[str]:
+        """Return the paths of the sockets that processes at the binding sides of ``ipc`` links open."""
+        links = [name for name, spec in self.links.items() if spec.transport == "ipc"]
+        return [self.location(link, end) for link in links for end in self.ends(link, self.links[link].bind) if end in ends]
 
     def port(self, link: str, end: End) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""

@@ -11,6 +11,7 @@ import stat
 import struct
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from highway.errors import LinkError
 
@@ -86,6 +87,41 @@ def check_free(url: str, path: str) -> None:
         time.sleep(CLOSING / 20)
     who = "another process" if user in (None, os.getuid()) else f"a process of user {user}"
     raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: {who} listens there; choose another path")
+
+
+class SocketFile(NamedTuple):
+    """The file of a UNIX socket, which ZeroMQ leaves behind: it cannot tell whether another socket has taken the path meanwhile.
+
+    Args:
+        path: Where it is.
+        number: That of the file.
+    """
+
+    path: str
+    number: int
+
+    @classmethod
+    def at(cls, path: str) -> SocketFile | None:
+        """Return the one at a path; ``None`` where there is none, as for a name in the abstract namespace."""
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            if stat.S_ISSOCK(found.st_mode) and not path.startswith("@"):
+                return cls(os.path.abspath(path), found.st_ino)
+        return None
+
+    def remove(self) -> None:
+        """Remove it, unless another file is there by now."""
+        with contextlib.suppress(OSError):  # somebody else has removed it
+            if os.lstat(self.path).st_ino == self.number:
+                os.unlink(self.path)
+
+
+def remove_if_dead(path: str) -> None:
+    """Remove the file of a UNIX socket whose process was killed, so that nobody listens there any more."""
+    file = SocketFile.at(path)
+    with socket.socket(socket.AF_UNIX) as probe:
+        if file is not None and probe.connect_ex(path) == errno.ECONNREFUSED:
+            file.remove()
 
 
 def peer_user(connection: socket.socket) -> int | None:

@@ -1,5 +1,6 @@
 """Starting failed processes again."""
 
+import os
 import re
 from pathlib import Path
 
@@ -90,6 +91,28 @@ def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, 
     assert got[:40] == list(range(40))
     assert got[-1] == 199
     assert re.search(r"^worker: \d+ items in .* since restart 1$", out, re.M)
+
+
+@pytest.mark.parametrize("kill", ["", ", $KillAt: 5"])
+@pytest.mark.parametrize("restart", ["never", "on-failure"])
+def test_nothing_is_left_of_sockets(write, call, kill, restart):
+    path = write(
+        f"""
+        links:
+          raw: {{from: reader, to: worker, transport: ipc}}
+          done: {{from: worker, to: trainer, transport: ipc}}
+        roles:
+          reader: [$Numbers: {{count: 20}}, ZMQSink: {{link: raw}}]
+          worker: {{restart: {restart}, stages: [ZMQSource: {{link: raw}}{kill}, ZMQSink: {{link: done}}]}}
+          trainer: [ZMQSource: {{link: done}}, $Say]
+        """
+    )
+    code, _, error = call("run", path, "--plugin", "mine")
+    assert code == (restart == "never" and bool(kill)), error
+    plan = load(path).plan
+    paths = plan.socket_paths(plan.processes())
+    assert [Path(path).name for path in paths] == [f"{Path(path).stem}-raw-0", f"{Path(path).stem}-done-0"]
+    assert [path for path in paths if os.path.lexists(path)] == []
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_report_is_started_again(write, call, numbers):

@@ -1,6 +1,7 @@
 """Sockets: limits, addresses, processes."""
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -52,6 +53,41 @@ def test_a_folder_of_sockets_that_others_can_write_into_is_refused(ipc, monkeypa
     monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
     with pytest.raises(LinkError, match=rf"{folder}, where the sockets of ipc links are, is not a folder of yours alone"):
         ZMQSender(parse(f"{side}+ipc://{folder}/a", "send"))
+
+
+@pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub")])
+def test_the_end_that_bound_a_socket_removes_its_file(ipc, send, receive):
+    place = ipc()
+    sender, receiver = ZMQSender(parse(f"{send}+ipc://{place}", "send")), ZMQReceiver(parse(f"{receive}+ipc://{place}", "receive"))
+    binds, connects = (sender, receiver) if sender.bound else (receiver, sender)
+    connects.close(0)
+    assert stat.S_ISSOCK(os.lstat(place).st_mode)
+    binds.close(0)
+    assert not os.path.lexists(place)
+
+
+def test_the_file_of_another_socket_that_has_taken_the_path_stays(ipc):
+    place = ipc()
+    sender = ZMQSender(parse(f"zrpush+ipc://{place}", "send"))
+    os.unlink(place)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(place)
+        sender.close(0)
+        assert stat.S_ISSOCK(os.lstat(place).st_mode)
+
+
+def test_a_file_is_removed_only_if_nobody_listens_there(ipc):
+    place = ipc()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(place)
+        other.listen()
+        address.remove_if_dead(place)
+        assert os.path.lexists(place)
+    address.remove_if_dead(place)
+    assert not os.path.lexists(place)
+    with open(place, "w"):
+        address.remove_if_dead(place)
+    assert os.path.lexists(place)
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out():

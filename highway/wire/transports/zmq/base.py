@@ -49,6 +49,7 @@ class BaseSocket:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.bound: list[str] = []
+        self._files: list[address.SocketFile] = []  # of bound UNIX sockets
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = False
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
@@ -121,6 +122,8 @@ class BaseSocket:
                     raise
                 wait(RELEASE / 10)
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if transport == "ipc" and (file := address.SocketFile.at(location)):
+            self._files.append(file)
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
 
@@ -161,6 +164,8 @@ class BaseSocket:
             return
         if self._monitor is not None:
             self._monitor.close()
+        for file in self._files:  # now, while nobody else can have bound the path
+            file.remove()
         self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
         context.closed()
 
