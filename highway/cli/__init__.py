@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in given if not word.startswith("-")), "")
     for command in COMMANDS:
-        added = parsers.add_parser(command.name, help=command.summary, description=f"{command.summary}.", allow_abbrev=False)
+        added = parsers.add_parser(command.name, help=command.summary, description=command.summary, allow_abbrev=False)
         if command.name == named:  # the others' options are not asked for
             command.add_arguments(added)
             added.set_defaults(command=command)

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from highway.cli.messages import explain
@@ -68,6 +69,8 @@ class Command:
         return importlib.import_module(f"highway.cli.{self.module}")
 
 
+_tool = partial(Command, logs=True)
+
 COMMANDS = (
     Command("run", "run", "run a topology on this machine, or its part of one"),
     Command("drain", "drain", "have processes of a role that run here deliver what they have, and end"),
@@ -77,20 +80,19 @@ COMMANDS = (
     Command("schema", "schema", "print a JSON schema of topology files, for editors"),
     Command("graph", "graph", "draw a topology"),
     Command("unit", "unit", "print a systemd unit that runs what a topology places on a machine"),
-    Command("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),
-    Command("show", "streams.show", "show the images of a stream with their labels", "tensorshow"),
-    Command("stat", "streams.stat", "show what is in a stream, or compare it with what was in it once", "tensorstat"),
-    Command("serve-dir", "streams.serve_dir", "serve the images of a folder, cropped and flipped at random", "serve-imagenet-dir"),
-    Command(
+    _tool("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),
+    _tool("show", "streams.show", "show the images of a stream with their labels", "tensorshow"),
+    _tool("stat", "streams.stat", "show what is in a stream, or compare it with what was in it once", "tensorstat"),
+    _tool("serve-dir", "streams.serve_dir", "serve the images of a folder, cropped and flipped at random", "serve-imagenet-dir"),
+    _tool(
         "serve-shards",
         "streams.serve_shards",
         "serve the images of WebDataset shards, cropped and flipped at random",
         "serve-imagenet-shards",
-        logs=True,
     ),
-    Command("doctor", "doctor", "say what is installed, what the machine gives, and what would be faster"),
-    Command("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
-    Command("convert", "convert.command", "convert images and samples between folders, shards, .ten files and caches"),
+    _tool("doctor", "doctor", "say what is installed, what the machine gives, and what would be faster"),
+    _tool("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
+    _tool("convert", "convert.command", "convert images and samples between folders, shards, .ten files and caches"),
 )
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 
 from highway.distribution import version
-from highway.images.decode import extension_or_none
+from highway.images.decode import EXTENSION, extension_or_none
 
 log = logging.getLogger("highway")
 
@@ -26,9 +26,7 @@ def software() -> str:
     """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
     opencv = next(filter(None, map(_version, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {_version('pillow')}"
-    decoder = (
-        "highway.images._jpeg" if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
-    )
+    decoder = EXTENSION if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
 
 

@@ -108,7 +108,7 @@ def fuzz(seconds: float, seed: int) -> None:
     """Decode mutated photographs until the time is up, then print how many were decoded, and how often each error was met."""
     from highway.images.decode import backend
 
-    assert backend() == "highway.images._jpeg"
+    assert backend() == "highway._jpeg"
     photos, outcomes, number, end = photographs(), Counter(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         rng = np.random.default_rng((seed, number))

@@ -1,4 +1,5 @@
 import io
+import itertools
 import struct
 import subprocess
 import sys
@@ -18,21 +19,15 @@ from highway.images.decode import backend, checked_header, decode, decode_crop, 
 from highway.images.header import read_header
 from highway.images.ops import cv2_or_none
 
-ABSENT = {
-    "highway.images._jpeg": (),
-    "simplejpeg": ("highway.images._jpeg",),
-    "cv2": ("highway.images._jpeg", "simplejpeg"),
-    "pillow": ("highway.images._jpeg", "simplejpeg", "cv2"),
-}
+MODULES = {"highway._jpeg": "highway.images._jpeg", "simplejpeg": "simplejpeg", "cv2": "cv2", "pillow": "PIL"}  # best first
 CACHED = (cv2_or_none, extension_or_none, simplejpeg_or_none)
 
 
-@pytest.fixture(params=ABSENT)
+@pytest.fixture(params=MODULES)
 def decoder(request, monkeypatch):
-    if request.param != "pillow":
-        pytest.importorskip(request.param)
-    for package in ABSENT[request.param]:
-        monkeypatch.setitem(sys.modules, package, None)  # what an import finds where nothing is installed
+    pytest.importorskip(MODULES[request.param])
+    for name in itertools.takewhile(lambda name: name != request.param, MODULES):
+        monkeypatch.setitem(sys.modules, MODULES[name], None)  # what an import finds where nothing is installed
     for cached in CACHED:
         cached.cache_clear()
     yield request.param
