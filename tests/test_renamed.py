@@ -10,7 +10,7 @@ import pytest
 import highway
 from highway import functional, modules, renamed
 from highway.errors import ConfigError
-from highway.parameters.location import Place
+from highway.parameters.location import Location
 from highway.topology.registry import Registry
 
 
@@ -75,7 +75,7 @@ def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_i
     if is_function:
         return
     with pytest.raises(ConfigError) as caught:
-        Registry().build({component: {parameter: 1}}, Place())
+        Registry().build({component: {parameter: 1}}, Location())
     assert str(caught.value).endswith(expected)
 
 

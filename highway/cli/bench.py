@@ -118,7 +118,7 @@ def _costs(roles: Roles, role: str) -> list[Cost]:
     try:
         stages, measured = roles.measure(role)
     except PipelineError as error:
-        raise roles.topology.roles[role].place.error(str(error)) from None
+        raise roles.topology.roles[role].location.error(str(error)) from None
     return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
 
 

@@ -25,13 +25,13 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
         ConfigError: there is no such link, the process does not send on it, or its tap cannot be reached from here.
     """
     if link not in plan.links:
-        raise (plan.place / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
+        raise (plan.location / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
     spec, ends = plan.links[link], _chosen(plan, link, role, replica)
     away = [end for end in ends if spec.tap is None and not _is_here(plan, end.host)]
     has_taps = all(plan.roles[end.role].stages for end in ends)
     if spec.kind == "publish" and spec.bind == "from" and (away or not has_taps):
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"zsub{transport}://{plan.location(link, end)}?codec={spec.codec}" for end in ends]
+        return [f"zsub{transport}://{plan.link_address(link, end)}?codec={spec.codec}" for end in ends]
     if away:
         raise _out_of_reach(plan, link, away)
     return [f"zsub+{plan.tap(link, end)}?codec={spec.codec}" for end in ends]
@@ -40,13 +40,13 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[End]:
     """Return the processes that are to be looked at."""
     senders = names(plan.links[link], "from")
-    place = plan.place / "links" / link
+    location = plan.location / "links" / link
     if role is not None and role not in senders:
-        raise (place / "from").error(f"{role} does not send on this link{did_you_mean(role, senders)}")
+        raise (location / "from").error(f"{role} does not send on this link{did_you_mean(role, senders)}")
     ends = [end for end in plan.ends(link, "from") if role in (None, end.role)]
     chosen = [end for end in ends if replica in (None, end.replica)]
     if not chosen:
-        raise (place / "from").error(f"there is no replica {replica}; expected 0 to {max(end.replica for end in ends)}")
+        raise (location / "from").error(f"there is no replica {replica}; expected 0 to {max(end.replica for end in ends)}")
     return chosen
 
 
@@ -68,7 +68,7 @@ def _out_of_reach(plan: Plan, link: str, away: list[End]) -> ConfigError:
     last = first + max(map(hosts.count, hosts)) - 1
     example = f"{first}-{last}" if last > first else f"{first}"
     who = ", ".join(f"{end.role} {end.replica} on {end.host}" for end in away)
-    return (plan.place / "links" / link).error(
+    return (plan.location / "links" / link).error(
         f"{who}: another machine, and viewers reach it only at a port; add one, such as tap: {example}, and start the topology anew, "
         "or look from there. If everything runs on this machine, say --local"
     )

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from highway.errors import ConfigError, ParameterError
-from highway.parameters.location import Key, Place, did_you_mean
+from highway.parameters.location import Key, Location, did_you_mean
 from highway.renamed import new_name
 
 UNIONS = (typing.Union, types.UnionType)
@@ -77,7 +77,7 @@ def _arguments(name: str, construct: Callable[..., None], args: Sequence[Any], k
         given[key] = value
     if missing := needed(given, parameters):
         raise ParameterError(f"{name} needs {missing}")
-    return {key: _IN_PYTHON.convert(value, hints.get(key, Any), Place((name, key))) for key, value in given.items()}
+    return {key: _IN_PYTHON.convert(value, hints.get(key, Any), Location((name, key))) for key, value in given.items()}
 
 
 @functools.cache
@@ -112,40 +112,40 @@ def describe_parameter(parameter: inspect.Parameter) -> str:
 class Converter:
     """Makes of a value what a type hint says: lists tuples, whole numbers floats."""
 
-    def component(self, value: Any, hint: Any, place: Place) -> Any:
+    def component(self, value: Any, hint: Any, location: Location) -> Any:
         """Return the object that ``value`` stands for where the hint is a class (or ``Callable``)."""
         raise NotImplementedError
 
-    def misfit(self, value: Any, expected: str, place: Place, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
+    def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
         """Return the error for a value that is not what msgspec ``expected``: what the ``hint`` says, or one of the ``choices``."""
         raise NotImplementedError
 
-    def convert(self, value: Any, hint: Any, place: Place) -> Any:
+    def convert(self, value: Any, hint: Any, location: Location) -> Any:
         """Return a ``value`` as its type ``hint`` says.
 
         Raises:
-            ConfigError: the value does not fit; the message names the place.
+            ConfigError: the value does not fit; the message names the location.
         """
         if not is_nested(hint):
-            return self.plain(value, hint, place)
+            return self.plain(value, hint, location)
         origin, inner = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
-            return self.convert(value, inner[0], place)
+            return self.convert(value, inner[0], location)
         if origin in UNIONS:
-            return self.union(value, inner, place)
+            return self.union(value, inner, location)
         if origin is None or origin is collections.abc.Callable:
-            return self.component(value, hint, place)
+            return self.component(value, hint, location)
         if issubclass(origin, collections.abc.Mapping):
             if not isinstance(value, collections.abc.Mapping):
-                raise self.misfit(value, "`object`", place, hint)
-            mapping = self.plain(value, types.GenericAlias(dict, (inner[0], Any)), place)
-            return {key: self.convert(part, inner[1], place / key) for key, part in mapping.items()}
+                raise self.misfit(value, "`object`", location, hint)
+            mapping = self.plain(value, types.GenericAlias(dict, (inner[0], Any)), location)
+            return {key: self.convert(part, inner[1], location / key) for key, part in mapping.items()}
         if not isinstance(value, (list, tuple)):
-            raise self.misfit(value, "`array`", place, hint)
-        converted = [self.convert(part, inner[0], place / index) for index, part in enumerate(value)]
+            raise self.misfit(value, "`array`", location, hint)
+        converted = [self.convert(part, inner[0], location / index) for index, part in enumerate(value)]
         return tuple(converted) if origin is tuple else converted
 
-    def union(self, value: Any, alternatives: tuple[Any, ...], place: Place) -> Any:
+    def union(self, value: Any, alternatives: tuple[Any, ...], location: Location) -> Any:
         """What the first alternative that fits makes of it; the error is that of the last one that has the value's form."""
         if value is None and type(None) in alternatives:
             return None
@@ -155,10 +155,10 @@ class Converter:
         some.sort(key=lambda alternative: _form(alternative) is form)
         for alternative in some[:-1]:
             with contextlib.suppress(ConfigError):
-                return self.convert(value, alternative, place)
-        return self.convert(value, some[-1], place)
+                return self.convert(value, alternative, location)
+        return self.convert(value, some[-1], location)
 
-    def plain(self, value: Any, hint: Any, place: Place) -> Any:
+    def plain(self, value: Any, hint: Any, location: Location) -> Any:
         """Return a value that holds no components as its hint says."""
         import msgspec  # takes 10 ms, which who constructs nothing need not spend
 
@@ -173,31 +173,31 @@ class Converter:
         for key in _keys(path):
             if not isinstance(value, (dict, list, tuple)):
                 break
-            value, place, hint = value[key], place / key, None  # type: ignore[index]
+            value, location, hint = value[key], location / key, None  # type: ignore[index]
         choices = _literals(whole) if message.startswith("Invalid enum value") else []
-        raise self.misfit(value, message.partition(", got ")[0].removeprefix("Expected "), place, hint, choices)
+        raise self.misfit(value, message.partition(", got ")[0].removeprefix("Expected "), location, hint, choices)
 
 
 class _InPython(Converter):
-    def union(self, value: Any, alternatives: tuple[Any, ...], place: Place) -> Any:
+    def union(self, value: Any, alternatives: tuple[Any, ...], location: Location) -> Any:
         try:
-            return super().union(value, alternatives, place)
+            return super().union(value, alternatives, location)
         except ParameterError:
             if isinstance(value, (list, tuple, collections.abc.Mapping)):
                 raise
-            raise self.misfit(value, "`object`", place, typing.Union[alternatives]) from None  # noqa: UP007
+            raise self.misfit(value, "`object`", location, typing.Union[alternatives]) from None  # noqa: UP007
 
-    def component(self, value: Any, hint: Any, place: Place) -> Any:
+    def component(self, value: Any, hint: Any, location: Location) -> Any:
         if typing.get_origin(hint) is collections.abc.Callable or hint is collections.abc.Callable:
             fits = callable(value)
         else:
             fits = isinstance(value, hint) and (not inspect.isclass(value) or isinstance(_ANYTHING, hint))
         if not fits:
-            raise self.misfit(value, "`object`", place, hint)
+            raise self.misfit(value, "`object`", location, hint)
         return value
 
-    def misfit(self, value: Any, expected: str, place: Place, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
-        name, parameter, *rest = place.path
+    def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
+        name, parameter, *rest = location.path
         where = f"{parameter}{''.join(f'[{key!r}]' for key in rest)}={_short(value)}"
         if choices:
             expected = _one_of(choices)

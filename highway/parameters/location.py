@@ -12,22 +12,22 @@ Key = str | int
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A path into a tree of plain values, and the lines on which its parts were written.
 
     Args:
         path: Keys and indexes from the root.
         marks: For each path of the file ``FILE:LINE``; the nearest one above counts. Empty for values that come from no file.
 
-    >>> str(Place(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
+    >>> str(Location(marks={("roles",): "quickstart.yaml:12"}) / "roles" / "worker" / "stages" / 1)
     'quickstart.yaml:12: roles.worker.stages[1]'
     """
 
     path: tuple[Key, ...] = ()
     marks: Mapping[tuple[Key, ...], str] = field(default_factory=dict, repr=False)
 
-    def __truediv__(self, key: Key) -> Place:
-        return Place((*self.path, key), self.marks)
+    def __truediv__(self, key: Key) -> Location:
+        return Location((*self.path, key), self.marks)
 
     def __str__(self) -> str:
         steps = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
@@ -42,7 +42,7 @@ class Place:
         return ""
 
     def error(self, message: str) -> ConfigError:
-        """Return an error to raise, whose message begins with the place."""
+        """Return an error to raise, whose message begins with the location."""
         return ConfigError(": ".join(filter(None, [str(self), message])))
 
 

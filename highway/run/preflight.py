@@ -36,7 +36,7 @@ def _resolve(found: Socket, host: str, port: int) -> tuple[int, tuple[str, int]]
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise found.place.error(
+        raise found.location.error(
             f"{found.end.role}: the name {host} has no address here ({why}); correct it, give an IP address, or put it into /etc/hosts"
         ) from None
     return family, (str(address[0]), int(address[1]))
@@ -59,4 +59,4 @@ def _explain(found: Socket, address: tuple[str, int], error: OSError) -> ConfigE
         message = f"{host} is no address of this machine; is this the host that the file means?"
     else:
         message = f"{host}:{port} cannot be opened: {error.strerror}"
-    return found.place.error(f"{found.end.role}: {message}")
+    return found.location.error(f"{found.end.role}: {message}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from highway.engine.stage import Stage, expand
 from highway.errors import ConfigError, HighwayError
-from highway.parameters.location import Place, did_you_mean
+from highway.parameters.location import Location, did_you_mean
 from highway.topology.components import NotImported, built_in
 from highway.topology.limits import memory
 from highway.topology.model import Topology
@@ -30,14 +30,14 @@ class Socket:
         end: The process.
         direction: Whether it sends or receives.
         link: What its URLs say.
-        place: Where the stage stands.
+        location: Where the stage stands.
         name: The file's link that the stage names; empty if it has URLs.
     """
 
     end: End
     direction: Direction
     link: Link
-    place: Place
+    location: Location
     name: str = ""
 
     @property
@@ -55,22 +55,22 @@ def check_names(plan: Plan) -> None:
     for role in plan.roles.values():
         for host in role.hosts:
             if host not in plan.hosts:
-                raise (plan.place / "roles" / role.name / "hosts").error(f"unknown host {host!r}{did_you_mean(host, plan.hosts)}")
+                raise (plan.location / "roles" / role.name / "hosts").error(f"unknown host {host!r}{did_you_mean(host, plan.hosts)}")
     for name, spec in plan.links.items():
-        place = plan.place / "links" / name
+        location = plan.location / "links" / name
         for side in SIDES.values():
             for unknown in set(names(spec, side)) - set(plan.roles):
-                raise (place / side).error(f"unknown role {unknown!r}{did_you_mean(unknown, plan.roles)}")
+                raise (location / side).error(f"unknown role {unknown!r}{did_you_mean(unknown, plan.roles)}")
         if both := set(names(spec, "from")) & set(names(spec, "to")):
-            raise (place / "to").error(f"{both.pop()} cannot be at both ends of a link")
+            raise (location / "to").error(f"{both.pop()} cannot be at both ends of a link")
         if spec.transport == "tcp" and spec.port is None:
-            raise place.error("a tcp link needs a port")
+            raise location.error("a tcp link needs a port")
         if spec.port is not None and not (ports(spec) and ports(spec)[-1] <= 65535):
-            raise (place / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
+            raise (location / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
         if spec.tap is not None and not (port_range(spec.tap) and port_range(spec.tap)[-1] <= 65535):
-            raise (place / "tap").error(f"expected a port, or a range such as 7900-7903, within 1 to 65535; got {spec.tap!r}")
+            raise (location / "tap").error(f"expected a port, or a range such as 7900-7903, within 1 to 65535; got {spec.tap!r}")
         if spec.kind == "publish" and spec.transport == "shm":
-            raise (place / "transport").error("shm links are of the kind push; for publish use ipc")
+            raise (location / "transport").error("shm links are of the kind push; for publish use ipc")
 
 
 def check(topology: Topology) -> list[ConfigError]:
@@ -86,7 +86,7 @@ def check(topology: Topology) -> list[ConfigError]:
         uses[role.name] = first.uses
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
         for socket in first.sockets:
-            same = socket.place.path[-1] not in differ
+            same = socket.location.path[-1] not in differ
             found += [replace(socket, end=end) for end in (role.ends if same else role.ends[:1])] if not socket.name else []
         for end in role.ends[1:] if differ else ():  # the others have the same stages as the first, but for these
             stages = _Stages(topology, end, most=1, only=differ)
@@ -105,9 +105,9 @@ def not_imported(topology: Topology) -> list[str]:
     found = []
     for role in topology.roles.values():
         for stage in _Stages(topology, End(role.name, 0, role.host(0)), most=1).stages:
-            for name, place in stage.op.found if isinstance(stage.op, NotImported) else ():
+            for name, location in stage.op.found if isinstance(stage.op, NotImported) else ():
                 module = name.partition(":")[0]
-                found.append(f"{place}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
+                found.append(f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
     return found
 
 
@@ -139,23 +139,23 @@ class _Stages:
                 self.errors.append(built)
             else:
                 self.stages.append(built)
-                self._note_socket(built.op, role.place / index, name)
+                self._note_socket(built.op, role.location / index, name)
         if only is None and not self.errors and not any(isinstance(stage.op, NotImported) for stage in self.stages):
             try:
                 expand(self.stages)
             except HighwayError as error:
-                self.errors.append(role.place.error(str(error)))
+                self.errors.append(role.location.error(str(error)))
 
     def _urls(self, link: str, direction: Direction) -> list[str]:
         found = self._topology.plan.urls(link, self._end.role, self._end.replica, direction, self._most)
         self.uses.append((link, direction))
         return found
 
-    def _note_socket(self, op: Any, place: Place, name: str) -> None:
+    def _note_socket(self, op: Any, location: Location, name: str) -> None:
         for component, direction in COMPONENTS.items():
             is_end: bool = type(op) is built_in("highway.modules")[component]
             if is_end:
-                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), place, name))
+                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), location, name))
 
 
 def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], sockets: list[Socket]) -> Iterator[ConfigError]:
@@ -175,7 +175,7 @@ def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]
     for host, spec_ in plan.hosts.items():
         if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in memory(plan, host).items())
-            yield (plan.place / "hosts" / host).error(
+            yield (plan.location / "hosts" / host).error(
                 f"the links may take {needed:,g} MB there ({parts}), but memory_mb is {spec_.memory_mb:,g}; lower their budget_mb"
             )
 
@@ -184,47 +184,47 @@ def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Coll
     for direction, side in SIDES.items():
         for role in names(spec, side):
             if role in uses and (link, direction) not in uses[role] and not (plan.roles[role].external and not plan.roles[role].stages):
-                yield (plan.place / "links" / link / side).error(
+                yield (plan.location / "links" / link / side).error(
                     f"{role} {DOES[side]} on the link {link}, but none of its stages is {WRITES[side]}: {{link: {link}}}"
                 )
 
 
 def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigError]:
-    place = plan.place / "links" / link
+    location = plan.location / "links" / link
     binders, others = ([plan.roles[name] for name in names(spec, side)] for side in (spec.bind, "to" if spec.bind == "from" else "from"))
     hosts = {host for role in (*binders, *others) for host in role.used_hosts}
     if spec.transport != "tcp" and len(hosts) > 1:
-        yield (place / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
+        yield (location / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
     if spec.transport != "tcp" or not plan.hosts:
         return
     for role in binders:
         if role.hosts:
             continue
-        yield (plan.place / "roles" / role.name).error(
+        yield (plan.location / "roles" / role.name).error(
             f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
         )
     for host in {host: None for role in binders for host in role.used_hosts if host}:
         if hosts - {host} and _is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
             message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"
-            yield (plan.place / "hosts" / host).error(message)
+            yield (plan.location / "hosts" / host).error(message)
 
 
 def _port_clashes(plan: Plan, sockets: list[Socket]) -> Iterator[ConfigError]:
     """Two processes of one host that open one port, and ranges that are too short."""
     opened: dict[str, str] = {}
     for link, spec in plan.links.items():
-        place = plan.place / "links" / link
+        location = plan.location / "links" / link
         if spec.transport == "tcp":
-            binders = {end: (plan.port(link, end), plan.location(link, end)) for end in plan.ends(link, spec.bind)}
-            yield from _opened(opened, f"the link {link}", place / "port", ports(spec), binders)
+            binders = {end: (plan.port(link, end), plan.link_address(link, end)) for end in plan.ends(link, spec.bind)}
+            yield from _opened(opened, f"the link {link}", location / "port", ports(spec), binders)
         if spec.tap is not None:
             taps = {end: (plan.tap_port(link, end), plan.tap(link, end).removeprefix("tcp://")) for end in plan.ends(link, "from")}
-            yield from _opened(opened, f"the tap of the link {link}", place / "tap", port_range(spec.tap), taps)
+            yield from _opened(opened, f"the tap of the link {link}", location / "tap", port_range(spec.tap), taps)
     for socket in sockets:
         if socket.link.bind and not plan.roles[socket.end.role].external:
-            for location in socket.link.locations:
-                yield from _taken(opened, socket.end.host, location, f"{socket.end.role}'s {socket.link}", socket.place)
+            for address in socket.link.locations:
+                yield from _taken(opened, socket.end.host, address, f"{socket.end.role}'s {socket.link}", socket.location)
 
 
 def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
@@ -237,29 +237,33 @@ def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     }
     for port in ports(plan.metrics) if plan.metrics else ():
         if port in links:
-            yield (plan.place / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
+            yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
 
 
-def _opened(opened: dict[str, str], who: str, place: Place, allowed: range, needed: Mapping[End, tuple[int, str]]) -> Iterator[ConfigError]:
-    """Note which ports, at which locations, the processes of a link open."""
-    for end, (port, location) in needed.items():
+def _opened(
+    opened: dict[str, str], who: str, location: Location, allowed: range, needed: Mapping[End, tuple[int, str]]
+) -> Iterator[ConfigError]:
+    """Note which ports, at which addresses, the processes of a link open."""
+    for end, (port, address) in needed.items():
         if port not in allowed:
             first, last = allowed[0], max(other for other, _ in needed.values())
             where = f" on {end.host}" if end.host else ""
-            yield place.error(f"{last - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{last}")
+            yield location.error(
+                f"{last - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{last}"
+            )
             break
-        yield from _taken(opened, end.host, location, who, place)
+        yield from _taken(opened, end.host, address, who, location)
 
 
-def _taken(opened: dict[str, str], host: str, location: str, who: str, place: Place) -> Iterator[ConfigError]:
-    """Note who opens a location; an error if another one does already."""
-    port = location.rpartition(":")[2]
+def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
+    """Note who opens an address; an error if another one does already."""
+    port = address.rpartition(":")[2]
     if port == "0":
         return
-    key = f"{host}:{port}" if host else location
+    key = f"{host}:{port}" if host else address
     if key in opened:
         others = "in several replicas; name a link with a range of ports" if opened[key] == who else f"and {opened[key]} too; change one"
-        yield place.error(f"{who} opens port {port}{f' on {host}' if host else ''}, {others}")
+        yield location.error(f"{who} opens port {port}{f' on {host}' if host else ''}, {others}")
     opened[key] = who
 
 
@@ -272,9 +276,9 @@ def _unmatched(sockets: list[Socket]) -> Iterator[ConfigError]:
     for address, ends in at.items():
         roles, kinds = _and(sorted({socket.end.role for socket in ends})), sorted({socket.link.kind for socket in ends})
         if {socket.direction for socket in ends} == {"send", "receive"} and not any(socket.link.bind for socket in ends):
-            yield ends[0].place.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
+            yield ends[0].location.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
         if len({kind in ("push", "pull") for kind in kinds}) > 1:
-            yield ends[0].place.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
+            yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
 
 
 def _is_loopback(address: str) -> bool:

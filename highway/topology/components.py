@@ -15,7 +15,7 @@ from typing import Any
 
 from highway.parameters import docstrings
 from highway.parameters.checks import describe_parameter
-from highway.parameters.location import Place, did_you_mean
+from highway.parameters.location import Location, did_you_mean
 
 PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
 PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
@@ -31,7 +31,7 @@ class NotImported:
     """
 
     name: str
-    found: tuple[tuple[str, Place], ...]
+    found: tuple[tuple[str, Location], ...]
 
 
 @cache
@@ -62,26 +62,26 @@ class Components:
             ConfigError: one of them cannot be imported.
         """
         for module in self.plugins:
-            _import(module, Place())
+            _import(module, Location())
 
     def names(self, hint: type = object) -> list[str]:
         """Return the names of highway's own components that are a ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
-    def find(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
+    def find(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
         """Return the class or function that ``name`` stands for.
 
         Raises:
             ConfigError: there is none, or it is in a module that is not allowed.
         """
         if ":" in name:
-            return self._find_in_plugin(name, place)
+            return self._find_in_plugin(name, location)
         for package in PACKAGES:
             if name in built_in(package):
                 return built_in(package)[name]
         if "." in name:
-            raise place.error(f"unknown component {name!r}; a class of your own is written package.module:Class")
-        raise place.error(f"unknown component {name!r}{did_you_mean(name, self.names()) or '; `highway list` shows all'}")
+            raise location.error(f"unknown component {name!r}; a class of your own is written package.module:Class")
+        raise location.error(f"unknown component {name!r}{did_you_mean(name, self.names()) or '; `highway list` shows all'}")
 
     def describe(self, name: str) -> str:
         """Return the signature and the docstring of a component, with all its parameters explained.
@@ -89,24 +89,24 @@ class Components:
         Raises:
             ConfigError: there is none of that name.
         """
-        found = self.find(name, Place())
+        found = self.find(name, Location())
         assert not isinstance(found, NotImported), "to describe a component is to import its module"
         return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
 
-    def _find_in_plugin(self, name: str, place: Place) -> Callable[..., Any] | NotImported:
+    def _find_in_plugin(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
         module, _, attribute = name.partition(":")
         installed = set() if self.look_only else {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
         if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in {*self.plugins, *installed}):
             if self.look_only:
-                return NotImported(attribute, ((name, place),))
-            raise place.error(
+                return NotImported(attribute, ((name, location),))
+            raise location.error(
                 f"{name} is in a module that may not be named here; allow it with `--plugin {module}`, in code with plugins=[{module!r}], "
                 f"or by an entry point {PLUGIN_GROUP!r} of the package that it belongs to"
             )
-        found: Callable[..., Any] | None = getattr(_import(module, place), attribute, None)
+        found: Callable[..., Any] | None = getattr(_import(module, location), attribute, None)
         if not callable(found):
             public = [key for key, value in vars(sys.modules[module]).items() if callable(value) and not key.startswith("_")]
-            raise place.error(f"{module} has no class or function {attribute!r}{did_you_mean(attribute, public)}")
+            raise location.error(f"{module} has no class or function {attribute!r}{did_you_mean(attribute, public)}")
         return found
 
 
@@ -127,10 +127,10 @@ def _is_subclass(cls: type, hint: type) -> bool:
     return members <= {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}
 
 
-def _import(module: str, place: Place) -> types.ModuleType:
+def _import(module: str, location: Location) -> types.ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = "" if last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"  # else it is Python's own code that fails
-        raise place.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error
+        raise location.error(f"the plug-in {module} cannot be imported: {type(error).__name__}: {error}{where}") from error

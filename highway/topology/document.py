@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from highway.errors import ConfigError
-from highway.parameters.location import Key, Place
+from highway.parameters.location import Key, Location
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000  # with aliases written out: nine lines of them can stand for a billion values
@@ -37,8 +37,8 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _tag, re.compile(f"(?:{_pattern})$"), _first)
 
 
-def read(path: str | Path) -> tuple[Any, Place]:
-    """Return the values in a YAML file, and the place of their root, which knows every line.
+def read(path: str | Path) -> tuple[Any, Location]:
+    """Return the values in a YAML file, and the location of their root, which knows every line.
 
     Raises:
         ConfigError: there is no such file, or it is not YAML of the plain and bounded kind.
@@ -60,23 +60,23 @@ def read(path: str | Path) -> tuple[Any, Place]:
     return parse(text, str(path))
 
 
-def read_all(paths: Sequence[str | Path]) -> tuple[Any, Place]:
-    """Return the values of several files, merged by key, and the place of their root, which is called by the last one.
+def read_all(paths: Sequence[str | Path]) -> tuple[Any, Location]:
+    """Return the values of several files, merged by key, and the location of their root, which is called by the last one.
 
     Raises:
         ConfigError: as for :func:`read`.
     """
     value, root = read(paths[0])
     for path in paths[1:]:
-        later, place = read(path)
+        later, location = read(path)
         marks: dict[tuple[Key, ...], str] = {**root.marks}
         value = _merge(value, later, (), marks)
-        root = Place((), {**marks, **place.marks})
+        root = Location((), {**marks, **location.marks})
     return value, root
 
 
-def parse(text: str, name: str) -> tuple[Any, Place]:
-    """Return the values in YAML ``text``, and the place of their root; ``name`` is what errors call the text.
+def parse(text: str, name: str) -> tuple[Any, Location]:
+    """Return the values in YAML ``text``, and the location of their root; ``name`` is what errors call the text.
 
     Raises:
         ConfigError: as for :func:`read`.
@@ -93,7 +93,7 @@ def parse(text: str, name: str) -> tuple[Any, Place]:
         raise ConfigError(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
     reader = _Reader(name)
     value = None if root is None else reader.value(root, ())
-    return value, Place((), {(): name, **reader.marks})
+    return value, Location((), {(): name, **reader.marks})
 
 
 class _Reader:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from highway.errors import ConfigError
-from highway.parameters.location import Place, did_you_mean, show
+from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 from highway.topology.check import check, check_names
 from highway.topology.components import Components
@@ -83,18 +83,18 @@ def load(
     return Topology(str(paths[-1]), plan, spec.seed, values, registry)
 
 
-def _role(name: str, raw: Any, values: Variables, registry: Registry, place: Place) -> Role:
+def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
     """A role whose own keys are filled in, but not its stages: there, variables may differ from process to process."""
     if isinstance(raw, list):
-        return Role(name, raw, place)
+        return Role(name, raw, location)
     if not isinstance(raw, dict):
-        raise place.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
-    filled = {key: value if key == "stages" else values.fill(value, place / key) for key, value in raw.items()}
-    spec: RoleSpec = registry.convert(filled, RoleSpec, place)
+        raise location.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
+    filled = {key: value if key == "stages" else values.fill(value, location / key) for key, value in raw.items()}
+    spec: RoleSpec = registry.convert(filled, RoleSpec, location)
     if not (spec.external or "stages" in raw):
-        raise place.error("the key 'stages' is missing (only an external role may have none)")
+        raise location.error("the key 'stages' is missing (only an external role may have none)")
     hosts = (spec.hosts,) if isinstance(spec.hosts, str) else tuple(spec.hosts)
     restart = spec.restart if isinstance(spec.restart, RestartSpec) else RestartSpec(spec.restart)
     if restart.max_delay_s < restart.delay_s:
-        raise (place / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
-    return Role(name, spec.stages, place / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external, restart)
+        raise (location / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
+    return Role(name, spec.stages, location / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external, restart)

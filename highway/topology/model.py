@@ -10,7 +10,7 @@ from typing import Any
 from highway.engine import Pipeline
 from highway.engine.stage import Origin, Stage
 from highway.errors import ConfigError, PipelineError
-from highway.parameters.location import Place, did_you_mean, show
+from highway.parameters.location import Location, did_you_mean, show
 from highway.topology.plan import COMPONENTS, End, Plan, Role
 from highway.topology.registry import Registry
 from highway.topology.variables import Variables
@@ -109,7 +109,7 @@ class Topology:
         try:
             return Pipeline(stages, seed=self.seed, origin=Origin(here, name, replica))
         except PipelineError as error:
-            raise self.roles[name].place.error(str(error)) from None
+            raise self.roles[name].location.error(str(error)) from None
 
     def build(self, role: Role, replica: int, urls: Urls, only: Sequence[int] | None = None) -> Iterator[tuple[int, Stage | ConfigError]]:
         """Yield the stages of a role with their numbers, in place of each that cannot be built what is wrong with it.
@@ -122,35 +122,35 @@ class Topology:
         """
         variables = self.variables.having(role=role.name, replica=replica)
         for index in range(len(role.stages)) if only is None else only:
-            spec, place = role.stages[index], role.place / index
+            spec, location = role.stages[index], role.location / index
             try:
-                yield index, self.registry.build_stage(_with_urls(variables.fill(spec, place), place, urls), place)
+                yield index, self.registry.build_stage(_with_urls(variables.fill(spec, location), location, urls), location)
             except ConfigError as error:
                 yield index, error
 
 
-def _with_urls(spec: Any, place: Place, urls: Urls) -> Any:
+def _with_urls(spec: Any, location: Location, urls: Urls) -> Any:
     """Return a copy of a stage in which every ``link: NAME`` has become the link's URLs."""
     if isinstance(spec, list):
-        return [_with_urls(part, place / index, urls) for index, part in enumerate(spec)]
+        return [_with_urls(part, location / index, urls) for index, part in enumerate(spec)]
     if not isinstance(spec, dict):
         return spec
     return {
-        key: _linked(key, part, place / key, urls)
+        key: _linked(key, part, location / key, urls)
         if key in COMPONENTS and isinstance(part, dict) and "link" in part
-        else _with_urls(part, place / key, urls)
+        else _with_urls(part, location / key, urls)
         for key, part in spec.items()
     }
 
 
-def _linked(component: str, given: Mapping[str, Any], place: Place, urls: Urls) -> dict[str, Any]:
+def _linked(component: str, given: Mapping[str, Any], location: Location, urls: Urls) -> dict[str, Any]:
     for key in LINK_SAYS:
         if key in given:
-            raise (place / key).error(f"the link says what {key} is; leave it out, or leave out the link")
+            raise (location / key).error(f"the link says what {key} is; leave it out, or leave out the link")
     if not isinstance(given["link"], str):
-        raise (place / "link").error(f"expected the name of a link, got {show(given['link'])}")
+        raise (location / "link").error(f"expected the name of a link, got {show(given['link'])}")
     try:
         found = urls(given["link"], COMPONENTS[component])
     except ConfigError as error:
-        raise (place / "link").error(str(error)) from None
+        raise (location / "link").error(str(error)) from None
     return {"url": found if len(found) > 1 else found[0], **{key: value for key, value in given.items() if key != "link"}}

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from highway.errors import ConfigError
-from highway.parameters.location import Place, did_you_mean
+from highway.parameters.location import Location, did_you_mean
 from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
 from highway.wire.url import DIRECTIONS, SCHEMES, Direction
@@ -42,7 +42,7 @@ class Role:
     Args:
         name: Its name.
         stages: Its stages as the file has them, with their variables.
-        place: Where the file has the stages.
+        location: Where the file has the stages.
         replicas: How many processes run it.
         hosts: The hosts where they run, in turns; none if the file does not say.
         env: Environment variables of its processes.
@@ -52,7 +52,7 @@ class Role:
 
     name: str
     stages: list[Any]
-    place: Place
+    location: Location
     replicas: int = 1
     hosts: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Plan:
         roles: The roles by name.
         hosts: The hosts by name.
         links: The links by name.
-        place: Where the file begins.
+        location: Where the file begins.
         metrics: Where each run answers for its state over HTTP, if it is to.
         local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
         path: The file, from the root.
@@ -99,7 +99,7 @@ class Plan:
     roles: Mapping[str, Role]
     hosts: Mapping[str, HostSpec]
     links: Mapping[str, LinkSpec]
-    place: Place
+    location: Location
     metrics: MetricsSpec | None = None
     local: bool = False
     path: str = ""
@@ -124,7 +124,7 @@ class Plan:
             return f"127.0.0.{1 + (list(self.hosts).index(host) if host else 0)}"
         return self.hosts[host].address
 
-    def location(self, link: str, end: End, listen: bool = False) -> str:
+    def link_address(self, link: str, end: End, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
         Args:
@@ -211,9 +211,9 @@ class Plan:
         scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds) and DIRECTIONS[found[0]] == direction)
         own = End(role, replica, self.roles[role].host(replica))
         others = (end for name in names(spec, spec.bind) for end in self.roles[name].ends)
-        locations = [self.location(link, own, listen=True)] if binds else [self.location(link, end) for end in islice(others, most)]
+        addresses = [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, end) for end in islice(others, most)]
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"{scheme}{transport}://{location}?{self._options(link, own, direction)}" for location in locations]
+        return [f"{scheme}{transport}://{address}?{self._options(link, own, direction)}" for address in addresses]
 
     def _options(self, link: str, end: End, direction: Direction) -> str:
         spec = self.links[link]

@@ -18,7 +18,7 @@ import msgspec
 from highway.engine.stage import Component, Stage, shape_of
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import NAMED, Converter, in_words, needed, unknown
-from highway.parameters.location import Key, Place, did_you_mean, show
+from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.topology.components import Components, NotImported, built_in
 
 STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
@@ -36,130 +36,133 @@ class Registry(Converter):
 
     components: Components = field(default_factory=Components)
 
-    def build_stage(self, spec: Any, place: Place) -> Stage:
+    def build_stage(self, spec: Any, location: Location) -> Stage:
         """Return the stage that ``spec`` describes: a component as for :meth:`build`, with the settings of ``Stage`` beside its name.
 
         Raises:
-            ConfigError: anything about it is wrong; the message begins with the place.
+            ConfigError: anything about it is wrong; the message begins with the location.
         """
         settings: dict[str, Any] = {}
         if isinstance(spec, dict):
-            settings = {key: self.convert(value, STAGE_SETTINGS[key], place / key) for key, value in spec.items() if key in STAGE_SETTINGS}
+            settings = {
+                key: self.convert(value, STAGE_SETTINGS[key], location / key) for key, value in spec.items() if key in STAGE_SETTINGS
+            }
             spec = {key: value for key, value in spec.items() if key not in settings}
             if settings and not spec:
-                raise place.error(f"settings of a stage ({', '.join(settings)}), but no component that they are for")
+                raise location.error(f"settings of a stage ({', '.join(settings)}), but no component that they are for")
             if len(spec) > 1:
-                raise self._crowded(spec, place)
-        op = self.build(spec, place)
+                raise self._crowded(spec, location)
+        op = self.build(spec, location)
         if isinstance(op, NotImported):
             return Stage(op, **{"name": op.name, **settings})
         name = type(op).__name__
         if type(op) is built_in("highway.transforms").get(name):
-            raise place.error(f"{name} transforms one image and is no stage of its own; write  Augmentations: [{name}]")
+            raise location.error(f"{name} transforms one image and is no stage of its own; write  Augmentations: [{name}]")
         try:
             stage = Stage(op, **settings)
             shape_of(op, first=True)
         except HighwayError as error:
-            raise place.error(str(error)) from None
+            raise location.error(str(error)) from None
         return stage
 
-    def build(self, spec: Any, place: Place) -> Any:
+    def build(self, spec: Any, location: Location) -> Any:
         """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
 
         One that may not be imported, or has such a one among its parameters, is a :class:`highway.topology.components.NotImported`.
 
         Raises:
-            ConfigError: anything about it is wrong; the message begins with the place.
+            ConfigError: anything about it is wrong; the message begins with the location.
         """
         if isinstance(spec, str):
             name, given = spec, None
         elif isinstance(spec, dict) and len(spec) == 1:
             ((name, given),) = spec.items()
-            place = place / name
+            location = location / name
         else:
-            raise place.error(f"expected a component, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}")
-        found = self.components.find(str(name), place)
+            raise location.error(f"expected a component, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}")
+        found = self.components.find(str(name), location)
         if isinstance(found, NotImported):
             return found
         if not inspect.isclass(found):
             if given is not None:
-                raise place.error(f"{name} is a function, which is a stage as it is; it takes no parameters here")
+                raise location.error(f"{name} is a function, which is a stage as it is; it takes no parameters here")
             return found
-        arguments = self._arguments(found, given, place)
+        arguments = self._arguments(found, given, location)
         if missing := tuple(one for part in _not_imported(list(arguments.values())) for one in part.found):
             return NotImported(found.__name__, missing)
         try:
             return found(**arguments)
         except HighwayError as error:
-            raise place.error(str(error)) from None
+            raise location.error(str(error)) from None
         except Exception as error:
-            raise place.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
+            raise location.error(f"{found.__name__}: {type(error).__name__}: {error}") from error
 
-    def _arguments(self, cls: type, given: Any, place: Place) -> dict[str, Any]:
+    def _arguments(self, cls: type, given: Any, location: Location) -> dict[str, Any]:
         """What was given, checked against the signature of ``cls``, by the names of its parameters."""
         parameters = _parameters(cls)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
-        hints = _hints(cls, place)
+        hints = _hints(cls, location)
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
         if given is None or isinstance(given, dict):
-            places = {key: (value, place / key) for key, value in (given or {}).items()}
+            locations = {key: (value, location / key) for key, value in (given or {}).items()}
         elif names:
-            places = {names[0]: (given, place)}
+            locations = {names[0]: (given, location)}
         else:
-            raise place.error(f"{cls.__name__} takes no parameters; got {show(given)}")
-        for key, (_, where) in places.items():
+            raise location.error(f"{cls.__name__} takes no parameters; got {show(given)}")
+        for key, (_, where) in locations.items():
             if key not in names and rest is None:
                 raise where.error(unknown(cls.__name__, key, names))
-        if missing := needed(places, parameters):
-            raise place.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
+        if missing := needed(locations, parameters):
+            raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
         return {
-            key: self.convert(value, hints.get(key if key in names else rest or key, Any), where) for key, (value, where) in places.items()
+            key: self.convert(value, hints.get(key if key in names else rest or key, Any), where)
+            for key, (value, where) in locations.items()
         }
 
-    def component(self, value: Any, hint: Any, place: Place) -> Any:
+    def component(self, value: Any, hint: Any, location: Location) -> Any:
         """Return the component, stage or struct that a plain ``value`` describes."""
         if hint in (Stage, Component):
-            return self.build_stage(value, place)
+            return self.build_stage(value, location)
         if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
-            return self._convert_struct(value, hint, place)
-        component, kind = self.build(value, place), typing.cast(type, typing.get_origin(hint) or hint)
+            return self._convert_struct(value, hint, location)
+        component, kind = self.build(value, location), typing.cast(type, typing.get_origin(hint) or hint)
         if not isinstance(component, (kind, NotImported)):
             names = self.components.names(kind)
-            raise place.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
+            raise location.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
         return component
 
-    def misfit(self, value: Any, expected: str, place: Place, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
+    def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:
         """Return the error for a value that does not fit, in the words of YAML."""
         if choices:
-            return place.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
+            return location.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
         advice, words = "", in_words(expected, _WORDS)
         if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
             advice = "; write true or false"
         elif isinstance(value, (int, float)) and "str" in words:
             advice = "; put it in quotes to make it text"
-        return place.error(f"expected {words}, got {show(value)}{advice}")
+        return location.error(f"expected {words}, got {show(value)}{advice}")
 
-    def _convert_struct(self, value: Any, hint: type[msgspec.Struct], place: Place) -> Any:
-        mapping = self.plain(value, dict[str, Any], place)
+    def _convert_struct(self, value: Any, hint: type[msgspec.Struct], location: Location) -> Any:
+        mapping = self.plain(value, dict[str, Any], location)
         known = {one.encode_name: one for one in msgspec.structs.fields(hint)}
         for key in mapping:
             if key not in known:
-                raise (place / key).error(f"unknown key {key!r}{did_you_mean(key, known)}")
+                raise (location / key).error(f"unknown key {key!r}{did_you_mean(key, known)}")
         for key, one in known.items():
             if one.required and key not in mapping:
-                raise place.error(f"the key {key!r} is missing")
-        return hint(**{known[key].name: self.convert(part, known[key].type, place / key) for key, part in mapping.items()})
+                raise location.error(f"the key {key!r} is missing")
+        return hint(**{known[key].name: self.convert(part, known[key].type, location / key) for key, part in mapping.items()})
 
-    def _crowded(self, spec: Mapping[Any, Any], place: Place) -> ConfigError:
+    def _crowded(self, spec: Mapping[Any, Any], location: Location) -> ConfigError:
         known = self.components.names()
         named = [str(key) for key in spec if key in known or ":" in str(key)]
         if len(named) > 1:
-            return place.error(f"{' and '.join(named)} in one item of the list; begin each stage with '- '")
+            return location.error(f"{' and '.join(named)} in one item of the list; begin each stage with '- '")
         unknown: Key = next(key for key in spec if key not in named)
         message = f"unknown setting {unknown!r} of a stage{did_you_mean(unknown, STAGE_SETTINGS)}"
         if named and not message.endswith("?"):
             message += f"; a parameter of {named[0]} stands below it, indented further"
-        return (place / unknown).error(message)
+        return (location / unknown).error(message)
 
 
 def _not_imported(value: Any) -> Iterator[NotImported]:
@@ -183,8 +186,8 @@ def _own_hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
 
 
-def _hints(cls: type, place: Place) -> dict[str, Any]:
+def _hints(cls: type, location: Location) -> dict[str, Any]:
     try:
         return _own_hints(cls)
     except NameError as error:
-        raise place.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None
+        raise location.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from highway.parameters.location import Place, did_you_mean, show
+from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
 
 MAX_SIZE = 1_000_000  # values and characters that substitution makes: variables that repeat each other grow without bound otherwise
@@ -31,23 +31,23 @@ class Variables:
 
     Args:
         values: The variables; a value may refer to others.
-        place: Where the file's ``vars`` stand.
+        location: Where the file's ``vars`` stand.
         own: Variables that highway sets (:data:`RESERVED`).
     """
 
     values: Mapping[str, Any]
-    place: Place
+    location: Location
     own: Mapping[str, Any] = field(default_factory=dict)
     _size: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in self.values:
             if name in RESERVED:
-                raise (self.place / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
+                raise (self.location / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
 
     def having(self, **more: Any) -> Variables:
         """Return these variables and some that differ from process to process."""
-        return Variables(self.values, self.place, more)
+        return Variables(self.values, self.location, more)
 
     def mentions(self, name: str, value: Any, within: tuple[str, ...] = ()) -> bool:
         """Say whether a value refers to a variable, by itself or by other variables."""
@@ -60,12 +60,12 @@ class Variables:
             self.mentions(name, self.values[other], (*within, other)) for other in others if other in self.values and other not in within
         )
 
-    def fill(self, value: Any, place: Place, within: tuple[str, ...] = ()) -> Any:
+    def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
         """Return a copy of ``value`` in which every reference is replaced.
 
         Args:
             value: Plain values: mappings, lists, scalars.
-            place: Where it stands.
+            location: Where it stands.
             within: The variables whose values are being filled, to notice a circle.
 
         Raises:
@@ -73,36 +73,36 @@ class Variables:
         """
         self._size += 1 + (len(value) if isinstance(value, str) else 0)
         if self._size > MAX_SIZE:
-            raise place.error(f"with its variables filled in the file is larger than {MAX_SIZE:,} values and characters")
+            raise location.error(f"with its variables filled in the file is larger than {MAX_SIZE:,} values and characters")
         if isinstance(value, dict):
-            return {key: self.fill(part, place / key, within) for key, part in value.items()}
+            return {key: self.fill(part, location / key, within) for key, part in value.items()}
         if isinstance(value, list):
-            return [self.fill(part, place / index, within) for index, part in enumerate(value)]
+            return [self.fill(part, location / index, within) for index, part in enumerate(value)]
         if not isinstance(value, str) or "${" not in value:
             return value
         whole = _REFERENCE.fullmatch(value)
         if whole and not whole["escaped"]:
-            return self._value(whole, place, within)
-        return _REFERENCE.sub(lambda found: self._text(found, place, within), value)
+            return self._value(whole, location, within)
+        return _REFERENCE.sub(lambda found: self._text(found, location, within), value)
 
-    def _value(self, found: re.Match[str], place: Place, within: tuple[str, ...]) -> Any:
+    def _value(self, found: re.Match[str], location: Location, within: tuple[str, ...]) -> Any:
         name, default = found["name"], found["default"]
         if name is None:
-            raise place.error("'${' begins no reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
+            raise location.error("'${' begins no reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
         if found["env"]:
             if name in os.environ:
                 return _scalar(os.environ[name])
             if default is None:
-                raise place.error(f"the environment has no {name}; set it, or write a default: ${{env:{name}:default}}")
+                raise location.error(f"the environment has no {name}; set it, or write a default: ${{env:{name}:default}}")
             return _scalar(default[1:])
         if name in within:
-            raise place.error(f"the variable {name} is defined by itself: {' -> '.join((*within[within.index(name) :], name))}")
+            raise location.error(f"the variable {name} is defined by itself: {' -> '.join((*within[within.index(name) :], name))}")
         if name in self.own:
             return self.own[name]
         if name in self.values:
-            return self.fill(self.values[name], self.place / name, (*within, name))
+            return self.fill(self.values[name], self.location / name, (*within, name))
         if default is None:
-            raise place.error(f"unknown variable {name!r}{self._way_out(name)}")
+            raise location.error(f"unknown variable {name!r}{self._way_out(name)}")
         return _scalar(default[1:])
 
     def _way_out(self, name: str) -> str:
@@ -111,12 +111,12 @@ class Variables:
             meant if meant.endswith("?") else f"; define it under vars, as  vars: {{{name}: ...}},  or write a default: ${{{name}:default}}"
         )
 
-    def _text(self, found: re.Match[str], place: Place, within: tuple[str, ...]) -> str:
+    def _text(self, found: re.Match[str], location: Location, within: tuple[str, ...]) -> str:
         if found["escaped"]:
             return found[0][1:]
-        value = self._value(found, place, within)
+        value = self._value(found, location, within)
         if value is None or isinstance(value, (list, dict)):
-            raise place.error(f"{found[0]} is {show(value)}, which cannot stand within text")
+            raise location.error(f"{found[0]} is {show(value)}, which cannot stand within text")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         self._size += len(text)
         return text

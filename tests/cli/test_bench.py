@@ -6,7 +6,7 @@ from highway.cli import main as highway_main
 from highway.cli.bench import Cost, _rate, balance
 from highway.engine.stage import Stage, expand
 from highway.observe.profile import measure
-from highway.parameters.location import Place
+from highway.parameters.location import Location
 from highway.topology.plan import Role
 
 
@@ -41,7 +41,7 @@ def test_on_one_core_every_stage_has_one_worker():
 
 @pytest.mark.parametrize(("hosts", "rate"), [((), 2.0), (("a",), 2.0), (("a", "b"), 4.0), (("a", "b", "c", "d"), 4.0)])
 def test_replicas_share_the_cores_of_a_machine(hosts, rate):
-    role = Role("r", [], Place(), replicas=4, hosts=hosts)
+    role = Role("r", [], Location(), replicas=4, hosts=hosts)
     assert _rate(costs(0.0, 1.0, workers=1), role, cores=2) == rate
 
 

@@ -6,12 +6,12 @@ import pytest
 from highway import Pipeline
 from highway.errors import ConfigError
 from highway.modules import Noise
-from highway.parameters.location import Place
+from highway.parameters.location import Location
 from highway.topology.registry import Registry
 
 
 def build(spec):
-    return Registry().build_stage(spec, Place())
+    return Registry().build_stage(spec, Location())
 
 
 def test_shape_and_number_of_tensors_are_its_first_arguments():

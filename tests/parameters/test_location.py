@@ -1,25 +1,25 @@
 """Places name files, lines and paths."""
 
 from highway.errors import ConfigError
-from highway.parameters.location import Place, did_you_mean, show
+from highway.parameters.location import Location, did_you_mean, show
 
 
 def test_a_place_reads_like_a_path():
-    assert str(Place() / "roles" / "worker" / "stages" / 1 / "FlipX" / "p") == "roles.worker.stages[1].FlipX.p"
+    assert str(Location() / "roles" / "worker" / "stages" / 1 / "FlipX" / "p") == "roles.worker.stages[1].FlipX.p"
 
 
 def test_a_place_takes_the_line_of_the_nearest_value_above():
     marks = {(): "a.yaml", ("roles",): "a.yaml:3", ("roles", "worker", 1): "a.yaml:7"}
-    assert (Place(marks=marks) / "roles" / "worker" / 1 / "FlipX").mark == "a.yaml:7"
-    assert (Place(marks=marks) / "roles" / "worker" / 2).mark == "a.yaml:3"
-    assert (Place(marks=marks) / "vars").mark == "a.yaml"
+    assert (Location(marks=marks) / "roles" / "worker" / 1 / "FlipX").mark == "a.yaml:7"
+    assert (Location(marks=marks) / "roles" / "worker" / 2).mark == "a.yaml:3"
+    assert (Location(marks=marks) / "vars").mark == "a.yaml"
 
 
 def test_an_error_begins_with_its_place():
-    error = (Place(marks={("seed",): "a.yaml:2"}) / "seed").error("expected int")
+    error = (Location(marks={("seed",): "a.yaml:2"}) / "seed").error("expected int")
     assert isinstance(error, ConfigError)
     assert str(error) == "a.yaml:2: seed: expected int"
-    assert str(Place().error("expected int")) == "expected int"
+    assert str(Location().error("expected int")) == "expected int"
 
 
 def test_a_close_word_is_suggested_and_a_short_list_shown():

@@ -12,7 +12,7 @@ import pytest
 from highway.engine.stage import Stage
 from highway.errors import ConfigError
 from highway.modules import Augmentations, ImageFileReader, Mix, Noise, Repeat
-from highway.parameters.location import Place
+from highway.parameters.location import Location
 from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.registry import Registry
 from highway.transforms import BoxCrop, CenterCrop, FlipX, RandomResizedCrop, Transform
@@ -70,15 +70,15 @@ def plugin(tmp_path, monkeypatch):
 
 
 def build(spec, *plugins):
-    return Registry(Components(plugins)).build(spec, Place() / "at")
+    return Registry(Components(plugins)).build(spec, Location() / "at")
 
 
 def build_stage(spec, *plugins):
-    return Registry(Components(plugins)).build_stage(spec, Place() / "at")
+    return Registry(Components(plugins)).build_stage(spec, Location() / "at")
 
 
 def convert(value, hint):
-    return Registry().convert(value, hint, Place() / "at")
+    return Registry().convert(value, hint, Location() / "at")
 
 
 def message_of(function, *arguments):
@@ -218,9 +218,9 @@ def test_classes_and_functions_of_an_allowed_module_can_be_named(plugin):
     assert build(f"{plugin}:double", plugin)(4) == 8
     assert build(f"{plugin}:Plain", plugin)(4) == 4
     registry = Registry(Components([plugin]))
-    assert registry.convert(f"{plugin}:double", Callable[[int], int], Place())(2) == 4
-    assert registry.convert({f"{plugin}:Add": 5}, Callable[..., Any] | None, Place())(2) == 7
-    assert registry.convert("FlipX", Callable, Place()) == FlipX()
+    assert registry.convert(f"{plugin}:double", Callable[[int], int], Location())(2) == 4
+    assert registry.convert({f"{plugin}:Add": 5}, Callable[..., Any] | None, Location())(2) == 7
+    assert registry.convert("FlipX", Callable, Location()) == FlipX()
 
 
 def test_a_module_that_is_not_allowed_is_not_imported(plugin):

@@ -3,12 +3,12 @@
 import pytest
 
 from highway.errors import ConfigError
-from highway.parameters.location import Place
+from highway.parameters.location import Location
 from highway.topology.variables import Variables
 
 
 def fill(value, own=None, **values):
-    return Variables(values, Place() / "vars", own or {}).fill(value, Place() / "at")
+    return Variables(values, Location() / "vars", own or {}).fill(value, Location() / "at")
 
 
 def test_a_value_that_is_one_reference_keeps_the_type():
