@@ -142,7 +142,7 @@ class Plan:
     def socket_paths(self, ends: Collection[End]) -> list[str]:
         """Return the paths of the sockets that processes at the binding sides of ``ipc`` links open."""
         links = [name for name, spec in self.links.items() if spec.transport == "ipc"]
-        return [self.location(link, end) for link in links for end in self.ends(link, self.links[link].bind) if end in ends]
+        return [self.link_address(link, end) for link in links for end in self.ends(link, self.links[link].bind) if end in ends]
 
     def port(self, link: str, end: End) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
