@@ -10,8 +10,9 @@ from highway.cli.files import add_file_options, load_checked
 from highway.cli.top import add_watch_options, looks, survey
 from highway.errors import ConfigError
 from highway.observe.live import annotate
-from highway.topology.draw import layout, png, svg
+from highway.topology.draw import png, svg
 from highway.topology.graph import Graph, dot, graph, mermaid
+from highway.topology.layout import layout
 
 KINDS = (".svg", ".png", ".dot", ".mmd")
 

@@ -1,246 +1,16 @@
-"""A topology drawn: a layout in columns, and the same picture as SVG and as PNG."""
+"""A layout as a picture: SVG and PNG."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import pairwise
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
-from highway.topology.graph import Edge, Graph, Node
+from highway.topology.layout import TITLE, Picture, Point, bezier, font
 
-Point = tuple[float, float]
-
-PAPER, INK, FAINT, LINE, BOX, SHADOW, ALARM = "#ffffff", "#1c1c1e", "#6b6b70", "#3a6ea5", "#f4f6f9", "#dfe5ee", "#c0262d"
-MARGIN, GAP_X, GAP_Y, PAD, ROW, TITLE, SMALL = 24.0, 120.0, 28.0, 12.0, 17.0, 15, 12  # pixels
+PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
-QUEUE = 45.0  # pixels for a queue's level
 SCALE, SMOOTH = 2, 2  # pixels of a PNG for each of an SVG; times as many are drawn, and then averaged
-
-
-@dataclass
-class Shape:
-    """A thing to draw: a box, a curve, a dot or a text."""
-
-    points: list[Point]
-    color: str
-    kind: str  # box, curve, arrow, dot, text
-    text: str = ""
-    size: int = SMALL
-    fill: str = ""
-    dashed: bool = False
-    anchor: str = "start"  # which part of a text is at its point: start, middle, end
-
-
-@dataclass
-class Picture:
-    """Shapes within a width and height."""
-
-    width: float
-    height: float
-    shapes: list[Shape] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Area:
-    """Where a box stands or, without width, a line passes a column."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-    @property
-    def corners(self) -> list[Point]:
-        """Its upper left and its lower right corner."""
-        return [(self.left, self.top), (self.left + self.width, self.top + self.height)]
-
-    @property
-    def middle(self) -> float:
-        """Its vertical middle."""
-        return self.top + self.height / 2
-
-
-def layout(graph: Graph) -> Picture:
-    """Return where everything stands: senders to the left of receivers, and lines past the boxes between them."""
-    columns = _columns(graph)
-    depth = {node.name: number for number, column in enumerate(columns) for node in column}
-    labels = max([_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
-    gap_x = max(GAP_X, labels + 5 * PAD)
-    gap_y = max([GAP_Y, *(ROW * (len(edge.lines) + 3) for edge in graph.edges if edge.figures)])
-    cells = [{node.name: _size(node, graph) for node in column} for column in columns]
-    routes = []
-    for number, edge in enumerate(graph.edges):
-        between = range(depth[edge.source] + 1, depth[edge.target])
-        routes.append([edge.source, *(f"{number} in {column}" for column in between), edge.target])
-        for column in between:
-            cells[column][f"{number} in {column}"] = (0.0, ROW * (len(edge.lines) + 1))
-    heights = [sum(height for _, height in cell.values()) + gap_y * (len(cell) - 1) for cell in cells]
-    picture = Picture(MARGIN, max(heights) + 2 * MARGIN)
-    areas: dict[str, Area] = {}
-    for cell, total in zip(cells, heights, strict=True):
-        top, widest = (picture.height - total) / 2, max(width for width, _ in cell.values())
-        for name, (width, height) in cell.items():
-            areas[name] = Area(picture.width, top, width or widest, height)
-            top += height + gap_y
-        picture.width += widest + gap_x
-    picture.width += MARGIN - gap_x
-    for node in graph.nodes:
-        picture.shapes += _box(node, areas[node.name])
-    texts: list[Shape] = []
-    for number, edge in enumerate(graph.edges):
-        curves = _curves(*_ends(routes, number, areas), [areas[name] for name in routes[number][1:-1]])
-        picture.shapes += _arrow(edge, curves)
-        texts += _texts(edge, curves[0], [*map(_extent, texts), *(areas[node.name].corners for node in graph.nodes)])
-    picture.shapes += texts  # above all lines
-    for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
-        picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
-        picture.height += ROW
-    return picture
-
-
-def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Sentences in lines that fit a width, as far as their words do."""
-    lines: list[str] = []
-    for sentence in sentences:
-        lines.append("")
-        for word in sentence.split():
-            longer = f"{lines[-1]} {word}".lstrip()
-            if lines[-1] and _width(longer, SMALL) > width:
-                lines.append(word)
-            else:
-                lines[-1] = longer
-    return lines
-
-
-def _columns(graph: Graph) -> list[list[Node]]:
-    """The nodes by their longest way from a source; a circle of links is cut where it is met again."""
-    depth = {node.name: 0 for node in graph.nodes}
-    for _ in range(len(graph.nodes)):
-        for edge in graph.edges:
-            if depth[edge.target] <= depth[edge.source] < len(graph.nodes) - 1:
-                depth[edge.target] = depth[edge.source] + 1
-    levels = sorted(set(depth.values()))
-    return [[node for node in graph.nodes if depth[node.name] == level] for level in levels]
-
-
-def _size(node: Node, graph: Graph) -> Point:
-    rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in graph.edges if node.name in (edge.source, edge.target))
-    lines = max((len(edge.lines) for edge in graph.edges if node.name in (edge.source, edge.target)), default=0)
-    room = (max(twins.values()) + 1) * ROW * (lines + 1.5) if max(twins.values(), default=0) > 1 else 0.0
-    widest = max(_width(text, size) + (PAD + _width("100% busy", SMALL) + QUEUE if level else 0) for text, level, size, _ in rows)
-    return widest + 2 * PAD, max(len(rows) * ROW + 2 * PAD, room)
-
-
-def _rows(node: Node) -> list[tuple[str, tuple[str, ...], int, str]]:
-    """What stands in a box, line by line: a text on the left, texts on the right, size and color."""
-    levels = node.levels or ((),) * len(node.stages)
-    return [
-        (node.title, (), TITLE, INK),
-        *([(node.where, (), SMALL, LINE)] if node.where else []),
-        *((text, (), SMALL, INK) for text in node.figures),
-        *((stage, level, SMALL, FAINT) for stage, level in zip(node.stages, levels, strict=True)),
-        *((text, (), SMALL, ALARM) for text in node.alarms),
-    ]
-
-
-def _box(node: Node, area: Area) -> list[Shape]:
-    shapes = []
-    for behind in range(min(node.replicas - 1, 2), -1, -1):
-        x, y = area.left + 5 * behind, area.top + 5 * behind
-        fill = SHADOW if behind else BOX
-        shapes.append(Shape([(x, y), (x + area.width, y + area.height)], FAINT, "box", fill=fill, dashed=node.outside))
-    for number, (text, level, size, color) in enumerate(_rows(node)):
-        base, right = area.top + PAD + ROW * (number + 0.75), area.left + area.width - PAD
-        shapes.append(Shape([(area.left + PAD, base)], color, "text", text, size))
-        shapes += [Shape([(x, base)], INK, "text", part, size, anchor="end") for part, x in zip(level, (right - QUEUE, right)) if part]
-    return shapes
-
-
-def _ends(routes: Sequence[Sequence[str]], number: int, areas: Mapping[str, Area]) -> tuple[Point, Point]:
-    """Where an edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
-    route = routes[number]
-    source, target = areas[route[0]], areas[route[-1]]
-    out = sorted((one for one in routes if one[0] == route[0]), key=lambda one: areas[one[1]].middle)
-    into = sorted((one for one in routes if one[-1] == route[-1]), key=lambda one: areas[one[-2]].middle)
-    start = _slot(source, [one is route for one in out].index(True), len(out))
-    return (source.left + source.width, start), (target.left, _slot(target, [one is route for one in into].index(True), len(into)))
-
-
-def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
-    """The way of an edge past the boxes that stand between its ends."""
-    points = [start, *(point for area in passed for point in ((area.left, area.middle), (area.left + area.width, area.middle))), end]
-    bends = [max(40.0, abs(second[0] - first[0]) / 2) for first, second in pairwise(points)]
-    return [[a, (a[0] + bend, a[1]), (b[0] - bend, b[1]), b] for (a, b), bend in zip(pairwise(points), bends)]
-
-
-def _arrow(edge: Edge, curves: Sequence[list[Point]]) -> list[Shape]:
-    shapes = [Shape(curve, LINE, "curve", dashed=edge.publish) for curve in curves]
-    start, end = curves[0][0], curves[-1][-1]
-    shapes.append(Shape([end], LINE, "arrow"))
-    shapes.append(Shape([(end[0] - 14, end[1]) if edge.binds_target else start], LINE, "dot"))
-    return shapes
-
-
-def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """What stands at an edge: its name above the line, the rest below; neither touches the line, however steep it is, nor what is taken."""
-    below = [(text, color) for text, color in ((edge.about, FAINT), *((text, INK) for text in edge.figures)) if text]
-    below += [(text, ALARM) for text in edge.alarms]
-    middle, _ = _bezier(curve, 0.5)
-    highest, _ = _reach(curve, middle, _width(edge.name, SMALL) / 2 + 2)
-    name = [Shape([(middle, highest - 8)], INK, "text", edge.name, anchor="middle")] if edge.name else []
-    _, lowest = _reach(curve, middle, max((_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
-    rest = [Shape([(middle, lowest + 17 + ROW * row)], color, "text", text, anchor="middle") for row, (text, color) in enumerate(below)]
-    name = _moved(name, -4.0, taken)
-    return name + _moved(rest, 4.0, [*taken, *map(_extent, name)])
-
-
-def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) -> list[Shape]:
-    """Move texts up or down, step by step, until they stand on nothing else; if there is no such place near by, not at all."""
-    for number in range(30):
-        moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
-        if not any(_overlap(_extent(text), other) for text in moved for other in taken):
-            return moved
-    return texts
-
-
-def _extent(text: Shape) -> list[Point]:
-    """The corners of what a text at the middle of an edge covers."""
-    (x, base), half = text.points[0], _width(text.text, SMALL) / 2
-    return [(x - half, base - SMALL), (x + half, base + 4)]
-
-
-def _overlap(first: Sequence[Point], second: Sequence[Point]) -> bool:
-    (left, top), (right, bottom) = first
-    (other_left, other_top), (other_right, other_bottom) = second
-    return left < other_right and other_left < right and top < other_bottom and other_top < bottom
-
-
-def _reach(curve: Sequence[Point], middle: float, half: float) -> tuple[float, float]:
-    """The least and greatest y of a curve between ``middle - half`` and ``middle + half``."""
-    points = [_bezier(curve, step / 60) for step in range(61)]
-    heights = [y for x, y in points if abs(x - middle) <= half]
-    return min(heights), max(heights)
-
-
-def _slot(area: Area, number: int, count: int) -> float:
-    return area.top + area.height * (number + 1) / (count + 1)
-
-
-def _bezier(curve: Sequence[Point], t: float) -> Point:
-    weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-    return sum(w * x for w, (x, _) in zip(weights, curve, strict=True)), sum(w * y for w, (_, y) in zip(weights, curve, strict=True))
-
-
-def _width(text: str, size: int) -> float:
-    return float(_font(size).getlength(text))
-
-
-def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def svg(picture: Picture) -> str:
@@ -285,7 +55,7 @@ def png(picture: Picture) -> Image.Image:
         if shape.kind == "box":
             draw.rounded_rectangle((*points[0], *points[1]), 6 * by, shape.fill, shape.color, by)
         elif shape.kind == "curve":
-            steps = [_bezier(points, step / 60) for step in range(61)]
+            steps = [bezier(points, step / 60) for step in range(61)]
             for first in range(0, 60, 2 if shape.dashed else 1):
                 draw.line([steps[first], steps[first + 1]], shape.color, round(1.5 * by), "curve")
         elif shape.kind == "arrow":
@@ -293,7 +63,7 @@ def png(picture: Picture) -> Image.Image:
         elif shape.kind == "dot":
             draw.circle(points[0], 4 * by, shape.color)
         else:
-            draw.text(points[0], shape.text, shape.color, _font(shape.size * by), anchor=ANCHORS[shape.anchor])
+            draw.text(points[0], shape.text, shape.color, font(shape.size * by), anchor=ANCHORS[shape.anchor])
     return image.reduce(SMOOTH)
 
 

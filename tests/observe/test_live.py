@@ -12,8 +12,9 @@ from highway.observe.poll import Seen, View
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 from highway.topology import load
-from highway.topology.draw import ALARM, BOX, SMALL, _width, layout, svg
+from highway.topology.draw import svg
 from highway.topology.graph import dot, graph, mermaid
+from highway.topology.layout import ALARM, BOX, SMALL, layout, text_width
 from highway.wire.tally import Counts
 
 TEXT = """
@@ -104,7 +105,7 @@ def test_nothing_in_the_picture_stands_on_another(live):
     texts = []
     for shape in picture.shapes:
         if shape.kind == "text" and shape.anchor == "middle":
-            (x, base), half = shape.points[0], _width(shape.text, SMALL) / 2
+            (x, base), half = shape.points[0], text_width(shape.text, SMALL) / 2
             texts.append([(x - half, base - SMALL), (x + half, base + 4)])
     assert (len(boxes), len(texts)) == (4, 5 + 4 + 4 + 2)
     for first, second in combinations([*boxes, *texts], 2):

@@ -5,8 +5,9 @@ from xml.etree import ElementTree
 import pytest
 
 from highway.topology import load
-from highway.topology.draw import LINE, SMALL, _bezier, _width, layout, png, svg
+from highway.topology.draw import png, svg
 from highway.topology.graph import Edge, Node, dot, graph, mermaid
+from highway.topology.layout import LINE, SMALL, bezier, layout, text_width
 
 TEXT = """
 hosts: {a: 10.0.0.1, b: 10.0.0.2}
@@ -87,8 +88,8 @@ def test_labels_do_not_touch_the_lines_that_they_stand_at(drawn):
     curves = [shape.points for shape in picture.shapes if shape.kind == "curve"]
     assert (len(labels), len(curves)) == (6, 3)
     for number, label in enumerate(labels):
-        (x, base), half = label.points[0], _width(label.text, SMALL) / 2
-        on_line = [_bezier(curves[number // 2], step / 200) for step in range(201)]
+        (x, base), half = label.points[0], text_width(label.text, SMALL) / 2
+        on_line = [bezier(curves[number // 2], step / 200) for step in range(201)]
         near = [y for px, y in on_line if abs(px - x) <= half]
         assert near and all(not base - SMALL <= y <= base + 4 for y in near), label.text
 
