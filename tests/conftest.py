@@ -31,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = _own_base[0]
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more worker than there are cores: many tests wait for processes that they have started."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep what the tests wrote only if one has failed."""
     if exitstatus == pytest.ExitCode.OK:
