@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import mmap
 import os
 import resource
@@ -63,6 +64,7 @@ def announce(slot, *lengths):
 @contextlib.contextmanager
 def besides(name):
     """A receiver, and a sender that means well; after the test's attack the one still gets what the other sends."""
+    gc.collect()  # else files of tests before this one, which hang on reference cycles, may be closed meanwhile
     descriptors = len(os.listdir("/proc/self/fd"))
     with contextlib.closing(Receiver("r")) as receiver, contextlib.closing(Sender("s")) as sender:
         receiver.meeting.listen(name)
