@@ -11,7 +11,7 @@ from highway.cli.screen import Screen
 from highway.cli.top import render
 from highway.columns import Cell, fit, number
 from highway.engine.stats import PipelineStats, StageStats
-from highway.observe.poll import Seen, View
+from highway.observe.poll import Sample, View
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 
@@ -82,11 +82,11 @@ def test_a_run_and_top_fit_the_terminal_and_cut_no_digits(items, width, monkeypa
     monkeypatch.setenv("COLUMNS", str(width))
     states = [ReplicaState("reader", 0, "gpu1.example.org", "running", stats(items), single=True), ReplicaState("worker", 1, "", "waiting")]
     live = shown(Screen()._table(states, [stats(items), None]), width)
-    seen = [
-        Seen(states[0], stats(items), Ends("", "augmented-images"), "gpu1.example.org"),
-        Seen(ReplicaState("trainer", 0, "", "running", stats(items), single=True), stats(items), Ends("augmented-images"), "gpu2"),
+    samples = [
+        Sample(states[0], stats(items), Ends("", "augmented-images"), "gpu1.example.org"),
+        Sample(ReplicaState("trainer", 0, "", "running", stats(items), single=True), stats(items), Ends("augmented-images"), "gpu2"),
     ]
-    tables = shown(render("imagenet", View(seen), width), width)[1:-2]
+    tables = shown(render("imagenet", View(samples), width), width)[1:-2]
     for line in live + tables:
         assert len(line) <= width
         assert not re.search(r"\d…|…\d", line), line

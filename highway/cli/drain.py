@@ -8,7 +8,7 @@ import sys
 
 from highway.cli.files import add_file_options, variables
 from highway.errors import ConfigError
-from highway.run.control import Found, find
+from highway.run.control import ControlClient, find
 from highway.topology import Topology, load
 
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         return max(map(_wait, chosen))
 
 
-def _chosen(topology: Topology, options: argparse.Namespace, found: list[Found]) -> list[Found]:
+def _chosen(topology: Topology, options: argparse.Namespace, found: list[ControlClient]) -> list[ControlClient]:
     if not found:
         raise ConfigError(f"no {options.role} of {topology.path} runs here; only your own processes on this machine are found")
     chosen = [process for process in found if options.replica in (None, process.number)]
@@ -40,7 +40,7 @@ def _chosen(topology: Topology, options: argparse.Namespace, found: list[Found])
     return chosen
 
 
-def _wait(process: Found) -> int:
+def _wait(process: ControlClient) -> int:
     """Wait until a process has ended, say how, and return the exit code that it stands for."""
     answer = process.wait()
     if answer is None:

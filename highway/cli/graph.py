@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from highway.cli.files import add_file_options, load_checked
-from highway.cli.top import add_watch_options, looks, survey
+from highway.cli.top import add_watch_options, poller, polls
 from highway.errors import ConfigError
-from highway.observe.live import annotate
+from highway.observe.annotate import annotate
 from highway.topology.draw import png, svg
 from highway.topology.graph import Graph, dot, graph, mermaid
 from highway.topology.layout import layout
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         _put(drawn, path)
         return 0
     try:
-        for view in looks(survey(topology, options), options):
+        for view in polls(poller(topology, options), options):
             _put(annotate(drawn, view), path)
     except KeyboardInterrupt:  # how one ends it
         return 130 if options.once else 0

@@ -22,13 +22,13 @@ from highway.parameters.location import did_you_mean
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.run import role
-from highway.run.control import Door
+from highway.run.control import ControlServer
 from highway.run.preflight import preflight
 from highway.run.role import Reporter, Terminated, die_with_parent
 from highway.run.supervise import DRAIN, Result, Watcher, launch
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
-from highway.topology.plan import End
+from highway.topology.plan import Process
 from highway.wire import receiver, tally
 
 log = logging.getLogger("highway")
@@ -78,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
     if options.report_to is not None:
         return _run_for_launcher(options)
     topology = _load(options)
-    ends = _chosen(topology, options)
-    preflight(topology, ends)
-    if options.role is not None and len(ends) == 1:
-        return _run_here(topology, ends[0], options)
-    return _run_processes(topology, ends, options)
+    processes = _chosen(topology, options)
+    preflight(topology, processes)
+    if options.role is not None and len(processes) == 1:
+        return _run_here(topology, processes[0], options)
+    return _run_processes(topology, processes, options)
 
 
 def _load(options: argparse.Namespace) -> Topology:
@@ -90,7 +90,7 @@ def _load(options: argparse.Namespace) -> Topology:
     return topology.at_home() if options.local or (options.role is None and options.host is None) else topology
 
 
-def _chosen(topology: Topology, options: argparse.Namespace) -> list[End]:
+def _chosen(topology: Topology, options: argparse.Namespace) -> list[Process]:
     """Return the processes that the options name."""
     if options.role is None:
         if options.replica is not None:
@@ -99,23 +99,23 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> list[End]:
     if options.host is not None and options.host not in topology.plan.hosts:
         raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
     role = topology.role(options.role)
-    ends = [End(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
+    processes = [Process(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
     if not role.stages:
         raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
     if options.replica is not None:
         if not 0 <= options.replica < role.replicas:
             numbers = f"{role.replicas} processes, numbered 0 to {role.replicas - 1}" if role.replicas > 1 else "one process, number 0"
             raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
-        return [ends[options.replica]]
+        return [processes[options.replica]]
     if options.host is None:
-        return ends[:1]
-    here = [end for end in ends if end.host == options.host]
+        return processes[:1]
+    here = [process for process in processes if process.host == options.host]
     if not here:
         raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
     return here
 
 
-def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Namespace) -> int:
+def _run_processes(topology: Topology, processes: Sequence[Process], options: argparse.Namespace) -> int:
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", topology.plan.local)) if given]
     passed.append(f"--drain-timeout={options.drain_timeout}")
@@ -123,8 +123,8 @@ def _run_processes(topology: Topology, ends: Sequence[End], options: argparse.Na
     screen = Screen(keep_output=options.json)
     interrupt.raise_again()
     try:
-        with _endpoint(topology, ends, options, screen) as watchers, screen:
-            result = launch(topology, ends, [*options.files, *passed], screen, watchers, options.drain_timeout)
+        with _endpoint(topology, processes, options, screen) as watchers, screen:
+            result = launch(topology, processes, [*options.files, *passed], screen, watchers, options.drain_timeout)
         _conclude(screen, result, options.json)
         for sentence in filter(None, [*losses(result), result.message]):
             screen.say(f"highway: {sentence}")
@@ -141,22 +141,22 @@ def _conclude(screen: Screen, result: Result, as_json: bool) -> None:
         screen.summary(result.states, result.links)
 
 
-def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
-    role = topology.roles[end.role]
+def _run_here(topology: Topology, process: Process, options: argparse.Namespace) -> int:
+    role = topology.roles[process.role]
     environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **role.env}
     if environment != os.environ:  # libraries read theirs when they are imported: begin again
         with interrupt.Withheld():
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-    state = ReplicaState(end.role, end.replica, end.host, "starting", single=role.replicas == 1)
+    state = ReplicaState(process.role, process.replica, process.host, "starting", single=role.replicas == 1)
     screen = Screen(keep_output=options.json)
     here = _Here(state, [screen])
     code, message = INTERRUPTED, "interrupted"
     interrupt.raise_again()
     try:
-        with _endpoint(topology, [end], options, screen) as watchers, screen, screen.output():
+        with _endpoint(topology, [process], options, screen) as watchers, screen, screen.output():
             here.watchers += watchers
             logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
-            code = _run_role(topology, end, options.drain_timeout, here)
+            code = _run_role(topology, process, options.drain_timeout, here)
             message = "terminated" if code else ""
             return code
     except RunError as error:
@@ -169,7 +169,7 @@ def _run_here(topology: Topology, end: End, options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
+def _endpoint(topology: Topology, processes: Sequence[Process], options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
     """Open the endpoint that the option or the file asks for, if one does."""
     spec = parse_metrics(options.metrics, topology.plan.metrics) if options.metrics else topology.plan.metrics
     if spec is None:
@@ -177,7 +177,7 @@ def _endpoint(topology: Topology, ends: Sequence[End], options: argparse.Namespa
         return
     from highway.observe.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
 
-    with Endpoint(topology, ends, spec) as endpoint:
+    with Endpoint(topology, processes, spec) as endpoint:
         screen.say(f"metrics at {endpoint.url}/metrics")
         yield [endpoint]
 
@@ -229,19 +229,21 @@ class _Here:
             watcher.update([state])
 
 
-def _run_role(topology: Topology, end: End, drain_timeout: float, told: _Told) -> int:
-    pipeline = topology.pipeline(end.role, end.replica)
-    with Door(topology.plan, topology.roles[end.role], end.replica, told.draining) as door:
-        if door.number not in (None, end.replica):
-            log.info("another %s runs here as number %d; `highway drain` calls this one number %d", end.role, end.replica, door.number)
+def _run_role(topology: Topology, process: Process, drain_timeout: float, told: _Told) -> int:
+    pipeline = topology.pipeline(process.role, process.replica)
+    with ControlServer(topology.plan, topology.roles[process.role], process.replica, told.draining) as control:
+        if control.number not in (None, process.replica):
+            log.info(
+                "another %s runs here as number %d; `highway drain` calls this one number %d", process.role, process.replica, control.number
+            )
         code, complete = 0, True
         try:
-            role.run(pipeline, told.progress, drain_timeout=drain_timeout, door=door)
+            role.run(pipeline, told.progress, drain_timeout=drain_timeout, control=control)
         except Terminated as terminated:
             code, complete = 143, terminated.drained
         except StuckError:
             raise
         except Exception as error:
             raise RunError from error
-        door.answer(pipeline.stats().items, complete)
+        control.answer(pipeline.stats().items, complete)
     return code

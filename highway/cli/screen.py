@@ -20,7 +20,7 @@ from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Account
-from highway.observe.recent import Recent
+from highway.observe.figures import Recent
 from highway.observe.state import ReplicaState
 
 INTERVAL = 5.0  # seconds between two lines where there is no terminal

@@ -17,8 +17,8 @@ from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.errors import ConfigError
 from highway.observe.bottleneck import bottleneck
-from highway.observe.poll import Seen, Survey, Target, View, targets
-from highway.observe.traffic import Flow, Traffic, traffic
+from highway.observe.poll import Poller, PollTarget, Sample, View, targets
+from highway.observe.traffic import Rate, Traffic, traffic
 from highway.parameters.location import did_you_mean
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
@@ -50,7 +50,7 @@ def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
     )
 
 
-def survey(topology: Topology, options: argparse.Namespace) -> Survey:
+def poller(topology: Topology, options: argparse.Namespace) -> Poller:
     """Return what looks at a topology, where the file and :func:`watch_options` say.
 
     Raises:
@@ -62,45 +62,45 @@ def survey(topology: Topology, options: argparse.Namespace) -> Survey:
     spec = parse_metrics(options.metrics, plan.metrics) if options.metrics else plan.metrics
     if spec is None:
         raise ConfigError(f"{topology.path} has no key metrics, which says where to ask; give --metrics PORT, as `highway run` was given")
-    return Survey(targets(topology, spec, options.host), plan.name, list(topology.roles), options.host)
+    return Poller(targets(topology, spec, options.host), plan.name, list(topology.roles), options.host)
 
 
-def looks(surveyed: Survey, options: argparse.Namespace) -> Iterator[View]:
+def polls(poller: Poller, options: argparse.Namespace) -> Iterator[View]:
     """Yield a look at every interval; with ``--once`` the second one alone, which knows rates."""
-    view = surveyed.look()
+    view = poller.poll()
     if not options.once:
         yield view
     while True:
         time.sleep(options.interval)
-        yield surveyed.look()
+        yield poller.poll()
         if options.once:
             return
 
 
 def run(options: argparse.Namespace) -> int:
-    name, surveyed = _survey(options)
+    name, poller = _poller(options)
     if options.once:
-        (view,) = looks(surveyed, options)
+        (view,) = polls(poller, options)
         console = Console(width=None if os.isatty(1) or "COLUMNS" in os.environ else WIDE, highlight=False)
         console.print(render(name, view, console.width))
-        return 0 if view.seen else 1
+        return 0 if view.samples else 1
     with Live(auto_refresh=False, screen=os.isatty(1)) as live:
         try:
-            for view in looks(surveyed, options):
+            for view in polls(poller, options):
                 live.update(render(name, view, live.console.width), refresh=True)
         except KeyboardInterrupt:  # how one leaves it
             pass
     return 0
 
 
-def _survey(options: argparse.Namespace) -> tuple[str, Survey]:
+def _poller(options: argparse.Namespace) -> tuple[str, Poller]:
     urls = [url.rstrip("/") for url in options.files if url.startswith("http://")]
     if not urls:
         topology = load_checked(options)
-        return topology.plan.name, survey(topology, options)
+        return topology.plan.name, poller(topology, options)
     if len(urls) < len(options.files) or options.metrics or options.host:
         raise ConfigError("endpoints (http://host:port) stand alone: no FILE, --metrics or --host beside them")
-    return ", ".join(urls), Survey([Target(url, url.removeprefix("http://")) for url in urls])
+    return ", ".join(urls), Poller([PollTarget(url, url.removeprefix("http://")) for url in urls])
 
 
 def render(name: str, view: View, width: int = WIDE) -> RenderableType:
@@ -112,17 +112,19 @@ def render(name: str, view: View, width: int = WIDE) -> RenderableType:
         width: Characters of the terminal, which the tables fit.
     """
     parts: list[RenderableType] = [Text(f"{name}  {time.strftime('%H:%M:%S')}", style="dim"), _replicas(view, width)]
-    if links := traffic(view.seen):
+    if links := traffic(view.samples):
         parts += ["", _links(links, width)]
     parts += ["", *(Text(sentence, style="red") for sentence in view.silent)]
-    parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.seen if one.state.error]
-    parts.append(Text(bottleneck(view.seen) if view.seen else "No endpoint answers; `highway run` opens one with --metrics.", style="bold"))
+    parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.samples if one.state.error]
+    parts.append(
+        Text(bottleneck(view.samples) if view.samples else "No endpoint answers; `highway run` opens one with --metrics.", style="bold")
+    )
     return Group(*parts)
 
 
 def _replicas(view: View, width: int) -> RenderableType:
     rows = [list(map(Cell, _REPLICAS))]
-    for one in view.seen:
+    for one in view.samples:
         state = one.state
         counters = state.stats.stages[0].counters if state.stats else {}
         faults = sum(int(counters.get(name, 0)) for name in ("gaps", "duplicates", "malformed"))
@@ -134,13 +136,13 @@ def _replicas(view: View, width: int) -> RenderableType:
     return table(rows, width, _columns(_REPLICAS, "queues", "MB/s", "host", "restarts", "busiest stage"), _columns(_REPLICAS, *_LEFT))
 
 
-def _rates(one: Seen) -> tuple[Cell, Cell]:
+def _rates(one: Sample) -> tuple[Cell, Cell]:
     if not one.runs or not one.recent:
         return _NONE, _NONE
-    return _flow(Flow.of(one.recent, one.recent.stages[-1]))
+    return _rate_cells(Rate.of(one.recent, one.recent.stages[-1]))
 
 
-def _levels(one: Seen) -> tuple[Cell, Cell, Cell]:
+def _levels(one: Sample) -> tuple[Cell, Cell, Cell]:
     """The busiest stage, how busy it is, and the levels of all queues."""
     if not one.runs or not one.recent:
         return _NONE, _NONE, _NONE
@@ -153,8 +155,8 @@ def _links(links: list[Traffic], width: int) -> RenderableType:
     rows = [[Cell(heading, _SHORT.get(heading, "")) for heading in _LINKS]]
     for link in links:
         counts = (_NONE if count is None else number(count) for count in (link.sent, link.received, link.missing))
-        flow = link.sending if link.received is None else link.receiving
-        rows.append([Cell(link.link), *counts, *_flow(flow), *map(_alarm, (link.gaps, link.duplicates, link.malformed))])
+        rate = link.sending if link.received is None else link.receiving
+        rows.append([Cell(link.link), *counts, *_rate_cells(rate), *map(_alarm, (link.gaps, link.duplicates, link.malformed))])
     return table(rows, width, _columns(_LINKS, "MB/s", "received", "sent"), _columns(_LINKS, *_LEFT))
 
 
@@ -162,8 +164,8 @@ def _columns(headings: Sequence[str], *names: str) -> list[int]:
     return [headings.index(name) for name in names if name in headings]
 
 
-def _flow(flow: Flow) -> tuple[Cell, Cell]:
-    return number(flow.items, 1), number(flow.megabytes, 1)
+def _rate_cells(rate: Rate) -> tuple[Cell, Cell]:
+    return number(rate.items, 1), number(rate.megabytes, 1)
 
 
 def _alarm(count: int) -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from highway.engine.stats import PipelineStats
-from highway.observe.poll import Seen
+from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
@@ -88,11 +88,11 @@ def account(
         ends: The links of each, by the replica's name.
         whole: The links of which all ends ran here.
     """
-    seen = [Seen(state, None, ends.get(state.name, Ends())) for state in states]
+    samples = [Sample(state, None, ends.get(state.name, Ends())) for state in states]
     found = []
-    for link in traffic(seen):
+    for link in traffic(samples):
         missing = link.missing if link.link in whole else None
-        reasons = list(_reasons(link, seen, departures, ends)) if missing else []
+        reasons = list(_reasons(link, samples, departures, ends)) if missing else []
         found.append(
             Account(link.link, link.sent, link.received, missing, reasons, bool(missing) and _unwanted(link.link, departures, ends))
         )
@@ -106,11 +106,11 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
     return receivers == {"ended"} and senders <= {"ended", "was stopped"} and "was stopped" in senders
 
 
-def _reasons(link: Traffic, seen: Sequence[Seen], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
-    publishes = any(one.ends.publishes for one in seen if one.ends.sends == link.link)
+def _reasons(link: Traffic, samples: Sequence[Sample], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
+    publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
     at_link = [one for one in departures if link.link in (ends[one.name].receives, ends[one.name].sends)]
     yield from dict.fromkeys(f"{one.name} {one.how}" for one in at_link if one.failed or (one.how != "ended" and one.counts != Counts()))
-    counters = [one.state.stats.stages[0].counters for one in seen if one.ends.receives == link.link and one.state.stats]
+    counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
         if publishes and (count := sum(int(one.get(name, 0)) for one in counters)):
             yield f"{count:,} {why}"

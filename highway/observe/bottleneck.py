@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from highway.engine.stats import StageStats, more_cores
-from highway.observe.poll import Seen
+from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
 
 FULL = 0.5  # of its time that a stage must work, or wait, to be what limits the rate
@@ -40,16 +40,16 @@ class _Role:
         return list(self.stages)[-1]
 
 
-def bottleneck(seen: Sequence[Seen]) -> str:
+def bottleneck(samples: Sequence[Sample]) -> str:
     """Return one sentence that names what limits the rate of the whole topology, by the figures of the last seconds.
 
     It is the stage whose workers are busiest, over all replicas of its role: what stands behind it starves, what stands before it is
     blocked, over the links too. Where a role waits to send, but none of the roles that are seen receives it, it is who receives.
     """
-    roles = _roles(seen)
+    roles = _roles(samples)
     if not roles:
         return "Nothing runs at present."
-    received = {one.ends.receives for one in seen}
+    received = {one.ends.receives for one in samples}
     for role in roles.values():
         if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
             what = f"What receives on the link {role.ends.sends}" if role.ends.sends else f"What takes the items of {role.name}"
@@ -57,15 +57,15 @@ def bottleneck(seen: Sequence[Seen]) -> str:
             return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
     busiest, stage = max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
     if busiest.share(stage, "busy") >= FULL:
-        return _advice(busiest, stage, seen)
+        return _advice(busiest, stage, samples)
     if not any(one.items for role in roles.values() for figures in role.stages.values() for one in figures):
         return "Nothing has passed through in the last seconds."
     return _slow_link(roles) or "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
 
 
-def _roles(seen: Sequence[Seen]) -> Mapping[str, _Role]:
+def _roles(samples: Sequence[Sample]) -> Mapping[str, _Role]:
     roles: dict[str, _Role] = {}
-    for one in seen:
+    for one in samples:
         if one.runs and one.recent:
             role = roles.setdefault(one.state.role, _Role(one.state.role, one.ends))
             for stage in one.recent.stages:
@@ -74,25 +74,25 @@ def _roles(seen: Sequence[Seen]) -> Mapping[str, _Role]:
     return roles
 
 
-def _advice(role: _Role, name: str, seen: Sequence[Seen]) -> str:
+def _advice(role: _Role, name: str, samples: Sequence[Sample]) -> str:
     figures = role.stages[name]
     stage, many = figures[0], len(figures) > 1
     who = f"its {len(figures)} replicas were" if many else f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
     ways = [f"start more replicas (replicas: {len(figures) + 1})"] if role.ends.receives and role.ends.sends else []
     if stage.shape == "map":
         ways.append(f"give {'them' if many else 'it'} more workers ({stage.parameter}: {stage.num_workers + 1})")
-        machine, cores, used = _freest(role.machines, seen)
+        machine, cores, used = _freest(role.machines, samples)
         advice = more_cores(ways, cores, used, f" of {machine}" if machine else "")
     else:
         advice = f"a {stage.shape} has one thread: {', or '.join([*ways, 'move work from it into a map'])}"
     return f"{role.name} ({name}) is the bottleneck: {who} busy {_percent(role.share(name, 'busy'))} of the time; {advice}."
 
 
-def _freest(machines: Collection[str], seen: Sequence[Seen]) -> tuple[str, int, float]:
+def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, int, float]:
     """Return the machine of some that has most to spare, its cores (0 if that is not known), and how many what is seen uses of them."""
     found = []
     for machine in sorted(machines):
-        recent = [one.recent for one in seen if one.machine == machine and one.runs and one.recent]
+        recent = [one.recent for one in samples if one.machine == machine and one.runs and one.recent]
         found.append((machine, max((stats.cores for stats in recent), default=0), sum(stats.cores_used for stats in recent)))
     return max(found, key=lambda one: one[1] - one[2])
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Self
 
 from prometheus_client import make_wsgi_app
 
+from highway.observe.figures import Totals
 from highway.observe.losses import Losses
 from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
 from highway.observe.snapshot import Loss, Snapshot, find_ends
 from highway.observe.state import ReplicaState
-from highway.observe.totals import Totals
-from highway.topology.flow import whole_links
+from highway.topology.feeders import whole_links
 from highway.topology.model import Topology
-from highway.topology.plan import End
+from highway.topology.plan import Process
 from highway.topology.spec import MetricsSpec
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class Endpoint:
 
     Args:
         topology: What runs.
-        ends: Which replicas of it, here.
+        processes: Which replicas of it, here.
         spec: Where to listen; the first free port of a range is taken.
 
     Raises:
         ConfigError: no port is free, or the address is not one of this machine.
     """
 
-    def __init__(self, topology: Topology, ends: Sequence[End], spec: MetricsSpec) -> None:
+    def __init__(self, topology: Topology, ends: Sequence[Process], spec: MetricsSpec) -> None:
         self._name, self._ends = topology.plan.name, find_ends(topology, ends)
         self._states = [
             ReplicaState(end.role, end.replica, end.host, "starting", single=topology.roles[end.role].replicas == 1) for end in ends

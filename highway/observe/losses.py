@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from highway.observe.poll import Seen
+from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends, Loss
 from highway.observe.state import ReplicaState
 from highway.observe.traffic import Traffic, traffic
@@ -52,10 +52,10 @@ class Losses:
         ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
         ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
         self._running = {state.name: state.restarts for state in states if state.phase not in _OVER}
-        seen = [Seen(state, None, self._ends.get(state.name, Ends())) for state in states]
-        for link in traffic(seen):
+        samples = [Sample(state, None, self._ends.get(state.name, Ends())) for state in states]
+        for link in traffic(samples):
             if link.link in self._links and link.missing is not None:
-                at_link = {one.state.name for one in seen if link.link in (one.ends.receives, one.ends.sends)}
+                at_link = {one.state.name for one in samples if link.link in (one.ends.receives, one.ends.sends)}
                 self._look(self._links[link.link], link, bool(ended & at_link), over=not at_link & self._running.keys())
         return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
 
@@ -69,7 +69,7 @@ class Losses:
         while link.missing[0][0] < now - WINDOW:
             link.missing.popleft()
         if link.ended is not None and now - link.ended >= WINDOW:
-            least = min(count for seen, count in link.missing if seen >= link.ended + REFILL)
+            least = min(count for when, count in link.missing if when >= link.ended + REFILL)
             link.lost, link.ended = link.lost + max(0, least - link.before), None
         if over:
             link.lost, link.ended = max(link.lost, missing), None

@@ -1,4 +1,4 @@
-"""All replicas of a topology, wherever they run: asks every endpoint, and puts the answers together."""
+"""All replicas of a topology, wherever they run: every endpoint is asked, and the answers are put together."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from highway.engine.stats import PipelineStats
-from highway.observe.recent import Recent
+from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.topology.model import Topology
 from highway.topology.plan import ports
 from highway.topology.spec import MetricsSpec
 
-PATIENCE = 2.0  # seconds that an endpoint may take to answer
+ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
 AT_ONCE = 64  # endpoints
 
 _EVERY_INTERFACE = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
-class Target:
+class PollTarget:
     """An endpoint to ask.
 
     Args:
@@ -38,7 +38,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sample:
     """A replica, as one look at the topology found it.
 
     Args:
@@ -63,19 +63,19 @@ class Seen:
 class View:
     """One look at a topology: its replicas, and in words, who did not answer."""
 
-    seen: Sequence[Seen]
+    samples: Sequence[Sample]
     silent: Sequence[str] = ()
 
 
-def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[Target]:
+def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[PollTarget]:
     """Return where the endpoints of a topology may be: on each of its hosts or on one, and on this machine."""
     here = "127.0.0.1" if spec.listen in _EVERY_INTERFACE else spec.listen
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
-    return [Target(_url(address, port), name) for name, address in addresses.items() for port in ports(spec)]
+    return [PollTarget(_url(address, port), name) for name, address in addresses.items() for port in ports(spec)]
 
 
-class Survey:
+class Poller:
     """Looks at a topology again and again.
 
     Args:
@@ -85,31 +85,31 @@ class Survey:
         host: The only host to show.
     """
 
-    def __init__(self, targets: Sequence[Target], topology: str = "", order: Sequence[str] = (), host: str | None = None) -> None:
+    def __init__(self, targets: Sequence[PollTarget], topology: str = "", order: Sequence[str] = (), host: str | None = None) -> None:
         self._targets, self._topology, self._host = targets, topology, host
         self._order = order
         self._recent = Recent()
 
-    def look(self) -> View:
+    def poll(self) -> View:
         """Ask all endpoints, and wait at most two seconds for each."""
-        with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-survey") as pool:
+        with ThreadPoolExecutor(min(AT_ONCE, len(self._targets)), "highway-poll") as pool:
             answers = dict(zip(self._targets, pool.map(fetch, (target.url for target in self._targets)), strict=True))
         ours = {(one.machine, one.pid): one for one in answers.values() if self._is_ours(one)}  # once each
-        seen = [one for snapshot in ours.values() for one in self._seen(snapshot) if self._host in (None, one.state.host)]
-        order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in seen)]))}
-        seen.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
-        return View(seen, list(self._silent(answers, {one.state.host for one in seen})))
+        samples = [one for snapshot in ours.values() for one in self._samples(snapshot) if self._host in (None, one.state.host)]
+        order = {role: number for number, role in enumerate(dict.fromkeys([*self._order, *(one.state.role for one in samples)]))}
+        samples.sort(key=lambda one: (order[one.state.role], one.state.replica, one.machine))
+        return View(samples, list(self._silent(answers, {one.state.host for one in samples})))
 
-    def _seen(self, snapshot: Snapshot) -> Iterator[Seen]:
+    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
         for state in snapshot.states:
             key = (snapshot.machine, snapshot.pid, state.role, state.replica)
             recent = self._recent.add(key, state.stats) if state.stats else None
-            yield Seen(state, recent, snapshot.ends.get(state.name, Ends()), state.host or snapshot.machine)
+            yield Sample(state, recent, snapshot.ends.get(state.name, Ends()), state.host or snapshot.machine)
 
     def _is_ours(self, answer: Snapshot | str) -> TypeGuard[Snapshot]:
         return isinstance(answer, Snapshot) and self._topology in ("", answer.topology)
 
-    def _silent(self, answers: Mapping[Target, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
+    def _silent(self, answers: Mapping[PollTarget, Snapshot | str], heard: Collection[str]) -> Iterator[str]:
         """Hosts for which no endpoint answers: neither one there, nor that of a run elsewhere that takes the host's part."""
         for host in dict.fromkeys(target.host for target in answers if target.host):
             own = {target.url.removeprefix("http://"): answer for target, answer in answers.items() if target.host == host}
@@ -124,7 +124,7 @@ def fetch(url: str) -> Snapshot | str:
     """Return what an endpoint answers or, in words, why it does not."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url}/stats", timeout=PATIENCE) as answer:
+        with opener.open(f"{url}/stats", timeout=ANSWER_TIMEOUT) as answer:
             return Snapshot.from_json(answer.read())
     except urllib.error.HTTPError as error:
         with error:

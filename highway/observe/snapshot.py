@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from highway.observe.state import ReplicaState
-from highway.topology.check import sockets
+from highway.topology.check import link_ends
 from highway.topology.model import Topology
-from highway.topology.plan import End
+from highway.topology.plan import Process
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Snapshot:
 _decoder = msgspec.json.Decoder(Snapshot)  # made before any thread needs it: two that were the first at once crashed msgspec 0.22
 
 
-def find_ends(topology: Topology, processes: Iterable[End]) -> dict[str, Ends]:
+def find_ends(topology: Topology, processes: Iterable[Process]) -> dict[str, Ends]:
     """Return the links of some replicas of a topology without errors, by the replica's name."""
     found = {}
-    for end in processes:
-        links = {socket.direction: socket for socket in sockets(topology, [end])}
+    for process in processes:
+        links = {end.direction: end for end in link_ends(topology, [process])}
         receives, sends = links.get("receive"), links.get("send")
-        name = ReplicaState(end.role, end.replica, single=topology.roles[end.role].replicas == 1).name
+        name = ReplicaState(process.role, process.replica, single=topology.roles[process.role].replicas == 1).name
         found[name] = Ends(receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.kind == "pub")
     return found

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from highway.engine.stats import PipelineStats, StageStats
-from highway.observe.poll import Seen
+from highway.observe.poll import Sample
 
 
-class Flow(NamedTuple):
+class Rate(NamedTuple):
     """Items and megabytes per second."""
 
     items: float = 0.0
     megabytes: float = 0.0
 
     @classmethod
-    def of(cls, recent: PipelineStats, stage: StageStats) -> Flow:
+    def of(cls, recent: PipelineStats, stage: StageStats) -> Rate:
         """Return what a stage handed on, or took in if it is a sink, of late."""
         seconds = max(recent.seconds, 1e-9)
         return cls(stage.items / seconds, stage.bytes / seconds / 1e6)
 
-    def plus(self, other: Flow) -> Flow:
+    def plus(self, other: Rate) -> Rate:
         """Return the sum."""
-        return Flow(self.items + other.items, self.megabytes + other.megabytes)
+        return Rate(self.items + other.items, self.megabytes + other.megabytes)
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Traffic:
     gaps: int = 0
     duplicates: int = 0
     malformed: int = 0
-    sending: Flow = field(default_factory=Flow)
-    receiving: Flow = field(default_factory=Flow)
+    sending: Rate = field(default_factory=Rate)
+    receiving: Rate = field(default_factory=Rate)
 
     @property
     def missing(self) -> int | None:
@@ -64,24 +64,24 @@ class Traffic:
         return self.gaps + self.duplicates + self.malformed
 
 
-def traffic(seen: Sequence[Seen]) -> list[Traffic]:
+def traffic(samples: Sequence[Sample]) -> list[Traffic]:
     """Return what each link carries, in the order of the replicas."""
     links: dict[str, Traffic] = {}
-    for one in seen:
+    for one in samples:
         for name in filter(None, (one.ends.receives, one.ends.sends)):
             links.setdefault(name, Traffic(name))
         if one.ends.receives:
             _receive(links[one.ends.receives], one)
         if one.ends.sends:
             link = links[one.ends.sends]
-            receivers = sum(other.ends.receives == link.link for other in seen) if one.ends.publishes else 1
+            receivers = sum(other.ends.receives == link.link for other in samples) if one.ends.publishes else 1
             link.sent = (link.sent or 0) + one.state.counts.sent * max(1, receivers)
             if one.runs and one.recent:
-                link.sending = link.sending.plus(Flow.of(one.recent, one.recent.stages[-1]))
+                link.sending = link.sending.plus(Rate.of(one.recent, one.recent.stages[-1]))
     return list(links.values())
 
 
-def _receive(link: Traffic, one: Seen) -> None:
+def _receive(link: Traffic, one: Sample) -> None:
     link.received = (link.received or 0) + one.state.counts.received
     if one.state.stats:
         counters = one.state.stats.stages[0].counters
@@ -89,4 +89,4 @@ def _receive(link: Traffic, one: Seen) -> None:
         link.duplicates += int(counters.get("duplicates", 0))
         link.malformed += int(counters.get("malformed", 0))
     if one.runs and one.recent:
-        link.receiving = link.receiving.plus(Flow.of(one.recent, one.recent.stages[0]))
+        link.receiving = link.receiving.plus(Rate.of(one.recent, one.recent.stages[0]))

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
-from highway.topology.plan import End, Plan, names, port_range
+from highway.topology.plan import Plan, Process, names, port_range
 
 
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
@@ -26,27 +26,27 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     """
     if link not in plan.links:
         raise (plan.location / "links").error(f"no link {link!r}{did_you_mean(link, plan.links)}")
-    spec, ends = plan.links[link], _chosen(plan, link, role, replica)
-    away = [end for end in ends if spec.tap is None and not _is_here(plan, end.host)]
-    has_taps = all(plan.roles[end.role].stages for end in ends)
+    spec, processes = plan.links[link], _chosen(plan, link, role, replica)
+    away = [process for process in processes if spec.tap is None and not _is_here(plan, process.host)]
+    has_taps = all(plan.roles[process.role].stages for process in processes)
     if spec.kind == "publish" and spec.bind == "from" and (away or not has_taps):
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"zsub{transport}://{plan.link_address(link, end)}?codec={spec.codec}" for end in ends]
+        return [f"zsub{transport}://{plan.link_address(link, process)}?codec={spec.codec}" for process in processes]
     if away:
         raise _out_of_reach(plan, link, away)
-    return [f"zsub+{plan.tap(link, end)}?codec={spec.codec}" for end in ends]
+    return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}" for process in processes]
 
 
-def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[End]:
+def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:
     """Return the processes that are to be looked at."""
     senders = names(plan.links[link], "from")
     location = plan.location / "links" / link
     if role is not None and role not in senders:
         raise (location / "from").error(f"{role} does not send on this link{did_you_mean(role, senders)}")
-    ends = [end for end in plan.ends(link, "from") if role in (None, end.role)]
-    chosen = [end for end in ends if replica in (None, end.replica)]
+    processes = [process for process in plan.processes_at(link, "from") if role in (None, process.role)]
+    chosen = [process for process in processes if replica in (None, process.replica)]
     if not chosen:
-        raise (location / "from").error(f"there is no replica {replica}; expected 0 to {max(end.replica for end in ends)}")
+        raise (location / "from").error(f"there is no replica {replica}; expected 0 to {max(process.replica for process in processes)}")
     return chosen
 
 
@@ -62,12 +62,12 @@ def _is_here(plan: Plan, host: str) -> bool:
     return False
 
 
-def _out_of_reach(plan: Plan, link: str, away: list[End]) -> ConfigError:
+def _out_of_reach(plan: Plan, link: str, away: list[Process]) -> ConfigError:
     first = max((port_range(spec.port)[-1] for spec in plan.links.values() if spec.port is not None), default=7899) + 1
-    hosts = [end.host for end in plan.ends(link, "from")]
+    hosts = [process.host for process in plan.processes_at(link, "from")]
     last = first + max(map(hosts.count, hosts)) - 1
     example = f"{first}-{last}" if last > first else f"{first}"
-    who = ", ".join(f"{end.role} {end.replica} on {end.host}" for end in away)
+    who = ", ".join(f"{process.role} {process.replica} on {process.host}" for process in away)
     return (plan.location / "links" / link).error(
         f"{who}: another machine, and viewers reach it only at a port; add one, such as tap: {example}, and start the topology anew, "
         "or look from there. If everything runs on this machine, say --local"

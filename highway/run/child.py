@@ -15,7 +15,7 @@ from typing import IO
 from highway.engine.stats import PipelineStats
 from highway.process import interrupt
 from highway.run.idle import Idle
-from highway.run.role import Report
+from highway.run.role import RoleReport
 from highway.wire.tally import Tally
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
@@ -23,7 +23,7 @@ _DRAINED = (0, 128 + signal.SIGTERM)
 
 
 @dataclass(eq=False)
-class Process:
+class Child:
     """A process of a replica.
 
     Args:
@@ -50,7 +50,7 @@ class Process:
     _idle: Idle = field(default_factory=Idle)
 
     @classmethod
-    def start(cls, arguments: Sequence[str], env: Mapping[str, str]) -> Process:
+    def start(cls, arguments: Sequence[str], env: Mapping[str, str]) -> Child:
         """Start one, in a process group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead.
 
         Args:
@@ -79,7 +79,7 @@ class Process:
 
     def report(self, line: str) -> None:
         """Take in what it says of itself."""
-        report = Report.read(line)
+        report = RoleReport.read(line)
         if report.stats:
             self.stats = report.stats
             self._idle.look(report.stats)

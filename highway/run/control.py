@@ -46,10 +46,10 @@ def _credentials(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-class Door:
+class ControlServer:
     """Where a process hears that it is to drain.
 
-    ``sockets`` are to be waited for; :meth:`heed` takes those that are ready. Outside Linux there are none.
+    ``sockets`` are to be waited for; :meth:`poll` takes those that are ready. Outside Linux there are none.
 
     Args:
         plan: The plan of the topology.
@@ -64,7 +64,7 @@ class Door:
         self.drains = False
         self._on_drain = on_drain
         self._listener: socket.socket | None = None
-        self._askers: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
         if sys.platform == "linux":
             for number in (replica, *(n for n in _numbers(role) if n >= role.replicas)):
                 if self._listen(_address(plan, role.name, number)):
@@ -74,23 +74,23 @@ class Door:
     @property
     def sockets(self) -> Sequence[socket.socket]:
         """What to wait for."""
-        return [self._listener, *self._askers] if self._listener else []
+        return [self._listener, *self._clients] if self._listener else []
 
-    def heed(self, ready: Collection[Any]) -> bool:
+    def poll(self, ready: Collection[Any]) -> bool:
         """Serve those of the sockets that are ready, and say whether the process is to drain."""
         for sock in self.sockets:
             if sock in ready:
                 if sock is self._listener:
-                    self._let_in(sock)
+                    self._accept(sock)
                 else:
-                    self._hear(sock)
+                    self._receive(sock)
         return self.drains
 
     def answer(self, items: int, complete: bool) -> None:
         """Tell those who asked how many items were delivered, and whether these were all."""
-        for asker in self._askers:
+        for client in self._clients:
             with contextlib.suppress(OSError):  # it did not wait
-                asker.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
+                client.send(json.dumps({"items": items, "complete": complete}).encode(), socket.MSG_NOSIGNAL)
 
     def __enter__(self) -> Self:
         return self
@@ -112,30 +112,30 @@ class Door:
         self._listener = listener
         return True
 
-    def _let_in(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # who called has given up
-            asker, _ = listener.accept()
-            asker.setblocking(False)
-            if _credentials(asker)[1] in (os.getuid(), 0):
-                self._askers.append(asker)
+            client, _ = listener.accept()
+            client.setblocking(False)
+            if _credentials(client)[1] in (os.getuid(), 0):
+                self._clients.append(client)
             else:
-                asker.close()
+                client.close()
 
-    def _hear(self, asker: socket.socket) -> None:
+    def _receive(self, client: socket.socket) -> None:
         try:
-            said = asker.recv(_LARGEST)
+            said = client.recv(_LARGEST)
         except OSError:
             said = b""
         if said != _DRAIN:
-            self._askers.remove(asker)
-            asker.close()
+            self._clients.remove(client)
+            client.close()
         elif not self.drains:
             self.drains = True
             self._on_drain()
 
 
 @dataclass
-class Found:
+class ControlClient:
     """A running process of a role on this machine. Use it in a ``with`` block.
 
     Args:
@@ -182,7 +182,7 @@ class Found:
         self._sock.close()
 
 
-def find(plan: Plan, role: Role) -> list[Found]:
+def find(plan: Plan, role: Role) -> list[ControlClient]:
     """Return the processes of a role that run on this machine and belong to this user.
 
     Raises:
@@ -200,7 +200,7 @@ def find(plan: Plan, role: Role) -> list[Found]:
             continue
         if _credentials(sock)[1] == os.getuid():
             single = role.replicas == 1 and number == 0
-            found.append(Found(role.name if single else f"{role.name}[{number}]", number, sock))
+            found.append(ControlClient(role.name if single else f"{role.name}[{number}]", number, sock))
         else:
             sock.close()
     return found

@@ -7,22 +7,22 @@ import socket
 from collections.abc import Sequence
 
 from highway.errors import ConfigError
-from highway.topology.check import Socket, sockets
+from highway.topology.check import LinkEnd, link_ends
 from highway.topology.model import Topology
-from highway.topology.plan import End
+from highway.topology.plan import Process
 
 
-def preflight(topology: Topology, ends: Sequence[End]) -> None:
+def preflight(topology: Topology, processes: Sequence[Process]) -> None:
     """Look whether processes can open their ports here, and know the addresses that they connect to.
 
     Args:
         topology: A topology without errors.
-        ends: The processes that are to start on this machine.
+        processes: The processes that are to start on this machine.
 
     Raises:
         ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
     """
-    for found in sockets(topology, ends):
+    for found in link_ends(topology, processes):
         for transport, location in zip(found.link.transports, found.link.locations, strict=True):
             if transport == "tcp":
                 host, _, port = location.rpartition(":")
@@ -31,18 +31,18 @@ def preflight(topology: Topology, ends: Sequence[End]) -> None:
                     _try_to_bind(found, *address)
 
 
-def _resolve(found: Socket, host: str, port: int) -> tuple[int, tuple[str, int]]:
+def _resolve(found: LinkEnd, host: str, port: int) -> tuple[int, tuple[str, int]]:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise found.location.error(
-            f"{found.end.role}: the name {host} has no address here ({why}); correct it, give an IP address, or put it into /etc/hosts"
+            f"{found.process.role}: the name {host} has no address here ({why}); correct it, give an IP address, or put it into /etc/hosts"
         ) from None
     return family, (str(address[0]), int(address[1]))
 
 
-def _try_to_bind(found: Socket, family: int, address: tuple[str, int]) -> None:
+def _try_to_bind(found: LinkEnd, family: int, address: tuple[str, int]) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -51,7 +51,7 @@ def _try_to_bind(found: Socket, family: int, address: tuple[str, int]) -> None:
             raise _explain(found, address, error) from None
 
 
-def _explain(found: Socket, address: tuple[str, int], error: OSError) -> ConfigError:
+def _explain(found: LinkEnd, address: tuple[str, int], error: OSError) -> ConfigError:
     host, port = address
     if error.errno == errno.EADDRINUSE:
         message = f"port {port} of {host} is taken by another process; `ss -ltnp 'sport = :{port}'` shows which, another port is free"
@@ -59,4 +59,4 @@ def _explain(found: Socket, address: tuple[str, int], error: OSError) -> ConfigE
         message = f"{host} is no address of this machine; is this the host that the file means?"
     else:
         message = f"{host}:{port} cannot be opened: {error.strerror}"
-    return found.location.error(f"{found.end.role}: {message}")
+    return found.location.error(f"{found.process.role}: {message}")

@@ -14,9 +14,9 @@ from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Departure
 from highway.observe.state import Phase, ReplicaState
 from highway.process.cores import ONE_THREAD
-from highway.run.child import Process
+from highway.run.child import Child
 from highway.run.restart import Restarts
-from highway.topology.plan import End, Role
+from highway.topology.plan import Process, Role
 from highway.wire.tally import Counts
 
 
@@ -37,19 +37,19 @@ class Replica:
     """A replica of a role, in one process after the other.
 
     Args:
-        end: Which one.
+        process: Which one.
         role: Its role.
         options: The arguments of ``highway run`` that it gets besides its role and replica.
     """
 
-    def __init__(self, end: End, role: Role, options: Sequence[str]) -> None:
-        self.end, self.role = end, role
+    def __init__(self, process: Process, role: Role, options: Sequence[str]) -> None:
+        self.process, self.role = process, role
         self.phase: Phase = "starting"
         self.restarts = 0
-        self._row = Restarts(role.restart)
+        self._restarts = Restarts(role.restart)
         self.due = 0.0  # when it is started again, in the phase waiting
-        self._arguments = [*options, "--role", role.name, "--replica", str(end.replica)]
-        self._process: Process | None = None
+        self._arguments = [*options, "--role", role.name, "--replica", str(process.replica)]
+        self._child: Child | None = None
         self._last: PipelineStats | None = None
         self._error = ""
         self.departures: list[Departure] = []
@@ -61,10 +61,10 @@ class Replica:
         return self.state().name
 
     @property
-    def process(self) -> Process:
+    def child(self) -> Child:
         """The process that runs now or ran last."""
-        assert self._process is not None, "it was not started"
-        return self._process
+        assert self._child is not None, "it was not started"
+        return self._child
 
     @property
     def is_over(self) -> bool:
@@ -73,16 +73,18 @@ class Replica:
 
     def state(self) -> ReplicaState:
         """Return what is known of it now."""
-        process, phase = self._process, self.phase
-        stats = process.stats if process and process.stats else self._last
-        if process and phase in ("starting", "running"):
-            phase = "draining" if process.leaving else "running" if process.stats else "starting"
-        counts = self._counts(process)
+        child, phase = self._child, self.phase
+        stats = child.stats if child and child.stats else self._last
+        if child and phase in ("starting", "running"):
+            phase = "draining" if child.leaving else "running" if child.stats else "starting"
+        counts = self._counts(child)
         single = self.role.replicas == 1
-        return ReplicaState(self.end.role, self.end.replica, self.end.host, phase, stats, self.restarts, self._error, single, counts)
+        return ReplicaState(
+            self.process.role, self.process.replica, self.process.host, phase, stats, self.restarts, self._error, single, counts
+        )
 
-    def _counts(self, process: Process | None) -> Counts:
-        counts = Counts() if process is None or process.code is not None else process.tally.read()
+    def _counts(self, child: Child | None) -> Counts:
+        counts = Counts() if child is None or child.code is not None else child.tally.read()
         for departure in self.departures:
             counts = counts.plus(departure.counts)
         return counts
@@ -94,16 +96,16 @@ class Replica:
             read: Reads its streams.
             show: Shows a line that it prints: its name, the text, and whether that is from standard error.
         """
-        process = Process.start(self._arguments, environment(self.role.env))
-        if self._process:
+        child = Child.start(self._arguments, environment(self.role.env))
+        if self._child:
             self.restarts += 1
-            self._last = self._process.stats or self._last
+            self._last = self._child.stats or self._last
         self.phase = "starting"
-        self._process = process
-        assert process.popen.stdout is not None and process.popen.stderr is not None
-        read(process.reports, process.report, whole=True)
-        read(process.popen.stdout, lambda line: show(self.name, line, False))
-        read(process.popen.stderr, lambda line: show(self.name, line, True))
+        self._child = child
+        assert child.popen.stdout is not None and child.popen.stderr is not None
+        read(child.reports, child.report, whole=True)
+        read(child.popen.stdout, lambda line: show(self.name, line, False))
+        read(child.popen.stderr, lambda line: show(self.name, line, True))
 
     def settle(self, may_restart: bool) -> str:
         """Take note that its process has ended, and decide what follows.
@@ -114,35 +116,36 @@ class Replica:
         Returns:
             What there is to say of it, without its name; empty if it just ended.
         """
-        process = self.process
-        process.reap()
-        self.departures.append(Departure(self.name, self.end.role, process.how, process.failed, process.tally.read(), process.stats))
-        self._error = process.failure if process.failed else ""
-        self.phase = "failed" if process.failed else "ended"
-        how = f"failed {process.failure}" if process.failed else ""
-        if process.leaving or not may_restart or not self._row.follow(process.failed):
+        child = self.child
+        child.reap()
+        self.departures.append(Departure(self.name, self.process.role, child.how, child.failed, child.tally.read(), child.stats))
+        self._error = child.failure if child.failed else ""
+        self.phase = "failed" if child.failed else "ended"
+        how = f"failed {child.failure}" if child.failed else ""
+        if child.leaving or not may_restart or not self._restarts.follow(child.failed):
             return how
-        delay = self._row.delay(time.monotonic() - process.started)
+        delay = self._restarts.delay(time.monotonic() - child.started)
+        which = f"restart {self._restarts.streak} of {self.role.restart.at_most}"
         if delay is None:
-            return f"{how or 'has ended'}; not started again, since restart {self._row.row} of {self.role.restart.at_most} was the last"
+            return f"{how or 'has ended'}; not started again, since {which} was the last"
         self.phase, self.due = "waiting", time.monotonic() + delay
-        return f"{how or 'has ended'}; started again in {delay:g} s (restart {self._row.row} of {self.role.restart.at_most})"
+        return f"{how or 'has ended'}; started again in {delay:g} s ({which})"
 
     def give_up(self) -> None:
         """Do not start it again."""
         if self.phase == "waiting":
-            self.phase = "failed" if self.process.failed else "ended"
+            self.phase = "failed" if self.child.failed else "ended"
 
     def ask(self, number: int) -> None:
         """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it."""
-        if not self.is_over and not self.process.is_over:
-            self.process.leaving = True
-            self.process.send(number)
+        if not self.is_over and not self.child.is_over:
+            self.child.leaving = True
+            self.child.send(number)
 
     def kill(self) -> None:
         """End what is left of its process, and of all that it has started."""
-        if self._process:
-            self._process.reap()
+        if self._child:
+            self._child.reap()
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:

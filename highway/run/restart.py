@@ -6,7 +6,7 @@ from highway.topology.spec import RestartSpec
 
 
 class Restarts:
-    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new row.
+    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new streak.
 
     Args:
         spec: What the file says.
@@ -14,7 +14,7 @@ class Restarts:
 
     def __init__(self, spec: RestartSpec) -> None:
         self.spec = spec
-        self.row = 0
+        self.streak = 0
 
     def follow(self, failed: bool) -> bool:
         """Say whether the end of a process is one that a start follows, as far as there may be more of them."""
@@ -30,8 +30,8 @@ class Restarts:
             ``None`` if there were as many in a row as there may be.
         """
         if ran >= self.spec.max_delay_s:
-            self.row = 0
-        if self.row >= self.spec.at_most:
+            self.streak = 0
+        if self.streak >= self.spec.at_most:
             return None
-        self.row += 1
-        return min(self.spec.delay_s * 2.0 ** min(self.row - 1, 60), self.spec.max_delay_s)
+        self.streak += 1
+        return min(self.spec.delay_s * 2.0 ** min(self.streak - 1, 60), self.spec.max_delay_s)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self, TextIO
 from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import StuckError
-from highway.run.control import Door
+from highway.run.control import ControlServer
 
 log = logging.getLogger("highway")
 
@@ -84,7 +84,7 @@ def run(
     progress: Callable[[PipelineStats], None],
     tick: float = TICK,
     drain_timeout: float = 0.0,
-    door: Door | None = None,
+    control: ControlServer | None = None,
 ) -> None:
     """Run a pipeline until its source ends; items that come out of one without a sink are dropped.
 
@@ -96,7 +96,7 @@ def run(
         tick: Seconds.
         drain_timeout: Seconds for which SIGTERM lets the pipeline deliver what is in flight; after that, or with a second signal, it is
             stopped. With 0 it is at once.
-        door: Where it may be asked to drain, too.
+        control: Where it may be asked to drain, too.
 
     Raises:
         Terminated: the process was asked to end, by SIGTERM or by ``progress``, or it was not drained in time.
@@ -110,7 +110,7 @@ def run(
     with _Signals() as signals:
         try:
             pool.submit(_consume, pipeline, failure, writing)
-            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, door)
+            terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, control)
             if failure:
                 raise failure[0]
             if terminated:
@@ -139,7 +139,7 @@ def _attend(
     drain_timeout: float,
     ended: int,
     signals: _Signals,
-    door: Door | None,
+    control: ControlServer | None,
 ) -> bool:
     """Wait until the pipeline has ended, and say whether that is since SIGTERM came.
 
@@ -149,9 +149,9 @@ def _attend(
     until, terminated = float("inf"), False
     while True:
         left = max(0.0, min(tick, until - time.monotonic()))
-        waits: list[Any] = [ended, signals.reading, *(door.sockets if door else ())]
+        waits: list[Any] = [ended, signals.reading, *(control.sockets if control else ())]
         ready = select.select(waits, [], [], left)[0]
-        asked = door is not None and door.heed(ready)
+        asked = control is not None and control.poll(ready)
         if signals.reading in ready:
             if signals.heard() == signal.SIGINT:
                 raise KeyboardInterrupt
@@ -231,7 +231,7 @@ class Reporter:
             raise Terminated
 
 
-class Report(NamedTuple):
+class RoleReport(NamedTuple):
     """A line that a :class:`Reporter` wrote: one of the four."""
 
     stats: PipelineStats | None = None
@@ -240,7 +240,7 @@ class Report(NamedTuple):
     done: bool = False
 
     @classmethod
-    def read(cls, line: str) -> Report:
+    def read(cls, line: str) -> RoleReport:
         report = json.loads(line)
         if stats := report.get("stats"):
             report["stats"] = PipelineStats(**{**stats, "stages": [StageStats(**stage) for stage in stats["stages"]]})

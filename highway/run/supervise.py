@@ -16,13 +16,13 @@ from highway.observe.accounts import Account, Departure, account
 from highway.observe.snapshot import find_ends
 from highway.observe.state import ReplicaState
 from highway.run.replica import Replica
-from highway.topology.flow import depths_of, fed_here, feeders, sinks, whole_links
+from highway.topology.feeders import depths_of, fed_here, feeders, sinks, whole_links
 from highway.topology.model import Topology
-from highway.topology.plan import End
+from highway.topology.plan import Process
 from highway.wire.address import remove_if_dead
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
-PATIENCE = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
+STOP_TIMEOUT = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
 DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
 IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
 TICK = 0.25
@@ -36,7 +36,7 @@ class Watcher(Protocol):
         """Take in how all of them are; called some times per second, and once when all have ended."""
 
 
-class Screen(Watcher, Protocol):
+class Display(Watcher, Protocol):
     """Where the launcher shows what goes on."""
 
     def line(self, name: str, text: str, is_error: bool) -> None:
@@ -64,9 +64,9 @@ class Result:
 
 def launch(
     topology: Topology,
-    ends: Sequence[End],
+    processes: Sequence[Process],
     options: Sequence[str],
-    screen: Screen,
+    display: Display,
     watchers: Sequence[Watcher] = (),
     drain_timeout: float = DRAIN,
 ) -> Result:
@@ -78,32 +78,32 @@ def launch(
 
     Args:
         topology: A topology without errors.
-        ends: The processes.
+        processes: The processes.
         options: The arguments of ``highway run`` that each process gets besides its role and replica.
-        screen: Shows what they print, and their figures.
+        display: Shows what they print, and their figures.
         watchers: Who else is told how they are.
         drain_timeout: Seconds that what is in flight may take to arrive after SIGTERM; 0 stops all at once.
     """
-    replicas = [Replica(end, topology.roles[end.role], options) for end in ends]
-    feeding = feeders(topology, ends)
-    watch = _Watch(screen, watchers, replicas, feeding, fed_here(topology, ends), sinks(topology, ends), drain_timeout)
+    replicas = [Replica(process, topology.roles[process.role], options) for process in processes]
+    feeding = feeders(topology, processes)
+    watch = _Watch(display, watchers, replicas, feeding, fed_here(topology, processes), sinks(topology, processes), drain_timeout)
     try:
         with watch.signals():
             for replica in replicas:
                 watch.start(replica)
             result = watch.until_the_end()
         result.departures = [one for replica in replicas for one in replica.departures]
-        result.links = account(result.states, result.departures, find_ends(topology, ends), whole_links(topology, ends))
+        result.links = account(result.states, result.departures, find_ends(topology, processes), whole_links(topology, processes))
         return result
     finally:
         watch.close()
-        for path in topology.plan.socket_paths(set(ends)):
+        for path in topology.plan.socket_paths(set(processes)):
             remove_if_dead(path)
 
 
 @dataclass
 class _Watch:
-    screen: Screen
+    display: Display
     watchers: Sequence[Watcher]
     replicas: Sequence[Replica]
     feeders: Mapping[str, set[str]]
@@ -120,7 +120,7 @@ class _Watch:
 
     def __post_init__(self) -> None:
         depths = depths_of(self.feeders)
-        self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.end.role])
+        self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.process.role])
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -137,12 +137,12 @@ class _Watch:
                 signal.signal(number, handler)
 
     def start(self, replica: Replica) -> None:
-        replica.start(self._read, self.screen.line)
+        replica.start(self._read, self.display.line)
 
     def until_the_end(self) -> Result:
         while not all(replica.is_over for replica in self.replicas):
             self._hear()
-            gone = [replica for replica in self._running() if replica.process.is_over]
+            gone = [replica for replica in self._running() if replica.child.is_over]
             self._listen(TICK)
             for replica in gone:
                 self._settle(replica)
@@ -165,7 +165,7 @@ class _Watch:
         return [asked[replica] for replica in self.replicas]
 
     def _tell(self) -> None:
-        for watcher in (self.screen, *self.watchers):
+        for watcher in (self.display, *self.watchers):
             watcher.update(self._states())
 
     def _listen(self, seconds: float) -> bool:
@@ -183,7 +183,7 @@ class _Watch:
             self._start_again(replica)
         elif replica.phase != "failed":
             if said:
-                self.screen.line(HIGHWAY, f"{replica.name} {said}", True)
+                self.display.line(HIGHWAY, f"{replica.name} {said}", True)
         elif self.draining:
             self.message = f"terminated; {replica.name} {said}"
         elif not self.stopping:
@@ -197,21 +197,21 @@ class _Watch:
             return
         replica.give_up()
         if replica.phase == "failed":
-            self._blame(f"{replica.name} failed {replica.process.failure}; not started again, since {_all(starved)} ended before")
+            self._blame(f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
 
     def _blame(self, message: str) -> None:
         """Have the run fail in the end, without ending it now."""
-        self.screen.line(HIGHWAY, message, True)
+        self.display.line(HIGHWAY, message, True)
         if not self.code:
             self.code, self.message = 1, message
 
     def _ended_feeders(self, replica: Replica) -> set[str]:
         """Return the roles that feed a replica, if all of them have ended: nothing would come if it were started again."""
-        feeding = self.feeders[replica.end.role]
+        feeding = self.feeders[replica.process.role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
     def _replicas_of(self, roles: Collection[str]) -> list[Replica]:
-        return [replica for replica in self.replicas if replica.end.role in roles]
+        return [replica for replica in self.replicas if replica.process.role in roles]
 
     def _end_what_gets_nothing(self) -> None:
         """Drain who waits for items although all who could send any have ended.
@@ -219,21 +219,21 @@ class _Watch:
         It may have come too late for their end, or one of them was killed before it could tell it.
         """
         for replica in self._running():
-            process, starved = replica.process, self._ended_feeders(replica)
-            if process.leaving or process.idle < IDLE or not starved or replica.end.role not in self.fed_here:
+            child, starved = replica.child, self._ended_feeders(replica)
+            if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.fed_here:
                 continue
             senders = [one for other in self._replicas_of(starved) for one in other.departures]
-            if process.tally.read().senders > len(senders):  # others send to it too
+            if child.tally.read().senders > len(senders):  # others send to it too
                 continue
-            self.screen.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
+            self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
-            if replica.departures and replica.departures[-1].failed and not process.tally.read().received:
+            if replica.departures and replica.departures[-1].failed and not child.tally.read().received:
                 self._blame(f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
         """Decide from what has ended, and how long things take, whether the rest has to end."""
         self._end_what_gets_nothing()
-        ended = self.sinks and all(replica.is_over for replica in self.replicas if replica.end.role in self.sinks)
+        ended = self.sinks and all(replica.is_over for replica in self.replicas if replica.process.role in self.sinks)
         if ended and self.deadline is None:
             self.deadline = time.monotonic() + GRACE
         if self.deadline is None or time.monotonic() < self.deadline:
@@ -260,21 +260,21 @@ class _Watch:
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         for replica in self.replicas:
             replica.give_up()
-            if not self.feeders[replica.end.role]:
+            if not self.feeders[replica.process.role]:
                 replica.ask(signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
-        self.stopping, self.deadline = True, time.monotonic() + PATIENCE
+        self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
             replica.ask(number)
 
     def _kill(self) -> None:
-        self.stopping, self.deadline = True, time.monotonic() + PATIENCE
+        self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
             if not replica.is_over:
-                self.screen.line(replica.name, "does not end; it is killed", True)
+                self.display.line(replica.name, "does not end; it is killed", True)
                 replica.kill()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from highway.parameters.location import Location, did_you_mean
 from highway.topology.components import NotImported, built_in
 from highway.topology.limits import memory
 from highway.topology.model import Topology
-from highway.topology.plan import COMPONENTS, SIDES, End, Plan, names, port_range, ports
+from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range, ports
 from highway.topology.spec import LinkSpec
 from highway.wire.url import Direction, Link, parse
 
@@ -23,18 +23,18 @@ WRITES = {"from": "ZMQSink", "to": "ZMQSource"}
 
 
 @dataclass(frozen=True)
-class Socket:
+class LinkEnd:
     """One end of a link, as a stage has it.
 
     Args:
-        end: The process.
+        process: The process.
         direction: Whether it sends or receives.
         link: What its URLs say.
         location: Where the stage stands.
         name: The file's link that the stage names; empty if it has URLs.
     """
 
-    end: End
+    process: Process
     direction: Direction
     link: Link
     location: Location
@@ -77,69 +77,69 @@ def check(topology: Topology) -> list[ConfigError]:
     """Return all that is wrong with a topology, without data or network: every stage is built; links, ports and addresses are compared."""
     errors: dict[str, ConfigError] = {}
     uses: dict[str, Collection[tuple[str, Direction]]] = {}
-    found: list[Socket] = []
+    found: list[LinkEnd] = []
     for role in topology.roles.values():
         if role.external and not role.stages:
             continue
-        first = _Stages(topology, End(role.name, 0, role.host(0)), most=1)
+        first = _Stages(topology, Process(role.name, 0, role.host(0)), most=1)
         errors |= {str(error): error for error in first.errors}
         uses[role.name] = first.uses
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
-        for socket in first.sockets:
-            same = socket.location.path[-1] not in differ
-            found += [replace(socket, end=end) for end in (role.ends if same else role.ends[:1])] if not socket.name else []
-        for end in role.ends[1:] if differ else ():  # the others have the same stages as the first, but for these
-            stages = _Stages(topology, end, most=1, only=differ)
+        for end in first.link_ends:
+            same = end.location.path[-1] not in differ
+            found += [replace(end, process=process) for process in (role.processes if same else role.processes[:1])] if not end.name else []
+        for process in role.processes[1:] if differ else ():  # the others have the same stages as the first, but for these
+            stages = _Stages(topology, process, most=1, only=differ)
             errors |= {str(error): error for error in stages.errors}
-            found += [socket for socket in stages.sockets if not socket.name]
+            found += [end for end in stages.link_ends if not end.name]
     return list(errors.values()) or list(find_errors(topology.plan, uses, found))
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
     """Return what the stages of a role of a topology without errors are called."""
-    return tuple(stage.label for stage in _Stages(topology, End(role, 0, topology.roles[role].host(0)), most=1).stages)
+    return tuple(stage.label for stage in _Stages(topology, Process(role, 0, topology.roles[role].host(0)), most=1).stages)
 
 
 def not_imported(topology: Topology) -> list[str]:
     """Return in words what :func:`check` has passed over, since it is in modules that were not imported."""
     found = []
     for role in topology.roles.values():
-        for stage in _Stages(topology, End(role.name, 0, role.host(0)), most=1).stages:
+        for stage in _Stages(topology, Process(role.name, 0, role.host(0)), most=1).stages:
             for name, location in stage.op.found if isinstance(stage.op, NotImported) else ():
                 module = name.partition(":")[0]
                 found.append(f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
     return found
 
 
-def sockets(topology: Topology, ends: Sequence[End]) -> list[Socket]:
+def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]:
     """Return the ends of links in some processes of a topology without errors."""
-    return [socket for end in ends for socket in _Stages(topology, end).sockets]
+    return [end for process in processes for end in _Stages(topology, process).link_ends]
 
 
 class _Stages:
-    """The stages of a process: what is wrong with them, which links they use, by which sockets.
+    """The stages of a process: what is wrong with them, which links they use, by which ends.
 
     Args:
         topology: The topology.
-        end: The process.
+        process: The process.
         most: How many URLs each link stands for at most.
         only: The numbers of the stages to build; by default all.
     """
 
-    def __init__(self, topology: Topology, end: End, most: int | None = None, only: Sequence[int] | None = None) -> None:
-        self._topology, self._end, self._most = topology, end, most
+    def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
+        self._topology, self._process, self._most = topology, process, most
         self.uses: list[tuple[str, Direction]] = []
         self.errors: list[ConfigError] = []
-        self.sockets: list[Socket] = []
+        self.link_ends: list[LinkEnd] = []
         self.stages: list[Stage] = []
-        role, used = topology.roles[end.role], 0
-        for index, built in topology.build(role, end.replica, self._urls, only):
+        role, used = topology.roles[process.role], 0
+        for index, built in topology.build(role, process.replica, self._urls, only):
             name, used = self.uses[-1][0] if len(self.uses) > used else "", len(self.uses)
             if isinstance(built, ConfigError):
                 self.errors.append(built)
             else:
                 self.stages.append(built)
-                self._note_socket(built.op, role.location / index, name)
+                self._note_end(built.op, role.location / index, name)
         if only is None and not self.errors and not any(isinstance(stage.op, NotImported) for stage in self.stages):
             try:
                 expand(self.stages)
@@ -147,31 +147,31 @@ class _Stages:
                 self.errors.append(role.location.error(str(error)))
 
     def _urls(self, link: str, direction: Direction) -> list[str]:
-        found = self._topology.plan.urls(link, self._end.role, self._end.replica, direction, self._most)
+        found = self._topology.plan.urls(link, self._process.role, self._process.replica, direction, self._most)
         self.uses.append((link, direction))
         return found
 
-    def _note_socket(self, op: Any, location: Location, name: str) -> None:
+    def _note_end(self, op: Any, location: Location, name: str) -> None:
         for component, direction in COMPONENTS.items():
             is_end: bool = type(op) is built_in("highway.modules")[component]
             if is_end:
-                self.sockets.append(Socket(self._end, direction, parse(op.url, direction, op.bind), location, name))
+                self.link_ends.append(LinkEnd(self._process, direction, parse(op.url, direction, op.bind), location, name))
 
 
-def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], sockets: list[Socket]) -> Iterator[ConfigError]:
+def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
     """Yield what is wrong with a plan whose names are right.
 
     Args:
         plan: The plan.
         uses: For each role whose stages could be built, the links that they name, and whether to send or to receive.
-        sockets: The ends of links that stages have by URLs.
+        link_ends: The ends of links that stages have by URLs.
     """
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
-    yield from _port_clashes(plan, sockets)
+    yield from _port_clashes(plan, link_ends)
     yield from _metrics_clashes(plan)
-    yield from _unmatched(sockets)
+    yield from _unmatched(link_ends)
     for host, spec_ in plan.hosts.items():
         if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in memory(plan, host).items())
@@ -210,30 +210,41 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
             yield (plan.location / "hosts" / host).error(message)
 
 
-def _port_clashes(plan: Plan, sockets: list[Socket]) -> Iterator[ConfigError]:
+def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
     """Two processes of one host that open one port, and ranges that are too short."""
     opened: dict[str, str] = {}
     for link, spec in plan.links.items():
         location = plan.location / "links" / link
         if spec.transport == "tcp":
-            binders = {end: (plan.port(link, end), plan.link_address(link, end)) for end in plan.ends(link, spec.bind)}
+            binders = {
+                process: (plan.port(link, process), plan.link_address(link, process)) for process in plan.processes_at(link, spec.bind)
+            }
             yield from _opened(opened, f"the link {link}", location / "port", ports(spec), binders)
         if spec.tap is not None:
-            taps = {end: (plan.tap_port(link, end), plan.tap(link, end).removeprefix("tcp://")) for end in plan.ends(link, "from")}
+            taps = {
+                process: (plan.tap_port(link, process), plan.tap(link, process).removeprefix("tcp://"))
+                for process in plan.processes_at(link, "from")
+            }
             yield from _opened(opened, f"the tap of the link {link}", location / "tap", port_range(spec.tap), taps)
-    for socket in sockets:
-        if socket.link.bind and not plan.roles[socket.end.role].external:
-            for address in socket.link.locations:
-                yield from _taken(opened, socket.end.host, address, f"{socket.end.role}'s {socket.link}", socket.location)
+    for end in link_ends:
+        if end.link.bind and not plan.roles[end.process.role].external:
+            for address in end.link.locations:
+                yield from _taken(opened, end.process.host, address, f"{end.process.role}'s {end.link}", end.location)
 
 
 def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     """Ports for metrics that are those of links."""
     links = {
-        plan.port(name, end): name for name, spec in plan.links.items() if spec.transport == "tcp" for end in plan.ends(name, spec.bind)
+        plan.port(name, process): name
+        for name, spec in plan.links.items()
+        if spec.transport == "tcp"
+        for process in plan.processes_at(name, spec.bind)
     }
     links |= {
-        plan.tap_port(name, end): name for name, spec in plan.links.items() if spec.tap is not None for end in plan.ends(name, "from")
+        plan.tap_port(name, process): name
+        for name, spec in plan.links.items()
+        if spec.tap is not None
+        for process in plan.processes_at(name, "from")
     }
     for port in ports(plan.metrics) if plan.metrics else ():
         if port in links:
@@ -241,18 +252,18 @@ def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
 
 
 def _opened(
-    opened: dict[str, str], who: str, location: Location, allowed: range, needed: Mapping[End, tuple[int, str]]
+    opened: dict[str, str], who: str, location: Location, allowed: range, needed: Mapping[Process, tuple[int, str]]
 ) -> Iterator[ConfigError]:
     """Note which ports, at which addresses, the processes of a link open."""
-    for end, (port, address) in needed.items():
+    for process, (port, address) in needed.items():
         if port not in allowed:
             first, last = allowed[0], max(other for other, _ in needed.values())
-            where = f" on {end.host}" if end.host else ""
+            where = f" on {process.host}" if process.host else ""
             yield location.error(
-                f"{last - first + 1} replicas of {end.role} open ports{where}, one each; give a range such as {first}-{last}"
+                f"{last - first + 1} replicas of {process.role} open ports{where}, one each; give a range such as {first}-{last}"
             )
             break
-        yield from _taken(opened, end.host, address, who, location)
+        yield from _taken(opened, process.host, address, who, location)
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
@@ -267,15 +278,15 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
     opened[key] = who
 
 
-def _unmatched(sockets: list[Socket]) -> Iterator[ConfigError]:
+def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
     """Both ends of an address that stands in stages, but none opens it, or they do not fit together."""
-    at: dict[str, list[Socket]] = defaultdict(list)
-    for socket in sockets:
-        for address in socket.link.addresses:
-            at[address].append(socket)
+    at: dict[str, list[LinkEnd]] = defaultdict(list)
+    for end in link_ends:
+        for address in end.link.addresses:
+            at[address].append(end)
     for address, ends in at.items():
-        roles, kinds = _and(sorted({socket.end.role for socket in ends})), sorted({socket.link.kind for socket in ends})
-        if {socket.direction for socket in ends} == {"send", "receive"} and not any(socket.link.bind for socket in ends):
+        roles, kinds = _and(sorted({end.process.role for end in ends})), sorted({end.link.kind for end in ends})
+        if {end.direction for end in ends} == {"send", "receive"} and not any(end.link.bind for end in ends):
             yield ends[0].location.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
         if len({kind in ("push", "pull") for kind in kinds}) > 1:
             yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")

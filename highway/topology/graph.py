@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from highway.topology.check import Socket, labels, sockets
+from highway.topology.check import LinkEnd, labels, link_ends
 from highway.topology.model import Topology
-from highway.topology.plan import End, names
+from highway.topology.plan import Process, names
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ def graph(topology: Topology) -> Graph:
         for role in roles
     ]
     edges = list(_named(topology))
-    explicit = [
-        socket for role in roles if role.stages for socket in sockets(topology, [End(role.name, 0, role.host(0))]) if not socket.name
-    ]
+    explicit = [end for role in roles if role.stages for end in link_ends(topology, [Process(role.name, 0, role.host(0))]) if not end.name]
     for edge in _matched(explicit):
         edges.append(edge)
         known = {node.name for node in nodes}
@@ -124,17 +122,17 @@ def _named(topology: Topology) -> Iterator[Edge]:
                 yield Edge(source, target, name, about, spec.kind == "publish", spec.bind == "to")
 
 
-def _matched(found: list[Socket]) -> Iterator[Edge]:
+def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
     """The edges that URLs in stages make: ends with one address belong together, and one without another leads outside the file."""
-    for socket in found:
-        for address in socket.link.addresses:
-            others = [other for other in found if other.direction != socket.direction and address in other.link.addresses]
-            about, publish = f"{socket.link.kind} {address}", socket.link.kind in ("pub", "sub")
-            if socket.direction == "send":
-                for target in [other.end.role for other in others] or [address]:
-                    yield Edge(socket.end.role, target, "", about, publish, not socket.link.bind)
+    for end in found:
+        for address in end.link.addresses:
+            others = [other for other in found if other.direction != end.direction and address in other.link.addresses]
+            about, publish = f"{end.link.kind} {address}", end.link.kind in ("pub", "sub")
+            if end.direction == "send":
+                for target in [other.process.role for other in others] or [address]:
+                    yield Edge(end.process.role, target, "", about, publish, not end.link.bind)
             elif not others:
-                yield Edge(address, socket.end.role, "", about, publish, socket.link.bind)
+                yield Edge(address, end.process.role, "", about, publish, end.link.bind)
 
 
 def mermaid(graph: Graph) -> str:

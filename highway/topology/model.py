@@ -11,7 +11,7 @@ from highway.engine import Pipeline
 from highway.engine.stage import Origin, Stage
 from highway.errors import ConfigError, PipelineError
 from highway.parameters.location import Location, did_you_mean, show
-from highway.topology.plan import COMPONENTS, End, Plan, Role
+from highway.topology.plan import COMPONENTS, Plan, Process, Role
 from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
@@ -58,7 +58,7 @@ class Topology:
             raise ConfigError(f"{self.path}: no role {name!r}{did_you_mean(name, self.roles)}")
         return self.roles[name]
 
-    def processes(self, host: str | None = None) -> list[End]:
+    def processes(self, host: str | None = None) -> list[Process]:
         """Return the processes that highway starts: of all hosts, or of one.
 
         Raises:
@@ -66,13 +66,13 @@ class Topology:
         """
         if host is not None and host not in self.plan.hosts:
             raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
-        ends = self.plan.processes(host)
-        if not ends and host is None:
+        processes = self.plan.processes(host)
+        if not processes and host is None:
             raise ConfigError(f"{self.path}: all roles are external, so there is nothing to start")
-        if not ends:
-            used = sorted({end.host for end in self.plan.processes() if end.host})
+        if not processes:
+            used = sorted({process.host for process in self.plan.processes() if process.host})
             raise ConfigError(f"{self.path}: nothing runs on {host}" + (f"; its roles are on {', '.join(used)}" if used else ""))
-        return ends
+        return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
         """Return the stages of a role.

@@ -27,8 +27,8 @@ LONGEST_NAME = 60  # characters of the name of a link's socket
 SOCKETS: Mapping[str, tuple[str, str]] = {"push": ("push", "pull"), "publish": ("pub", "sub")}  # kind of link -> sender's, receiver's
 
 
-class End(NamedTuple):
-    """A process at one end of a link."""
+class Process(NamedTuple):
+    """A process of a role: which of its replicas, and on which host."""
 
     role: str
     replica: int
@@ -64,9 +64,9 @@ class Role:
         return self.hosts[replica % len(self.hosts)] if self.hosts else ""
 
     @cached_property
-    def ends(self) -> Sequence[End]:
+    def processes(self) -> Sequence[Process]:
         """Its processes."""
-        return [End(self.name, replica, self.host(replica)) for replica in range(self.replicas)]
+        return [Process(self.name, replica, self.host(replica)) for replica in range(self.replicas)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
         """Return how many of its processes, or of those before one of them, are on a host (``""`` where the file does not say)."""
@@ -104,14 +104,14 @@ class Plan:
     local: bool = False
     path: str = ""
 
-    def processes(self, host: str | None = None) -> list[End]:
+    def processes(self, host: str | None = None) -> list[Process]:
         """Return the processes that highway starts: of all hosts, or of one."""
-        ends = [end for role in self.roles.values() if not role.external for end in role.ends]
-        return [end for end in ends if host is None or end.host == host]
+        here = [process for role in self.roles.values() if not role.external for process in role.processes]
+        return [process for process in here if host is None or process.host == host]
 
-    def ends(self, link: str, side: Side) -> list[End]:
+    def processes_at(self, link: str, side: Side) -> list[Process]:
         """Return the processes on one side of a link."""
-        return [end for name in names(self.links[link], side) for end in self.roles[name].ends]
+        return [process for name in names(self.links[link], side) for process in self.roles[name].processes]
 
     def count(self, link: str, side: Side, host: str | None = None) -> int:
         """Return how many processes are on one side of a link: everywhere, or on one host."""
@@ -124,31 +124,36 @@ class Plan:
             return f"127.0.0.{1 + (list(self.hosts).index(host) if host else 0)}"
         return self.hosts[host].address
 
-    def link_address(self, link: str, end: End, listen: bool = False) -> str:
+    def link_address(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
         Args:
             link: The link.
-            end: The process.
+            process: The process.
             listen: Whether this is for the process itself, which may bind another address than the one at which others reach it.
         """
         spec = self.links[link]
-        number, _ = self._place(link, spec.bind, end)
+        number, _ = self._place(link, spec.bind, process)
         if spec.transport != "tcp":
             name = _socket_name(f"{self.name}-{link}-{number}")
             return f"{SOCKETS_FOLDER}/{name}" if spec.transport == "ipc" else f"highway-{os.getuid()}-{name}"
-        return self._listens(end, self.port(link, end), listen)
+        return self._listens(process, self.port(link, process), listen)
 
-    def socket_paths(self, ends: Collection[End]) -> list[str]:
+    def socket_paths(self, processes: Collection[Process]) -> list[str]:
         """Return the paths of the sockets that processes at the binding sides of ``ipc`` links open."""
         links = [name for name, spec in self.links.items() if spec.transport == "ipc"]
-        return [self.link_address(link, end) for link in links for end in self.ends(link, self.links[link].bind) if end in ends]
+        return [
+            self.link_address(link, process)
+            for link in links
+            for process in self.processes_at(link, self.links[link].bind)
+            if process in processes
+        ]
 
-    def port(self, link: str, end: End) -> int:
+    def port(self, link: str, process: Process) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
-        return ports(self.links[link])[0] + self._place(link, self.links[link].bind, end)[1]
+        return ports(self.links[link])[0] + self._place(link, self.links[link].bind, process)[1]
 
-    def tap(self, link: str, end: End, listen: bool = False) -> str:
+    def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address at which a process that sends on a link lets viewers look.
 
         Without a port in the file it is a name on the machine of the process, wherever the file places that. It is in Linux's abstract
@@ -156,34 +161,34 @@ class Plan:
 
         Args:
             link: The link.
-            end: The process.
+            process: The process.
             listen: Whether this is for the process itself.
         """
         if self.links[link].tap is not None:
-            return f"tcp://{self._listens(end, self.tap_port(link, end), listen)}"
+            return f"tcp://{self._listens(process, self.tap_port(link, process), listen)}"
         digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
-        number, _ = self._place(link, "from", end)
+        number, _ = self._place(link, "from", process)
         name = f"@highway-tap-{os.getuid()}-{digest}-{number}"
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
 
-    def tap_port(self, link: str, end: End) -> int:
+    def tap_port(self, link: str, process: Process) -> int:
         """Return the port of the tap of a process that sends: those of one host take the ports of the range in turn."""
-        return port_range(self.links[link].tap)[0] + self._place(link, "from", end)[1]
+        return port_range(self.links[link].tap)[0] + self._place(link, "from", process)[1]
 
-    def _place(self, link: str, side: Side, end: End) -> tuple[int, int]:
+    def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
         """Return how many processes come before one on its side of a link, and how many of those are on its host."""
         before = on_host = 0
         for name in names(self.links[link], side):
             role = self.roles[name]
-            if name == end.role:
-                return before + end.replica, on_host + role.on_host(end.host, end.replica)
-            before, on_host = before + role.replicas, on_host + role.on_host(end.host)
-        raise ValueError(f"{end} is not on that side of the link {link}")
+            if name == process.role:
+                return before + process.replica, on_host + role.on_host(process.host, process.replica)
+            before, on_host = before + role.replicas, on_host + role.on_host(process.host)
+        raise ValueError(f"{process} is not on that side of the link {link}")
 
-    def _listens(self, end: End, port: int, listen: bool) -> str:
-        address = self.address(end.host)
-        if listen and end.host and not self.local:
-            address = self.hosts[end.host].listen or address
+    def _listens(self, process: Process, port: int, listen: bool) -> str:
+        address = self.address(process.host)
+        if listen and process.host and not self.local:
+            address = self.hosts[process.host].listen or address
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
@@ -209,18 +214,20 @@ class Plan:
         binds = spec.bind == side
         kind = SOCKETS[spec.kind][direction == "receive"]
         scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds) and DIRECTIONS[found[0]] == direction)
-        own = End(role, replica, self.roles[role].host(replica))
-        others = (end for name in names(spec, spec.bind) for end in self.roles[name].ends)
-        addresses = [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, end) for end in islice(others, most)]
+        own = Process(role, replica, self.roles[role].host(replica))
+        others = (process for name in names(spec, spec.bind) for process in self.roles[name].processes)
+        addresses = (
+            [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, process) for process in islice(others, most)]
+        )
         transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
         return [f"{scheme}{transport}://{address}?{self._options(link, own, direction)}" for address in addresses]
 
-    def _options(self, link: str, end: End, direction: Direction) -> str:
+    def _options(self, link: str, process: Process, direction: Direction) -> str:
         spec = self.links[link]
         options: dict[str, object] = {"codec": spec.codec, "budget_mb" if spec.transport == "shm" else "hwm_mb": f"{spec.budget_mb:g}"}
         if direction == "send":
             options["receivers"] = self.count(link, "to") if spec.receivers is None else spec.receivers
-            options["tap"] = self.tap(link, end, listen=True)
+            options["tap"] = self.tap(link, process, listen=True)
         else:
             options["senders"] = self.count(link, "from") if spec.senders is None else spec.senders
         return urlencode(options)

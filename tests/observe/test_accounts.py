@@ -12,8 +12,8 @@ from highway.observe.accounts import Departure, account
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 from highway.topology import load
-from highway.topology.flow import depths_of, fed_here, whole_links
-from highway.topology.plan import End
+from highway.topology.feeders import depths_of, fed_here, whole_links
+from highway.topology.plan import Process
 from highway.wire.tally import SENT, SIZE, Counts, Tally
 
 THREE = """
@@ -182,7 +182,7 @@ def test_links_are_whole_and_roles_fed_where_all_ends_run(write):
     ends = topology.plan.processes()
     assert whole_links(topology, ends) == {"raw", "done"}
     assert fed_here(topology, ends) == {"reader", "worker", "trainer"}
-    some = [end for end in ends if end != End("worker", 1, "")]
+    some = [end for end in ends if end != Process("worker", 1, "")]
     assert whole_links(topology, some) == set()
     assert fed_here(topology, some) == {"reader", "worker"}
 

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import ConfigError
 from highway.observe.endpoint import Endpoint
+from highway.observe.figures import Totals
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
-from highway.observe.totals import Totals
 from highway.topology import check, load
 from highway.topology.address import parse_metrics
 from highway.topology.spec import MetricsSpec

@@ -10,13 +10,13 @@ import pytest
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.bottleneck import bottleneck
 from highway.observe.endpoint import Endpoint
-from highway.observe.poll import Seen, Survey, Target, targets
-from highway.observe.recent import Recent
+from highway.observe.figures import Recent
+from highway.observe.poll import Poller, PollTarget, Sample, targets
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
-from highway.observe.traffic import Flow, traffic
+from highway.observe.traffic import Rate, traffic
 from highway.topology import load
-from highway.topology.plan import End
+from highway.topology.plan import Process
 from highway.topology.spec import MetricsSpec
 from highway.wire.tally import Counts
 
@@ -40,14 +40,14 @@ def stage(name, busy=0.0, starved=0.0, blocked=0.0, items=10, shape="map", **res
     return StageStats(name, rest.pop("num_workers", 1), items, 1000 * items, 0, busy, starved, blocked, shape=shape, **rest)
 
 
-def seen(role, *stages, replica=0, receives="", sends="", publishes=False, phase="running", single=True):
+def sample(role, *stages, replica=0, receives="", sends="", publishes=False, phase="running", single=True):
     counts = Counts(stages[0].items if receives else 0, 0, stages[-1].items if sends else 0, 0)
     state = ReplicaState(role, replica, phase=phase, stats=PipelineStats(list(stages), 2.0), single=single, counts=counts)
-    return Seen(state, state.stats, Ends(receives, sends, publishes), "here")
+    return Sample(state, state.stats, Ends(receives, sends, publishes), "here")
 
 
 def reader(busy=0.1, blocked=0.0, **rest):
-    return seen(
+    return sample(
         "reader", stage("Read", busy, blocked=1 - busy), stage("ZMQSink", 0.1, 0.9 - blocked, blocked, shape="sink"), sends="raw", **rest
     )
 
@@ -55,14 +55,14 @@ def reader(busy=0.1, blocked=0.0, **rest):
 def worker(replica=0, busy=0.1, starved=0.9, blocked=0.0, **rest):
     source = stage("ZMQSource", 0.1, starved, 0.9 - starved, shape="source", counters={"gaps": 1, "duplicates": 0, "malformed": 0})
     sink = stage("ZMQSink", 0.1, 0.9 - blocked, blocked, shape="sink")
-    return seen(
+    return sample(
         "worker", source, stage("Augment", busy, 1 - busy), sink, replica=replica, receives="raw", sends="augmented", single=False, **rest
     )
 
 
 def trainer(busy=0.1):
     source = stage("ZMQSource", 0.1, 0.9, shape="source", counters={"gaps": 0, "duplicates": 2, "malformed": 1})
-    return seen("trainer", source, stage("Train", busy, 1 - busy, shape="sink"), receives="augmented")
+    return sample("trainer", source, stage("Train", busy, 1 - busy, shape="sink"), receives="augmented")
 
 
 def test_the_busiest_stage_over_all_replicas_is_the_bottleneck():
@@ -95,7 +95,7 @@ def test_one_busy_replica_among_idle_ones_is_no_bottleneck():
 
 
 def test_a_source_cannot_be_given_workers_nor_replicas():
-    busy = seen("reader", stage("Noise", 0.9, shape="source"), stage("ZMQSink", 0.1, 0.9, shape="sink"), sends="raw")
+    busy = sample("reader", stage("Noise", 0.9, shape="source"), stage("ZMQSink", 0.1, 0.9, shape="sink"), sends="raw")
     assert bottleneck([busy, worker()]) == (
         "reader (Noise) is the bottleneck: it was busy 100% of the time; a source has one thread: move work from it into a map."
     )
@@ -121,7 +121,7 @@ def test_what_does_not_run_is_no_bottleneck():
 
 
 def test_nothing_has_passed():
-    idle = seen("reader", stage("Read", 0.1, 0.9, items=0))
+    idle = sample("reader", stage("Read", 0.1, 0.9, items=0))
     assert bottleneck([idle]) == "Nothing has passed through in the last seconds."
 
 
@@ -130,11 +130,11 @@ def test_a_link_carries_what_all_replicas_send_and_receive():
     assert (raw.link, raw.sent, raw.received, raw.missing, raw.gaps, raw.faults) == ("raw", 10, 20, None, 2, 2)
     assert (augmented.link, augmented.sent, augmented.received, augmented.missing) == ("augmented", 20, 10, 10)
     assert (augmented.gaps, augmented.duplicates, augmented.malformed, augmented.faults) == (0, 2, 1, 3)
-    assert (raw.sending, raw.receiving) == (Flow(5.0, 0.005), Flow(10.0, 0.01))
+    assert (raw.sending, raw.receiving) == (Rate(5.0, 0.005), Rate(10.0, 0.01))
 
 
 def test_what_is_published_is_sent_to_each_receiver():
-    server = seen("server", stage("Read"), stage("ZMQSink", items=10, shape="sink"), sends="raw", publishes=True)
+    server = sample("server", stage("Read"), stage("ZMQSink", items=10, shape="sink"), sends="raw", publishes=True)
     (raw,) = traffic([server, worker(0), worker(1)])[:1]
     assert (raw.sent, raw.received, raw.missing) == (20, 20, 0)
 
@@ -155,12 +155,12 @@ def test_rates_are_those_of_the_last_seconds_and_of_one_process():
 
 def test_endpoints_are_asked_on_every_host_and_here(topology):
     assert targets(topology, topology.plan.metrics) == [
-        Target("http://127.0.0.1:9400", ""),
-        Target("http://127.0.0.1:9401", ""),
-        Target("http://10.0.0.1:9400", "a"),
-        Target("http://10.0.0.1:9401", "a"),
-        Target("http://10.0.0.2:9400", "b"),
-        Target("http://10.0.0.2:9401", "b"),
+        PollTarget("http://127.0.0.1:9400", ""),
+        PollTarget("http://127.0.0.1:9401", ""),
+        PollTarget("http://10.0.0.1:9400", "a"),
+        PollTarget("http://10.0.0.1:9401", "a"),
+        PollTarget("http://10.0.0.2:9400", "b"),
+        PollTarget("http://10.0.0.2:9401", "b"),
     ]
     assert {target.host for target in targets(topology, topology.plan.metrics, "b")} == {"", "b"}
 
@@ -168,39 +168,39 @@ def test_endpoints_are_asked_on_every_host_and_here(topology):
 def test_a_host_alone_is_this_machine(tmp_path):
     (tmp_path / "t.yaml").write_text("roles: {a: [Noise: [2]]}")
     found = targets(load(tmp_path / "t.yaml"), MetricsSpec(9400, "0.0.0.0"))
-    assert found == [Target("http://127.0.0.1:9400", "this machine")]
+    assert found == [PollTarget("http://127.0.0.1:9400", "this machine")]
 
 
 def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(topology):
     plan = topology.plan
     with Endpoint(topology, plan.processes("a"), MetricsSpec(0)) as first:
-        asked = [Target(first.url, ""), Target(first.url, "a"), Target(f"http://127.0.0.1:{free()}", "b")]
+        asked = [PollTarget(first.url, ""), PollTarget(first.url, "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
         first.update([ReplicaState("reader", host="a"), ReplicaState("worker", host="a")])
-        view = Survey(asked, plan.name, list(topology.roles)).look()
-        assert [one.state.role for one in view.seen] == ["worker", "reader"]
+        view = Poller(asked, plan.name, list(topology.roles)).poll()
+        assert [one.state.role for one in view.samples] == ["worker", "reader"]
         assert view.silent == [f"b does not answer at {asked[2].url.removeprefix('http://')}: Connection refused"]
-        assert view.seen[1].ends == Ends(sends="raw")
+        assert view.samples[1].ends == Ends(sends="raw")
 
 
 def test_a_run_that_takes_the_part_of_all_hosts_answers_for_them(topology):
     plan = topology.plan
     with Endpoint(topology, plan.processes(), MetricsSpec(0)) as endpoint:
-        asked = [Target(endpoint.url, ""), Target(f"http://127.0.0.1:{free()}", "a"), Target(f"http://127.0.0.1:{free()}", "b")]
-        assert Survey(asked, plan.name).look().silent == []
-        assert [one.machine for one in Survey(asked, plan.name, host="a").look().seen] == ["a"]
+        asked = [PollTarget(endpoint.url, ""), PollTarget(f"http://127.0.0.1:{free()}", "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
+        assert Poller(asked, plan.name).poll().silent == []
+        assert [one.machine for one in Poller(asked, plan.name, host="a").poll().samples] == ["a"]
 
 
 def test_another_topology_is_not_taken_for_this_one(topology):
-    with Endpoint(topology, [End("reader", 0, "a")], MetricsSpec(0)) as endpoint:
-        view = Survey([Target(endpoint.url, "a")], "other").look()
-    assert not view.seen
+    with Endpoint(topology, [Process("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+        view = Poller([PollTarget(endpoint.url, "a")], "other").poll()
+    assert not view.samples
     assert view.silent == [f"a does not answer at {endpoint.url.removeprefix('http://')}: it runs another topology, feed"]
 
 
 def test_a_server_that_is_no_endpoint_is_named(own_address):
     with socket.create_server((own_address, 0)) as server:
         port = server.getsockname()[1]
-        view = Survey([Target(f"http://{own_address}:{port}", "a")]).look()  # it accepts, and never answers
+        view = Poller([PollTarget(f"http://{own_address}:{port}", "a")]).poll()  # it accepts, and never answers
     assert view.silent == [f"a does not answer at {own_address}:{port}: timed out"]
 
 
@@ -230,14 +230,14 @@ def test_the_first_answers_of_all_endpoints_may_be_read_at_once():
 
 
 def test_figures_of_late_are_told_from_the_second_look_on(topology):
-    with Endpoint(topology, [End("reader", 0, "a")], MetricsSpec(0)) as endpoint:
-        surveyed = Survey([Target(endpoint.url, "a")])
+    with Endpoint(topology, [Process("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+        poller = Poller([PollTarget(endpoint.url, "a")])
         first = reader().state
         endpoint.update([first])
-        assert surveyed.look().seen[0].recent == first.stats
+        assert poller.poll().samples[0].recent == first.stats
         more = [replace(one, items=one.items + 5) for one in first.stats.stages]
         endpoint.update([replace(first, stats=PipelineStats(more, 3.0))])
-        (one,) = surveyed.look().seen
+        (one,) = poller.poll().samples
     assert (one.recent.seconds, one.recent.items, one.state.stats.items) == (1.0, 5, 15)
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from highway.run.control import JOINED, Door, find
+from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
-from highway.topology.flow import feeders, sinks
+from highway.topology.feeders import feeders, sinks
 
 LINKS = """
 links:
@@ -199,7 +199,7 @@ def test_draining_what_does_not_run_is_exit_code_2(write, call):
     assert call("drain", path, "--role", "b") == (2, "", f"highway: {path}: no role 'b'; expected one of a\n")
 
 
-# --- the door ---
+# --- the control server ---
 
 
 @pytest.fixture
@@ -209,44 +209,44 @@ def plan(write):
 
 def test_processes_have_the_numbers_of_their_replicas_and_others_the_free_ones_behind(plan):
     role = plan.roles["a"]
-    with Door(plan, role, 1) as second, Door(plan, role, 1) as third:
-        with Door(plan, role, 1) as fourth:
-            assert [door.number for door in (second, third, fourth)] == [1, 2, 3]
+    with ControlServer(plan, role, 1) as second, ControlServer(plan, role, 1) as third:
+        with ControlServer(plan, role, 1) as fourth:
+            assert [control.number for control in (second, third, fourth)] == [1, 2, 3]
             found = find(plan, role)
             assert [(process.name, process.number) for process in found] == [("a[1]", 1), ("a[2]", 2), ("a[3]", 3)]
             for process in found:
                 process.__exit__(None, None, None)
-        with Door(plan, role, 0) as first, Door(plan, role, 0) as other:
+        with ControlServer(plan, role, 0) as first, ControlServer(plan, role, 0) as other:
             assert (first.number, other.number) == (0, 3)
     assert find(plan, role) == []
 
 
 def test_a_process_for_which_there_is_no_number_left_runs_without(plan):
-    role, doors = plan.roles["a"], []
+    role, controls = plan.roles["a"], []
     for _ in range(JOINED + 2):
-        doors.append(Door(plan, role, 0))
-    assert [door.number for door in doors] == [0, *range(2, JOINED + 2), None]
-    assert doors[-1].sockets == []
-    for door in doors:
-        door.__exit__(None, None, None)
+        controls.append(ControlServer(plan, role, 0))
+    assert [control.number for control in controls] == [0, *range(2, JOINED + 2), None]
+    assert controls[-1].sockets == []
+    for control in controls:
+        control.__exit__(None, None, None)
 
 
 def test_only_who_says_so_drains(plan):
     role, asked = plan.roles["a"], []
-    with Door(plan, role, 0, lambda: asked.append(True)) as door:
+    with ControlServer(plan, role, 0, lambda: asked.append(True)) as control:
         (process,) = find(plan, role)
         with process:
-            assert not door.heed(door.sockets)
+            assert not control.poll(control.sockets)
             process._sock.send(b"hello")
-            assert not door.heed(door.sockets)
+            assert not control.poll(control.sockets)
             assert process.answer() is None
         (process,) = find(plan, role)
         with process:
             process.ask()
-            assert not door.heed(door.sockets)
-            assert door.heed(door.sockets)
-            assert door.heed([])
-            door.answer(12, True)
+            assert not control.poll(control.sockets)
+            assert control.poll(control.sockets)
+            assert control.poll([])
+            control.answer(12, True)
             assert process.answer() == (12, True)
     assert asked == [True]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from highway.run.child import Process
+from highway.run.child import Child
 from highway.wire.tally import Tally
 
 
@@ -19,7 +19,7 @@ def started():
 
     def start(*command):
         popen = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
-        processes.append(Process(popen, reports=popen.stdout, tally=Tally()))
+        processes.append(Child(popen, reports=popen.stdout, tally=Tally()))
         return processes[-1]
 
     yield start

@@ -11,8 +11,8 @@ import pytest
 
 from highway import Pipeline
 from highway.engine.cancel import wait
-from highway.run.control import Door, find
-from highway.run.role import Report, Reporter, Terminated, run
+from highway.run.control import ControlServer, find
+from highway.run.role import Reporter, RoleReport, Terminated, run
 from highway.topology import load
 
 
@@ -128,7 +128,11 @@ def test_reports_arrive_as_they_were_sent():
         reporter.error("ValueError: no 3")
         reporter.done()
     with open(reading, encoding="utf-8") as file:
-        assert list(map(Report.read, file)) == [Report(stats=pipeline.stats()), Report(error="ValueError: no 3"), Report(done=True)]
+        assert list(map(RoleReport.read, file)) == [
+            RoleReport(stats=pipeline.stats()),
+            RoleReport(error="ValueError: no 3"),
+            RoleReport(done=True),
+        ]
 
 
 def test_a_reporter_whose_launcher_is_gone_ends_the_process():
@@ -209,11 +213,11 @@ def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path):
     (tmp_path / "t.yaml").write_text("roles: {a: [Noise]}")
     plan = load(tmp_path / "t.yaml").plan
     numbers, said = itertools.count(), []
-    with Door(plan, plan.roles["a"], 0, lambda: said.append("draining")) as door:
+    with ControlServer(plan, plan.roles["a"], 0, lambda: said.append("draining")) as control:
         (process,) = find(plan, plan.roles["a"])
         sink = Kept(process.ask)
         with process:
-            run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60, door=door)
-            door.answer(len(sink.items), True)
+            run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60, control=control)
+            control.answer(len(sink.items), True)
             assert process.answer() == (next(numbers), True)
     assert said == ["draining"]

@@ -77,7 +77,7 @@ def test_it_is_started_again_after_a_failure_and_left_alone_after_a_stop(printed
     assert service["Restart"] == "on-failure"
     assert service["SuccessExitStatus"] == "143", "what highway returns after the SIGTERM of `systemctl stop`"
     assert (service["KillMode"], service["KillSignal"]) == ("mixed", "SIGTERM")
-    assert int(service["TimeoutStopSec"]) > supervise.DRAIN + 2 * supervise.PATIENCE
+    assert int(service["TimeoutStopSec"]) > supervise.DRAIN + 2 * supervise.STOP_TIMEOUT
 
 
 def test_systemd_waits_for_a_longer_drain_too(printed):

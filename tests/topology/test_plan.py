@@ -10,7 +10,7 @@ from highway.errors import ConfigError
 from highway.run.preflight import preflight
 from highway.topology import check, load
 from highway.topology.limits import loss, memory
-from highway.topology.plan import End
+from highway.topology.plan import Process
 from highway.wire.url import parse
 
 SOURCE, SINK = "Noise: {shape: [2], count: 3}", "DumpImages: out"
@@ -115,7 +115,7 @@ def test_a_tap_with_a_port_is_at_the_sender_and_its_replicas_take_the_range_in_t
     text = THREE.replace("bind: to,", "bind: to, tap: 7900-7901,").replace("b: 10.0.0.2", 'b: {address: "fd00::2", listen: "::"}')
     assert check(topology(text)) == []
     assert taps(topology(text).plan, "done", "worker", 3) == ["tcp://10.0.0.1:7900", "tcp://[::]:7900", "tcp://10.0.0.1:7901"]
-    assert topology(text).plan.tap("done", End("worker", 1, "b")) == "tcp://[fd00::2]:7900"
+    assert topology(text).plan.tap("done", Process("worker", 1, "b")) == "tcp://[fd00::2]:7900"
     assert taps(topology(text).at_home().plan, "done", "worker", 2) == ["tcp://127.0.0.1:7900", "tcp://127.0.0.2:7900"]
 
 

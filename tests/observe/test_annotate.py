@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from highway.engine.stats import PipelineStats, StageStats
-from highway.observe.live import annotate
-from highway.observe.poll import Seen, View
+from highway.observe.annotate import annotate
+from highway.observe.poll import Sample, View
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 from highway.topology import load
@@ -39,13 +39,13 @@ def worker(replica, **rest):
         StageStats("ZMQSink", 1, 38, 8_000_000, shape="sink"),
     ]
     state = ReplicaState("worker", replica, stats=PipelineStats(stages, 2.0), single=False, counts=Counts(40, 1, 38, 1), **rest)
-    return Seen(state, state.stats, Ends("raw", "shared", publishes=True), "here")
+    return Sample(state, state.stats, Ends("raw", "shared", publishes=True), "here")
 
 
 def other():
     stats = PipelineStats([StageStats("ZMQSource", 1, 70, 1_000_000, shape="source")], 2.0)
     state = ReplicaState("other", stats=stats, counts=Counts(70))
-    return Seen(state, state.stats, Ends("shared"), "here")
+    return Sample(state, state.stats, Ends("shared"), "here")
 
 
 @pytest.fixture

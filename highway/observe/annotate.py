@@ -7,32 +7,32 @@ from dataclasses import replace
 
 from highway.engine.stats import StageStats
 from highway.observe.bottleneck import bottleneck
-from highway.observe.poll import Seen, View
-from highway.observe.traffic import Flow, Traffic, traffic
+from highway.observe.poll import Sample, View
+from highway.observe.traffic import Rate, Traffic, traffic
 from highway.topology.graph import Edge, Graph, Node
 
 
 def annotate(graph: Graph, view: View) -> Graph:
     """Return the graph with rates, queue levels and faults, and below it the bottleneck and who does not answer."""
-    links = {link.link: link for link in traffic(view.seen)}
-    nodes = [_node(node, [one for one in view.seen if one.state.role == node.name]) for node in graph.nodes]
-    edges = [_edge(edge, links, view.seen) for edge in graph.edges]
-    return Graph(tuple(nodes), tuple(edges), (bottleneck(view.seen), *view.silent))
+    links = {link.link: link for link in traffic(view.samples)}
+    nodes = [_node(node, [one for one in view.samples if one.state.role == node.name]) for node in graph.nodes]
+    edges = [_edge(edge, links, view.samples) for edge in graph.edges]
+    return Graph(tuple(nodes), tuple(edges), (bottleneck(view.samples), *view.silent))
 
 
-def _node(node: Node, seen: Sequence[Seen]) -> Node:
-    if not seen:
+def _node(node: Node, samples: Sequence[Sample]) -> Node:
+    if not samples:
         return node if node.outside else replace(node, figures=("not seen",))
-    running = [one for one in seen if one.runs]
-    phases = [one.state.phase for one in seen]
-    figures = [", ".join(f"{phases.count(phase)} {phase}" if len(seen) > 1 else phase for phase in dict.fromkeys(phases))]
+    running = [one for one in samples if one.runs]
+    phases = [one.state.phase for one in samples]
+    figures = [", ".join(f"{phases.count(phase)} {phase}" if len(samples) > 1 else phase for phase in dict.fromkeys(phases))]
     if running:
-        figures.append(_rate([Flow.of(one.recent, one.recent.stages[-1]) for one in running if one.recent]))
-    stages = [stages for one in seen if (stages := one.recent.stages if one.recent else None)]
+        figures.append(_rate_text([Rate.of(one.recent, one.recent.stages[-1]) for one in running if one.recent]))
+    stages = [stages for one in samples if (stages := one.recent.stages if one.recent else None)]
     columns = list(zip(*stages)) if len({len(column) for column in stages}) == 1 else []
     counts = {
-        "restart": sum(one.state.restarts for one in seen),
-        "error": sum(stage.errors for one in seen if one.state.stats for stage in one.state.stats.stages),
+        "restart": sum(one.state.restarts for one in samples),
+        "error": sum(stage.errors for one in samples if one.state.stats for stage in one.state.stats.stages),
     }
     return replace(
         node,
@@ -51,11 +51,11 @@ def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
 
-def _edge(edge: Edge, links: Mapping[str, Traffic], seen: Sequence[Seen]) -> Edge:
+def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -> Edge:
     link = links.get(edge.link)
     if link is None:
         return edge
-    figures = [_rate(_flows(edge, seen))]
+    figures = [_rate_text(_rates(edge, samples))]
     if link.missing:
         figures.append(f"{link.missing:,} under way or lost")
     faults = {"gap": link.gaps, "duplicate": link.duplicates, "malformed": link.malformed}
@@ -63,17 +63,17 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], seen: Sequence[Seen]) -> Edg
     return replace(edge, figures=tuple(figures), alarms=alarms)
 
 
-def _flows(edge: Edge, seen: Sequence[Seen]) -> list[Flow]:
+def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
     """What passes: as the end has it that is at this edge alone, so that a link of many roles is told edge by edge."""
-    senders = [one for one in seen if one.ends.sends == edge.link and one.runs and one.recent]
-    receivers = [one for one in seen if one.ends.receives == edge.link and one.runs and one.recent]
+    senders = [one for one in samples if one.ends.sends == edge.link and one.runs and one.recent]
+    receivers = [one for one in samples if one.ends.receives == edge.link and one.runs and one.recent]
     if {one.state.role for one in senders} <= {edge.source} and (into := [one for one in receivers if one.state.role == edge.target]):
-        return [Flow.of(one.recent, one.recent.stages[0]) for one in into if one.recent]
-    return [Flow.of(one.recent, one.recent.stages[-1]) for one in senders if one.state.role == edge.source and one.recent]
+        return [Rate.of(one.recent, one.recent.stages[0]) for one in into if one.recent]
+    return [Rate.of(one.recent, one.recent.stages[-1]) for one in senders if one.state.role == edge.source and one.recent]
 
 
-def _rate(flows: Sequence[Flow]) -> str:
-    total = Flow()
-    for flow in flows:
-        total = total.plus(flow)
+def _rate_text(rates: Sequence[Rate]) -> str:
+    total = Rate()
+    for rate in rates:
+        total = total.plus(rate)
     return f"{total.items:,.1f} items/s, {total.megabytes:,.1f} MB/s"

@@ -1,13 +1,16 @@
-"""Figures that count on when a replica is started again, where those of its process begin at 0."""
+"""Figures of a replica over time: over all its processes (:class:`Totals`), and over the last seconds (:class:`Recent`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.state import ReplicaState
+
+WINDOW = 3.0  # seconds
 
 LINK_COUNTS = ("messages", "bytes", "gaps", "duplicates", "late", "malformed")
 """What a ``ZMQSource`` counts, in its counters."""
@@ -37,6 +40,32 @@ class _Replica:
             self.earlier, self.restarts = plus(self.earlier, self.seen), state.restarts
         self.seen = state.stats
         return replace(state, stats=plus(self.earlier, state.stats))
+
+
+class Recent:
+    """Remembers figures for some seconds, to tell rates from.
+
+    Args:
+        window: Seconds.
+    """
+
+    def __init__(self, window: float = WINDOW) -> None:
+        self.window = window
+        self._seen: dict[Hashable, deque[PipelineStats]] = {}
+
+    def add(self, key: Hashable, stats: PipelineStats) -> PipelineStats:
+        """Take in the figures of ``key`` since its start, and return those of the last seconds.
+
+        If they began anew, so do these: it is another process.
+        """
+        seen = self._seen.setdefault(key, deque())
+        if seen and (stats.seconds < seen[-1].seconds or len(stats.stages) != len(seen[-1].stages)):
+            seen.clear()
+        if not seen or stats.seconds > seen[-1].seconds:
+            seen.append(stats)
+        while len(seen) > 2 and seen[-1].seconds - seen[1].seconds >= self.window:
+            seen.popleft()
+        return seen[-1] if len(seen) == 1 else minus(seen[-1], seen[0])
 
 
 def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineStats | None:
