@@ -104,6 +104,7 @@ NEW = {
     "epochs",
     "one_hot",
     "last",
+    "writable",
 }
 
 

@@ -224,6 +224,19 @@ def test_a_worker_that_is_killed_is_started_again_and_what_was_lost_is_shown(far
     assert "worker[0] failed (killed by SIGKILL)" in shown
 
 
+def test_a_worker_that_is_drained_on_another_host_loses_nothing(farm):
+    farm.start(*NAMES)
+    farm.until_it_goes_on()
+    with farm.command("first", "drain", "farm.yaml", "--role", "worker", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as drain:
+        said = drain.communicate(timeout=PATIENCE)[0]
+    assert drain.returncode == 0, said
+    assert farm.runs.pop("first").wait(timeout=PATIENCE) == 0, farm.logs()
+    assert "did not learn" not in (farm.folder / "first.log").read_text()  # that the worker leaves: the reader, on another host
+    farm.until_it_goes_on()
+    farm.finish()
+    assert sorted(farm.got()) == list(range(farm.sent()))
+
+
 def test_a_process_that_stands_still_for_ten_seconds_loses_nothing(farm):
     farm.start(*NAMES)
     farm.until_it_goes_on()

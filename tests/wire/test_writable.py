@@ -56,6 +56,17 @@ def test_a_source_yields_arrays_that_may_be_written_into(transport, codec, sende
     assert len(items) == 2
 
 
+def test_a_topology_asks_for_arrays_that_may_be_written_into(sender, tmp_path):
+    outgoing, location = sender("tcp")
+    file = tmp_path / "feed.yaml"
+    file.write_text(f"roles: {{r: [ZMQSource: {{url: 'tcp://{location}', writable: true}}]}}")
+    with Pipeline.from_yaml(file, "r") as pipeline, ThreadPoolExecutor() as pool:
+        received = pool.submit(list, pipeline)
+        outgoing.serve([ITEM])
+        (item,) = received.result(20)
+    assert_own_memory(item)
+
+
 @pytest.mark.parametrize(("transport", "codec"), LINKS)
 def test_a_connection_receives_arrays_that_may_be_written_into(transport, codec, sender):
     outgoing, location = sender(transport, codec)

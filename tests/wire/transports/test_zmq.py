@@ -283,6 +283,38 @@ def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
     receiver.close(0)
 
 
+@pytest.mark.parametrize("is_sender", [True, False])
+def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(ipc, is_sender):
+    place, large = f"+ipc://{ipc()}?hwm_mb=16", [np.zeros(8_000_000, np.uint8)]
+
+    def sender():
+        return ZMQSender(parse(("zrpush" if is_sender else "zpush") + place, "send"))
+
+    def receiver():
+        return ZMQReceiver(parse(("zrpull" if is_sender else "zpull") + place, "receive"))
+
+    bound, stays, goes = (sender(), receiver(), receiver()) if is_sender else (receiver(), sender(), sender())
+    option = zmq.SNDHWM if is_sender else zmq.RCVHWM
+    while bound.peers().seen < 2:
+        time.sleep(0.001)
+    goes.close(0)
+    while bound.peers().live == 2:
+        time.sleep(0.001)
+    sends, receives = (bound, stays) if is_sender else (stays, bound)
+
+    def mark_after_a_message():
+        sends.send(large, timeout=20)
+        receives.recv(timeout=20)
+        return bound.socket.getsockopt(option)
+
+    assert mark_after_a_message() == 4
+    deadline = time.monotonic() + 20
+    while mark_after_a_message() != 2:
+        assert time.monotonic() < deadline
+    bound.close(0)
+    stays.close(0)
+
+
 @pytest.mark.parametrize("first", [1, 3_000_000])
 def test_messages_of_changing_size_never_stall(first, ipc):
     sender, receiver = pair(ipc, "?hwm_mb=2")
