@@ -16,11 +16,11 @@ from highway.images.software import Comparison, made_here
 from highway.parameters.checks import checked
 from highway.wire import tally
 from highway.wire.codec import named
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.transports.zmq import context
 from highway.wire.transports.zmq.memory import writable
-from highway.wire.url import Link, Options, parse
+from highway.wire.url import Link, LinkOptions, parse
 
 log = logging.getLogger("highway")
 
@@ -80,23 +80,23 @@ class ZMQSource:
         link = self._link()
         if "shm" not in link.transports:  # there, what waits is the sender's
             self.counters["budget_mb"] = link.budget_mb
-        with Inlet(link, self.counters) as inlet:
-            self.bound = inlet.bound
+        with LinkReceiver(link, self.counters) as receiver:
+            self.bound = receiver.bound
             try:
-                yield from self._items(inlet, self.timeout)
+                yield from self._items(receiver, self.timeout)
                 return
             except Cancelled:
                 if not finish():
                     raise
-            rest = self._arrived(inlet)
+            rest = self._arrived(receiver)
         yield from rest  # with the socket closed, so that the senders turn to others
 
-    def _items(self, inlet: Inlet, timeout: float | None) -> Iterator[Any]:
+    def _items(self, receiver: LinkReceiver, timeout: float | None) -> Iterator[Any]:
         counts, comparison, made = tally.here(), Comparison(self._link()), None
         while True:
             check_cancelled()
             try:
-                item, envelope, _ = inlet.recv(timeout)
+                item, envelope, _ = receiver.recv(timeout)
             except EndOfStream:
                 return
             except FrameError as error:
@@ -112,28 +112,28 @@ class ZMQSource:
                 item = writable(item)
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
 
-    def _arrived(self, inlet: Inlet) -> list[Any]:
+    def _arrived(self, receiver: LinkReceiver) -> list[Any]:
         """Return what was sent to this receiver before its senders knew that it leaves.
 
         From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
         """
-        inlet.leave()
-        most = inlet.counters["bytes"] + self._link().budget_mb * 1e6
+        receiver.leave()
+        most = receiver.counters["bytes"] + self._link().budget_mb * 1e6
         items: list[Any] = []
         now = since = awaited_at = time.monotonic()
         while now - since < LEAVE and now - awaited_at < LAST_CALL:
-            awaited, wanted, now = inlet.awaits_marks(), len(items) + AT_ONCE, time.monotonic()
+            awaited, wanted, now = receiver.awaits_marks(), len(items) + AT_ONCE, time.monotonic()
             awaited_at = now if awaited else awaited_at
             try:
-                for item in itertools.islice(self._items(inlet, QUIET), AT_ONCE):
+                for item in itertools.islice(self._items(receiver, QUIET), AT_ONCE):
                     items.append(item)
             except TimeoutError:
                 if awaited:
                     continue
                 break
-            if len(items) < wanted or (inlet.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
+            if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
                 break
-        if untold := inlet.untold():
+        if untold := receiver.untold():
             self.counters["untold"] = untold
             log.warning(
                 "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
@@ -144,7 +144,7 @@ class ZMQSource:
         return items
 
     def _link(self) -> Link:
-        return _parsed(self.url, "receive", self.bind, Options(codec=self.codec, senders=self.senders))
+        return _parsed(self.url, "receive", self.bind, LinkOptions(codec=self.codec, senders=self.senders))
 
 
 @checked
@@ -191,21 +191,21 @@ class ZMQSink:
         """Send all items, then the end."""
         link = self._link()
         self.counters["budget_mb"] = link.budget_mb
-        with Outlet(link, self.allow64, made_here(), hears_leave=True) as outlet:
-            self.bound = outlet.bound
-            outlet.wait_for_receivers()
+        with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:
+            self.bound = sender.bound
+            sender.wait_for_receivers()
             try:
-                self._send_all(items, outlet)
-                outlet.finish()
+                self._send_all(items, sender)
+                sender.finish()
             finally:
-                tally.here()[tally.RECEIVERS] = outlet.receivers
+                tally.here()[tally.RECEIVERS] = sender.receivers
 
-    def _send_all(self, items: Items, outlet: Outlet) -> None:
+    def _send_all(self, items: Items, sender: LinkSender) -> None:
         counts = tally.here()
         for item in items:
             counts[tally.SENT] += 1  # before it is sent: a process that is killed meanwhile may have sent it
             try:
-                outlet.send(item, items.passport)
+                sender.send(item, items.passport)
             except BaseException as error:
                 counts[tally.SENT] -= 1
                 if not isinstance(error, ItemError):
@@ -213,10 +213,10 @@ class ZMQSink:
                 tolerate(error)
 
     def _link(self) -> Link:
-        return _parsed(self.url, "send", self.bind, Options(codec=self.codec, receivers=self.receivers, end=self.end))
+        return _parsed(self.url, "send", self.bind, LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end))
 
 
-def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: Options) -> Link:
+def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
     return link

@@ -24,7 +24,7 @@ from highway.modules.children.child import Whole, Work
 from highway.modules.children.pickling import Script, importing, pack, unpack
 from highway.parameters.checks import checked
 from highway.process.cores import ONE_THREAD, available_cores
-from highway.wire.transports.shm import Receiver, Sender
+from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 _CODE = (
@@ -191,7 +191,7 @@ class _Child:
                 'put what builds and runs the pipeline under  if __name__ == "__main__":'
             )
         self._is_busy = True
-        self._items, self._results = Sender("Processes", budget_mb), Receiver("Processes")
+        self._items, self._results = ShmSender("Processes", budget_mb), ShmReceiver("Processes")
         try:
             self._process = self._started(budget_mb)
         except BaseException as error:
@@ -210,10 +210,10 @@ class _Child:
         """Start the process, with one end of each of two pairs of sockets."""
         with contextlib.ExitStack() as theirs:
             fds = []
-            for meeting in (self._items.meeting, self._results.meeting):
+            for connections in (self._items.connections, self._results.connections):
                 our, their = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 theirs.enter_context(their)
-                meeting.adopt(our)
+                connections.adopt(our)
                 fds.append(their.fileno())
             code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
             environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
@@ -222,7 +222,7 @@ class _Child:
     @property
     def is_gone(self) -> bool:
         """Whether nothing can be asked of it any more."""
-        return self._items.meeting.is_over or self._results.meeting.is_over
+        return self._items.connections.is_over or self._results.connections.is_over
 
     def apply(self, item: Any, epoch: int, index: int) -> Any:
         """Return what the maps make of an item.

@@ -13,14 +13,14 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 
-class End(Protocol):
+class Closable(Protocol):
     """What can be closed."""
 
     def close(self) -> None:
         """Close it; may wait for ``linger_ms``."""
 
 
-class Owner(NamedTuple):
+class OwnerThread(NamedTuple):
     """Where an end was opened."""
 
     pid: int
@@ -32,15 +32,15 @@ class Owner(NamedTuple):
         return self.pid == os.getpid() and (self.thread is threading.current_thread() or not self.thread.is_alive())
 
 
-_abandoned: deque[tuple[Owner, End]] = deque()
+_abandoned: deque[tuple[OwnerThread, Closable]] = deque()
 
 
-def here() -> Owner:
+def here() -> OwnerThread:
     """Return the owner of what is opened on this thread."""
-    return Owner(os.getpid(), threading.current_thread())
+    return OwnerThread(os.getpid(), threading.current_thread())
 
 
-def hand_over(owner: Owner, end: End) -> None:
+def hand_over(owner: OwnerThread, end: Closable) -> None:
     """Keep an end until :func:`close_abandoned`. For finalisers: touches no socket, takes no lock, waits for nothing."""
     _abandoned.append((owner, end))
 

@@ -147,7 +147,7 @@ class Msgpack:
         if len(frames) != 1:
             raise FrameError(_OTHER.format(frames=len(frames), expected="one", other="tensorcom"))
         item = msgpack.decode(frames[0])
-        if isinstance(item, msgpack.End):
+        if isinstance(item, msgpack.StreamEnd):
             return Message((), Envelope(sender=item.sender, number=item.number, shared=True, end=True))
         return Message(item, None)
 

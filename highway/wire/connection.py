@@ -15,10 +15,10 @@ from highway.engine import batch
 from highway.errors import EndOfStream, FrameError, LinkError
 from highway.wire import abandoned, tenbin
 from highway.wire.rates import Statistics
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.transports.zmq.memory import writable as writable_copy
-from highway.wire.url import DIRECTIONS, Options, kind_of, parse
+from highway.wire.url import DIRECTIONS, LinkOptions, kind_of, parse
 
 
 class Connection:
@@ -72,9 +72,9 @@ class Connection:
     sampler: None = None
     batch_sampler: None = None
     batch_size: int = 1
-    _outlet: Outlet | None = None
-    _inlet: Inlet | None = None
-    _owner: abandoned.Owner
+    _sender: LinkSender | None = None
+    _receiver: LinkReceiver | None = None
+    _owner: abandoned.OwnerThread
     _name = ""
     _ended = False
 
@@ -130,7 +130,7 @@ class Connection:
     @property
     def bound(self) -> list[str]:
         """Addresses that peers can connect to, with the ports that were really bound; empty if this end connects."""
-        end = self._outlet or self._inlet
+        end = self._sender or self._receiver
         return end.bound if end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
@@ -147,19 +147,19 @@ class Connection:
         urls = [url] if isinstance(url, str) else list(url)
         if topic and kind == "sub":
             urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
-        defaults = Options(codec="tensorcom" if self.multipart else "tenbin", end=False)
+        defaults = LinkOptions(codec="tensorcom" if self.multipart else "tenbin", end=False)
         link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
-        if end := self._outlet or self._inlet:
+        if end := self._sender or self._receiver:
             end.attach(link)
             self._name = f"{self._name}, {link}"
         else:
             self._owner, self._name, self._ended = abandoned.here(), str(link), False
             if DIRECTIONS[kind] == "send":
-                self._outlet = Outlet(link, self.allow64)
+                self._sender = LinkSender(link, self.allow64)
             else:
-                self._inlet = Inlet(link, self.counters)
-        if self._outlet:
-            self._outlet.wait_for_receivers()
+                self._receiver = LinkReceiver(link, self.counters)
+        if self._sender:
+            self._sender.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
         """Send arrays (a list, tuple or dict), which nobody may change afterwards; wait while the receivers are behind.
@@ -169,10 +169,10 @@ class Connection:
             TimeoutError: there was no room within ``timeout`` seconds.
             LinkError: the connection is closed, or can only receive.
         """
-        if self._outlet is None:
-            raise LinkError(self._closed("receive" if self._inlet else None))
+        if self._sender is None:
+            raise LinkError(self._closed("receive" if self._receiver else None))
         infos = None if isinstance(self.infos, bool) else self.infos
-        self._outlet.send(data, infos=infos, timeout=timeout, allow64=allow64 or self.allow64)
+        self._sender.send(data, infos=infos, timeout=timeout, allow64=allow64 or self.allow64)
         self.stats.add(batch.nbytes(data))
 
     write = send
@@ -190,14 +190,14 @@ class Connection:
         """
         if self._ended:
             raise EndOfStream(f"{self._name}: the stream has ended")
-        if self._inlet is None:
-            raise LinkError(self._closed("send" if self._outlet else None))
+        if self._receiver is None:
+            raise LinkError(self._closed("send" if self._sender else None))
         before = self.counters["bytes"]
         if self.raw:
-            frames = self._inlet.recv_raw(timeout)
+            frames = self._receiver.recv_raw(timeout)
             self.stats.add(self.counters["bytes"] - before)
             return frames
-        message = self._inlet.recv(timeout)
+        message = self._receiver.recv(timeout)
         self.stats.add(self.counters["bytes"] - before)
         item = writable_copy(message.item) if self.writable else message.item
         fields = batch.fields(item)
@@ -217,8 +217,8 @@ class Connection:
         """
         for sample in self._reported(source, report):
             self.send(sample)
-        if self._outlet:
-            self._outlet.finish()
+        if self._sender:
+            self._sender.finish()
 
     def items(self, report: int | None = None) -> Iterator[Any]:
         """Yield what is received, until ``total`` samples have come or all senders have ended.
@@ -241,14 +241,14 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket. What was sent may leave within ``linger_ms``, in the background. Closing again does nothing."""
-        if self._outlet:
-            self._outlet.close()
-        if self._inlet:
-            self._inlet.close()
-        self._outlet = self._inlet = None
+        if self._sender:
+            self._sender.close()
+        if self._receiver:
+            self._receiver.close()
+        self._sender = self._receiver = None
 
     def __del__(self) -> None:
-        end = self._outlet or self._inlet
+        end = self._sender or self._receiver
         if end is None:
             return
         abandoned.hand_over(self._owner, end)
@@ -289,7 +289,7 @@ class Connection:
     def _size(self, data: Any) -> int:
         if self.raw:
             return 1
-        return self.batchsize(data[0] if self.infos is True and self._inlet else data)
+        return self.batchsize(data[0] if self.infos is True and self._receiver else data)
 
     def _closed(self, only: str | None) -> str:
         return f"this connection can only {only}, by its URL's scheme" if only else "the connection is closed; call connect(url)"

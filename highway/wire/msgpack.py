@@ -20,7 +20,7 @@ END = 0x48  # the code of the extension type that says that a sender has ended
 _KINDS = "biufcSU"  # of dtypes that hold plain values
 
 
-class End(NamedTuple):
+class StreamEnd(NamedTuple):
     """What a sender that has ended sends: its name and how many messages there were."""
 
     sender: bytes
@@ -119,4 +119,4 @@ def _end(code: int, data: bytes) -> Any:
         raise FrameError("an end without the sender's name and count")
     sender, number = values
     check_sender(sender, number)
-    return End(sender, number)
+    return StreamEnd(sender, number)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from highway.engine import cancel
-from highway.wire.transports.protocol import Frame, Peers, Sender
+from highway.wire.transports.protocol import Frame, Peers, TransportSender
 from highway.wire.url import Link
 
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
@@ -19,43 +19,43 @@ MARK: Final = 0.025  # seconds that a mark waits for room, at most
 class PausableSender:
     """A sender that a second thread may pause, and send marks with."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: TransportSender) -> None:
         self.bound = sender.bound
         self._sender = sender
         self._lock = threading.Lock()
         self._is_paused = False
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         self._in_slices(self._sender.send, (frames,), timeout)
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         for _ in range(receivers):
             self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
 
     def attach(self, link: Link) -> None:
-        """See :class:`highway.wire.transports.protocol.End`."""
+        """See :class:`highway.wire.transports.protocol.TransportEnd`."""
         with self._lock:
             self._sender.attach(link)
 
     def peers(self) -> Peers | None:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.peers()
 
     def unsent(self) -> int:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.unsent()
 
     def unread(self) -> bool:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.unread()
 
     def close(self, linger: float) -> None:
-        """See :class:`highway.wire.transports.protocol.Sender`."""
+        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             self._sender.close(linger)
 

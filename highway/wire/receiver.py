@@ -16,19 +16,22 @@ from highway.wire import codec
 from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.goodbye import Leave, has_back_channel
-from highway.wire.senders import Senders
+from highway.wire.sequence_numbers import Senders
 from highway.wire.transports import shm
-from highway.wire.transports.protocol import Peers, Receiver, Source
+from highway.wire.transports.protocol import Peers, SourceAddress, TransportReceiver
 from highway.wire.transports.zmq.socket import ZMQReceiver
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-RECEIVERS: dict[str, Callable[[Link], Receiver]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver), "shm": shm.open_receiver}
+RECEIVERS: dict[str, Callable[[Link], TransportReceiver]] = {
+    **dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver),
+    "shm": shm.open_receiver,
+}
 """Transport -> what opens the end that receives."""
 
-GLANCE = 0.1  # seconds between two looks at who is connected, when somebody has ended
-LOOK = 1.0  # the same before
+CHECK_EVERY_AT_THE_END = 0.1  # seconds between two looks at who is connected, when somebody has ended
+CHECK_EVERY = 1.0  # the same before
 TELL_AFTER = 10.0  # seconds without a message, and without a sender that could send one, before it is said; then after twice as many
 TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
 TELL_AT_LEAST = 600.0  # seconds between two times that it is said, at most
@@ -40,7 +43,7 @@ wait_for_senders: float | None = None
 """
 
 
-class Inlet:
+class LinkReceiver:
     """The end that receives. Opens its socket at once; use it in a ``with`` block, on one thread.
 
     Args:
@@ -62,8 +65,8 @@ class Inlet:
         for name in ("messages", "bytes", "received"):
             counters.setdefault(name, 0)
         self._silence = _Silence(counters["messages"], time.monotonic())
-        self._receiver = RECEIVERS[link.transports[0]](link)
-        self.bound = self._receiver.bound
+        self._transport = RECEIVERS[link.transports[0]](link)
+        self.bound = self._transport.bound
 
     def attach(self, link: Link) -> None:
         """Open further addresses on the same socket.
@@ -73,7 +76,7 @@ class Inlet:
             LinkError: an address cannot be bound or connected.
         """
         whole = joined([self._link, link])
-        self._receiver.attach(link)
+        self._transport.attach(link)
         self._link = self._senders.link = whole
         self._over = False
 
@@ -126,10 +129,16 @@ class Inlet:
         """
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            look = GLANCE if self._senders.ended else LOOK if deadline is None or wait_for_senders is not None else float("inf")
+            look = (
+                CHECK_EVERY_AT_THE_END
+                if self._senders.ended
+                else CHECK_EVERY
+                if deadline is None or wait_for_senders is not None
+                else float("inf")
+            )
             try:
                 with starved():
-                    frames = self._receiver.recv(look if left is None else min(look, left))
+                    frames = self._transport.recv(look if left is None else min(look, left))
             except TimeoutError:
                 if self._is_over():
                     return None
@@ -144,7 +153,7 @@ class Inlet:
 
     def leave(self) -> None:
         """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
-        self._receiver.refuse()
+        self._transport.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
@@ -161,12 +170,12 @@ class Inlet:
 
     def untold(self) -> int:
         """Return how many senders are connected that could not be told; what is on its way from them is lost."""
-        peers = None if self._leave is None else self._receiver.peers()
+        peers = None if self._leave is None else self._transport.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
     def close(self) -> None:
         """Close the socket."""
-        self._receiver.close(0)
+        self._transport.close(0)
         if self._leave is not None:
             self._leave.close()
 
@@ -176,13 +185,13 @@ class Inlet:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _source(self, envelope: Envelope, frames: list[Any]) -> Source:
+    def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:
         """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
-        return self._receiver.source(frames) or Source(envelope.sender)
+        return self._transport.source(frames) or SourceAddress(envelope.sender)
 
     def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
         source = self._source(envelope, frames)
-        if self._senders.end(envelope, source, self._receiver.connections(source.connection)):
+        if self._senders.end(envelope, source, self._transport.times_used(source.connection)):
             self._over = self._enough and not self._link.bind
 
     @property
@@ -196,7 +205,7 @@ class Inlet:
 
     def _is_over(self) -> bool:
         """Say whether nothing more will come; asked when nothing is left to be read. While it may, say now and then what is waited for."""
-        peers = self._receiver.peers()
+        peers = self._transport.peers()
         if peers is None:
             return self._link.bind and self._enough
         unended = self._unended(peers)

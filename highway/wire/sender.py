@@ -23,20 +23,20 @@ from highway.wire.goodbye import LeaveServer, has_back_channel
 from highway.wire.pausable import PausableSender
 from highway.wire.tap import open_tap
 from highway.wire.transports import shm
-from highway.wire.transports.protocol import Sender
+from highway.wire.transports.protocol import TransportSender
 from highway.wire.transports.zmq.socket import ZMQSender
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
 
-SENDERS: dict[str, Callable[[Link], Sender]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender), "shm": shm.open_sender}
+SENDERS: dict[str, Callable[[Link], TransportSender]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender), "shm": shm.open_sender}
 """Transport -> what opens the end that sends."""
 
-GLANCE = 0.01  # seconds between two looks at what has left and who is connected
+CHECK_EVERY = 0.01  # seconds between two looks at what has left and who is connected
 TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
 
 
-class Outlet:
+class LinkSender:
     """The end that sends. Opens its socket at once; use it in a ``with`` block, on one thread.
 
     Args:
@@ -57,11 +57,11 @@ class Outlet:
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self._sender: Sender = SENDERS[link.transports[0]](link)
-        self.bound = self._sender.bound
+        self._transport: TransportSender = SENDERS[link.transports[0]](link)
+        self.bound = self._transport.bound
         self._leave: LeaveServer | None = None
         if hears_leave and has_back_channel(link) and self._codec.has_envelopes:
-            self._sender = pausable = PausableSender(self._sender)
+            self._transport = pausable = PausableSender(self._transport)
             try:
                 self._leave = LeaveServer(link, self._name, pausable, self._mark)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
@@ -69,25 +69,25 @@ class Outlet:
         self._tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
-        """Open further addresses on the same socket. Raises as :meth:`highway.wire.receiver.Inlet.attach`."""
+        """Open further addresses on the same socket. Raises as :meth:`highway.wire.receiver.LinkReceiver.attach`."""
         whole = joined([self._link, link])
-        self._sender.attach(link)
+        self._transport.attach(link)
         self._link = whole
 
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         with cancel.blocked():
-            while (peers := self._sender.peers()) is not None and peers.live < wanted:
+            while (peers := self._transport.peers()) is not None and peers.live < wanted:
                 if time.monotonic() > told:
                     log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
                     told = float("inf")
-                cancel.wait(GLANCE)
+                cancel.wait(CHECK_EVERY)
 
     @property
     def receivers(self) -> int:
         """Receivers that have been connected, at the same time or one after the other; 0 if the transport does not tell."""
-        peers = self._sender.peers()
+        peers = self._transport.peers()
         return peers.seen if peers else 0
 
     def send(
@@ -151,17 +151,17 @@ class Outlet:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
             while (unsent := self._lost()) and time.monotonic() < deadline:
-                time.sleep(GLANCE)
+                time.sleep(CHECK_EVERY)
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
-        self._sender.close(linger)
+        self._transport.close(linger)
 
     def _mark(self) -> Sequence[Any]:
         return self._codec.encode(self._empty, Envelope(sender=self._name, number=self._number, shared=True, mark=True), allow64=True)
 
     def _lost(self) -> int:
-        peers = self._sender.peers()
-        return 0 if peers and peers.live else self._sender.unsent()
+        peers = self._transport.peers()
+        return 0 if peers and peers.live else self._transport.unsent()
 
     def __enter__(self) -> Self:
         return self
@@ -171,7 +171,7 @@ class Outlet:
 
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
         with cancel.blocked():
-            self._sender.send(self._addressed(frames), timeout)
+            self._transport.send(self._addressed(frames), timeout)
         if self._tap is not None:
             self._tap.offer(frames)
 
@@ -183,50 +183,51 @@ class Outlet:
             return False
         if not self._link.bind:
             return len(self._link.locations) > 1
-        peers = self._sender.peers()
+        peers = self._transport.peers()
         return peers is None or peers.opened > 1
 
     def _drain(self) -> None:
-        patience, since = self._link.options.linger_ms / 1000, time.monotonic()
-        while unsent := self._sender.unsent():
-            peers = self._sender.peers()
+        linger, since = self._link.options.linger_ms / 1000, time.monotonic()
+        while unsent := self._transport.unsent():
+            peers = self._transport.peers()
             if peers is not None and peers.live:
                 since = time.monotonic()
-            elif time.monotonic() - since > patience:
+            elif time.monotonic() - since > linger:
                 raise LinkError(
                     f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
                     f"linger_ms={self._link.options.linger_ms}; start one, or raise linger_ms in the URL"
                 )
-            cancel.wait(GLANCE)
+            cancel.wait(CHECK_EVERY)
 
     def _tell_end(self, frames: Sequence[Any]) -> None:
-        peers = self._sender.peers()
+        peers = self._transport.peers()
         if peers is None:
-            self._sender.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
+            self._transport.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
             return
-        patience = self._link.options.linger_ms / 1000
+        linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + linger
         # A publisher drops an end too that finds a subscriber behind, so it stays to tell it again until the subscriber goes.
         may_come = self._link.bind or len(self._link.locations) > 1 or self._link.kind == "pub"
         while peers.live or not (peers.seen or self._link.kind == "pub"):
             now = time.monotonic()
             if peers.seen > told or (peers.live and now > again):  # newcomers; and once more, should one have been passed over
                 heard, calm = self._tell(frames, peers.live), 0
-                told, again = (peers.seen if heard else told), now + patience / 2
+                told, again = (peers.seen if heard else told), now + linger / 2
             if peers.live != live:
-                live, deadline = peers.live, now + patience
-            calm = 0 if self._sender.unsent() or self._sender.unread() else calm + 1  # in this order: it goes from the one to the other
+                live, deadline = peers.live, now + linger
+            is_calm = not (self._transport.unsent() or self._transport.unread())  # in this order: it goes from the one to the other
+            calm = calm + 1 if is_calm else 0
             if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 return
-            cancel.wait(GLANCE)
-            peers = self._sender.peers() or peers
+            cancel.wait(CHECK_EVERY)
+            peers = self._transport.peers() or peers
 
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:
-            self._sender.send_to_each(self._addressed(frames), receivers, 10 * GLANCE)
+            self._transport.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
             return False  # they are behind, and will be told with the next round
         return True

@@ -20,9 +20,9 @@ from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
-GLANCE = 0.05  # seconds between two looks at whether somebody has subscribed
-PATIENCE = 1.0  # seconds that viewers may take to go when the stream has ended
-REPEAT = 0.02  # seconds between two ends
+CHECK_VIEWERS_EVERY = 0.05  # seconds between two looks at whether somebody has subscribed
+VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to go when the stream has ended
+END_AGAIN_EVERY = 0.02  # seconds between two ends
 LINGER = 0.5  # seconds that the last messages may take to leave
 # As ``hwm_mb``: two bytes, and so two messages of any size, may wait for each viewer. That is the high-water mark from the start, and stays
 # it; setting it again while subscribers come and go crashes libzmq 4.3.5.
@@ -75,14 +75,14 @@ class Tap:
     def finish(self, frames: Sequence[Frame]) -> None:
         """Tell the viewers that nothing more will come.
 
-        They are told until they have gone, for ``PATIENCE`` seconds at most, since who is behind misses messages, and so may miss this.
+        They are told until they have gone, ``VIEWERS_MAY_STAY`` seconds at most, since who is behind misses messages, and may miss this.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + VIEWERS_MAY_STAY
         while self._due < NEVER:
             self._pass_on(frames, self._due)
             if not self.is_watched or time.monotonic() > deadline:
                 return
-            cancel.wait(REPEAT)
+            cancel.wait(END_AGAIN_EVERY)
 
     def close(self, linger: float = LINGER) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds, in the background."""
@@ -92,7 +92,7 @@ class Tap:
     def _pass_on(self, frames: Sequence[Frame], now: float) -> None:
         try:
             if now >= self._due:
-                self._due = now + GLANCE
+                self._due = now + CHECK_VIEWERS_EVERY
                 peers = self._sender.peers()
                 self.is_watched = peers is not None and peers.live > 0
                 self._sender.unsent()  # forgets the messages that were dropped

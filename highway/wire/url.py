@@ -67,7 +67,7 @@ SHOWN_URLS = 4  # of a link, in messages
 
 
 @dataclass(frozen=True)
-class Options:
+class LinkOptions:
     """What the query of a URL can set.
 
     Args:
@@ -117,7 +117,7 @@ class Link:
     transports: tuple[str, ...]
     locations: tuple[str, ...]
     topic: str = ""
-    options: Options = Options()
+    options: LinkOptions = LinkOptions()
 
     @property
     def budget_mb(self) -> float:
@@ -141,7 +141,7 @@ def parse(
     bind: bool | None = None,
     *,
     braces: bool = True,
-    defaults: Options = Options(),
+    defaults: LinkOptions = LinkOptions(),
 ) -> Link:
     """Return what one URL, or several that share a socket, say.
 
@@ -150,7 +150,7 @@ def parse(
         direction: Whether items are sent or received at this end.
         bind: Who binds, for plain URLs such as ``tcp://host:port``; ``None`` means that the sender does.
         braces: Whether braces are expanded.
-        defaults: Options that the query does not set.
+        defaults: LinkOptions that the query does not set.
 
     Raises:
         ConfigError: a URL cannot be used as written; the message says what is expected.
@@ -220,7 +220,7 @@ def _choices(body: str, text: str) -> Iterator[str]:
         yield str(number).zfill(width)
 
 
-def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: Options) -> Link:
+def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: LinkOptions) -> Link:
     match = _URL.fullmatch(url)
     if not match:
         raise ConfigError(f"'{url}' is no URL; expected KIND[+TRANSPORT]://location, such as tcp://host:5555 or zsub://host:7880")
@@ -275,8 +275,8 @@ def _location(url: str, transport: str, location: str, bind: bool) -> str:
     return f"{host}:{port}"
 
 
-def _options(url: str, query: str, defaults: Options) -> Options:
-    known = {field.name: field.type for field in dataclasses.fields(Options)}
+def _options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
+    known = {field.name: field.type for field in dataclasses.fields(LinkOptions)}
     values: dict[str, object] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known:

@@ -11,7 +11,7 @@ from highway import FrameError, Pipeline
 from highway.images.software import software
 from highway.modules import ZMQSource
 from highway.wire.envelope import Envelope, pack, unpack
-from highway.wire.sender import Outlet
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 ITEM = (np.zeros(3, np.uint8),)
@@ -40,9 +40,9 @@ def received(ipc, caplog, *senders):
     with Pipeline([source]) as pipeline, caplog.at_level(logging.WARNING, "highway"):
         pipeline._run.start()
         for made in senders:
-            with Outlet(parse(f"zpush+ipc://{place}", "send"), made=made) as outlet:
-                outlet.send(ITEM)
-                outlet.finish()
+            with LinkSender(parse(f"zpush+ipc://{place}", "send"), made=made) as sender:
+                sender.send(ITEM)
+                sender.finish()
         assert len(list(pipeline)) == len(senders)
     return [record.getMessage() for record in caplog.records]
 

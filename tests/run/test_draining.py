@@ -11,8 +11,8 @@ from highway import DROP, EndOfStream, Pipeline, Stage
 from highway.data import photos
 from highway.engine.cancel import check_cancelled, finish, wait
 from highway.modules import Cache, ImageFileReader, ZMQSink, ZMQSource
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 
@@ -191,11 +191,11 @@ def wait_until(condition):
 def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
     location = f"{tmp_path}/link" if transport == "ipc" else f"draining-{tmp_path.name}-{id(tmp_path)}"
     source, gate = ZMQSource(f"zpull+{transport}://{location}"), Gate()
-    with Outlet(parse(f"zpush+{transport}://{location}", "send")) as outlet, Pipeline([source, Stage(gate, buffer_size=1)]) as pipeline:
+    with LinkSender(parse(f"zpush+{transport}://{location}", "send")) as sender, Pipeline([source, Stage(gate, buffer_size=1)]) as pipeline:
         pipeline._run.start()
         wait_until(lambda: source.bound)
         for n in range(20):
-            outlet.send((np.full(3, n, np.uint8),), timeout=30)
+            sender.send((np.full(3, n, np.uint8),), timeout=30)
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -204,24 +204,23 @@ def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
 
 def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
     location = f"turning-{tmp_path.name}-{id(tmp_path)}"
-    with Outlet(parse(f"zrpush+shm://{location}", "send")) as outlet:
+    with LinkSender(parse(f"zrpush+shm://{location}", "send")) as sender:
         link = parse(f"zrpull+shm://{location}", "receive")
-        with Inlet(link, {}) as first, Inlet(link, {}) as second:
+        with LinkReceiver(link, {}) as first, LinkReceiver(link, {}) as second:
             got = {first: [], second: []}
-            wait_until(
-                lambda: (first._receiver.look(), second._receiver.look(), outlet._sender.look(), outlet._sender.peers().live == 2)[-1]
-            )
+            ends = [end._transport for end in (first, second, sender)]
+            wait_until(lambda: ([end.look() for end in ends], ends[-1].peers().live == 2)[-1])
             for n in range(40):
                 if n == 20:
                     first.leave()
-                outlet.send((np.full(1, n, np.uint8),), timeout=30)
-            for inlet, items in got.items():
+                sender.send((np.full(1, n, np.uint8),), timeout=30)
+            for receiver, items in got.items():
                 with pytest.raises(TimeoutError):
                     while True:
-                        items.append(int(inlet.recv(0).item[0][0]))
+                        items.append(int(receiver.recv(0).item[0][0]))
     assert sorted(got[first] + got[second]) == list(range(40))
     assert max(got[first]) < 20 <= len(got[second])
-    assert outlet._sender.lost == 0
+    assert sender._transport.lost == 0
 
 
 def test_what_is_dropped_on_the_way_does_not_hold_up_a_drain():

@@ -42,7 +42,7 @@ def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url):
     holder = [Connection(f"{url}?linger_ms=3000")]
     if "shm" not in url:  # there, who sends waits for a receiver
         holder[0].send(MESSAGE)
-    sender = holder[0]._outlet._sender
+    sender = holder[0]._sender._transport
     closed_by = []
     close = sender.close
     sender.close = lambda linger: (closed_by.append(threading.current_thread()), close(linger))
@@ -69,7 +69,7 @@ def test_what_an_ended_thread_left_is_closed_by_the_next_connection():
 
     def leave():
         connection = Connection("zpush://127.0.0.1:1?linger_ms=1000")
-        senders.append(connection._outlet._sender)
+        senders.append(connection._sender._transport)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             del connection
@@ -117,7 +117,7 @@ def test_a_loop_that_ends_closes_its_connection(unraised):
         incoming.recv(timeout=20)  # now they are connected
         outgoing.serve([MESSAGE] * 3)
         assert len(list(incoming)) == 3
-        assert incoming._inlet is None
+        assert incoming._receiver is None
         with pytest.raises(EndOfStream, match="the stream has ended"):
             incoming.recv(timeout=1)
         assert list(incoming) == []
@@ -132,7 +132,7 @@ def test_a_loop_that_ends_closes_its_connection(unraised):
 
 
 def test_what_cannot_be_opened_is_no_open_connection(unraised, monkeypatch):
-    monkeypatch.setattr("highway.wire.sender.Outlet.wait_for_receivers", lambda outlet: 1 / 0)
+    monkeypatch.setattr("highway.wire.sender.LinkSender.wait_for_receivers", lambda sender: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Connection("zpush://127.0.0.1:1")
     gc.collect()

@@ -10,12 +10,12 @@ import zmq
 
 from highway import Passport, Pipeline, Stage, Stamped
 from highway.modules import ZMQSink, ZMQSource
-from highway.wire import senders
+from highway.wire import sequence_numbers
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
-from highway.wire.receiver import Inlet
-from highway.wire.senders import Senders
-from highway.wire.transports.protocol import Source
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sequence_numbers import Senders
+from highway.wire.transports.protocol import SourceAddress
 from highway.wire.url import parse
 
 EMPTY = (np.zeros((0, 1), np.uint8),)
@@ -47,14 +47,14 @@ def peer():
 
 
 @pytest.fixture(params=["ipc", "tcp"])
-def inlet(request, ipc):
+def receiver(request, ipc):
     place = f"zpull+ipc://{ipc()}" if request.param == "ipc" else "zpull://127.0.0.1:0"
-    with Inlet(parse(place, "receive"), {}) as inlet:
-        yield inlet
+    with LinkReceiver(parse(place, "receive"), {}) as receiver:
+        yield receiver
 
 
-def received(inlet, count):
-    return [inlet.recv(20).envelope.number for _ in range(count)]
+def received(receiver, count):
+    return [receiver.recv(20).envelope.number for _ in range(count)]
 
 
 def wait_until(condition):
@@ -65,53 +65,53 @@ def wait_until(condition):
     raise AssertionError("it did not happen")
 
 
-def assert_waits(inlet):
+def assert_waits(receiver):
     for _ in range(3):
         with pytest.raises(TimeoutError):
-            inlet.recv(0.15)
+            receiver.recv(0.15)
 
 
 @pytest.mark.parametrize("reveals", [False, True], ids=["ends alone", "a message in front of each"])
-def test_ends_with_invented_names_end_nobody(inlet, peer, reveals, caplog):
-    honest, forger = peer(inlet.bound[0]), peer(inlet.bound[0])
+def test_ends_with_invented_names_end_nobody(receiver, peer, reveals, caplog):
+    honest, forger = peer(receiver.bound[0]), peer(receiver.bound[0])
     name = os.urandom(8)
     for number in range(11):
         honest.send_multipart(message(name, number))
-    assert received(inlet, 11) == list(range(11))
+    assert received(receiver, 11) == list(range(11))
     for _ in range(5):
         invented = os.urandom(8)
         if reveals:
             forger.send_multipart(message(invented, 0))
-            assert received(inlet, 1) == [0]
+            assert received(receiver, 1) == [0]
         forger.send_multipart(message(invented, int(reveals), end=True))
-    assert_waits(inlet)
-    assert (inlet.counters["malformed"], "an end is not believed" in caplog.text) == ((0, False) if reveals else (4, True))
+    assert_waits(receiver)
+    assert (receiver.counters["malformed"], "an end is not believed" in caplog.text) == ((0, False) if reveals else (4, True))
     forger.close()
-    assert_waits(inlet)
+    assert_waits(receiver)
     for number in range(11, 200):
         honest.send_multipart(message(name, number))
     honest.send_multipart(message(name, 200, end=True))
-    assert received(inlet, 189) == list(range(11, 200))
+    assert received(receiver, 189) == list(range(11, 200))
     with pytest.raises(EOFError):
-        inlet.recv(20)
+        receiver.recv(20)
 
 
-def test_an_end_of_another_name_over_a_senders_own_connection_is_not_its_end(inlet, peer):
-    one, name = peer(inlet.bound[0]), os.urandom(8)
+def test_an_end_of_another_name_over_a_senders_own_connection_is_not_its_end(receiver, peer):
+    one, name = peer(receiver.bound[0]), os.urandom(8)
     one.send_multipart(message(name, 0))
     one.send_multipart(message(os.urandom(8), 1, end=True))
     one.send_multipart(message(name, 1))
-    assert received(inlet, 2) == [0, 1]
-    assert_waits(inlet)
+    assert received(receiver, 2) == [0, 1]
+    assert_waits(receiver)
     one.send_multipart(message(name, 2, end=True))
     with pytest.raises(EOFError):
-        inlet.recv(20)
-    assert (inlet.counters["ended"], inlet.counters["malformed"]) == (1, 1)
+        receiver.recv(20)
+    assert (receiver.counters["ended"], receiver.counters["malformed"]) == (1, 1)
 
 
-def test_damaged_messages_and_ends_of_one_sender_do_not_end_another(inlet, peer):
+def test_damaged_messages_and_ends_of_one_sender_do_not_end_another(receiver, peer):
     draw = random.Random(9)
-    honest, damaged = peer(inlet.bound[0]), peer(inlet.bound[0])
+    honest, damaged = peer(receiver.bound[0]), peer(receiver.bound[0])
     name, other = os.urandom(8), os.urandom(8)
     for number in range(200):
         honest.send_multipart(message(name, number))
@@ -123,7 +123,7 @@ def test_damaged_messages_and_ends_of_one_sender_do_not_end_another(inlet, peer)
     got = []
     while len(got) < 200:
         try:
-            envelope = inlet.recv(20).envelope
+            envelope = receiver.recv(20).envelope
         except ValueError:
             continue
         if envelope is not None and envelope.sender == name:
@@ -133,44 +133,44 @@ def test_damaged_messages_and_ends_of_one_sender_do_not_end_another(inlet, peer)
         with pytest.raises(TimeoutError):
             while True:
                 try:
-                    inlet.recv(0.15)
+                    receiver.recv(0.15)
                 except ValueError:
                     continue
 
 
-def test_an_end_that_says_more_than_came_is_a_gap_that_is_told(inlet, peer, caplog):
-    one, name = peer(inlet.bound[0]), os.urandom(8)
+def test_an_end_that_says_more_than_came_is_a_gap_that_is_told(receiver, peer, caplog):
+    one, name = peer(receiver.bound[0]), os.urandom(8)
     one.send_multipart(message(name, 0))
     one.send_multipart(message(name, 20, end=True))
-    assert received(inlet, 1) == [0]
+    assert received(receiver, 1) == [0]
     with pytest.raises(EOFError):
-        inlet.recv(20)
-    assert inlet.counters["gaps"] == 19
+        receiver.recv(20)
+    assert receiver.counters["gaps"] == 19
     assert "19 messages are missing before the end, after 20; such are counted from now on" in caplog.text
 
 
 def test_two_that_had_nothing_to_send_are_both_heard_though_the_second_has_the_descriptor_of_the_first(peer, ipc):
-    with Inlet(parse(f"zpull+ipc://{ipc()}?senders=2", "receive"), {}) as inlet:
+    with LinkReceiver(parse(f"zpull+ipc://{ipc()}?senders=2", "receive"), {}) as receiver:
         for count in (1, 2):
-            one = peer(inlet.bound[0])
+            one = peer(receiver.bound[0])
             one.send_multipart(message(os.urandom(8), 0, end=True))
-            wait_until(lambda count=count: inlet._receiver.peers()[:2] == (1, count))
+            wait_until(lambda count=count: receiver._transport.peers()[:2] == (1, count))
             one.close()
-            wait_until(lambda: inlet._receiver.peers().live == 0)
+            wait_until(lambda: receiver._transport.peers().live == 0)
         with pytest.raises(EOFError):
-            inlet.recv(20)
-        assert inlet.counters["ended"] == 2
+            receiver.recv(20)
+        assert receiver.counters["ended"] == 2
 
 
 def test_all_that_is_kept_of_senders_is_bounded(monkeypatch):
-    monkeypatch.setattr(senders, "MOST", 10)
-    monkeypatch.setattr(senders, "NAMED", 5)
+    monkeypatch.setattr(sequence_numbers, "MOST", 10)
+    monkeypatch.setattr(sequence_numbers, "NAMED", 5)
     counters = {}
     known = Senders(parse("zpull+ipc://x", "receive"), counters)
     for number in range(1000):
         envelope = Envelope(sender=os.urandom(32), number=number)
-        known.take(envelope, lambda number=number: Source(number))
-        known.end(envelope._replace(end=True, number=number + 5), Source(number), 1)
+        known.take(envelope, lambda number=number: SourceAddress(number))
+        known.end(envelope._replace(end=True, number=number + 5), SourceAddress(number), 1)
     kept = (known._numbers, known._on, known._ended, known._ended_on)
     assert [len(each) for each in kept] == [10] * 4
     assert len(counters) < 30
@@ -199,8 +199,8 @@ def test_of_two_connections_to_one_sender_what_is_counted_is_true(order, expecte
         numbers = [number for number in numbers for _ in range(2)]
     numbers.sort(key=lambda number: number + draw.uniform(0, 300))
     for number in numbers:
-        known.take(Envelope(sender=b"12345678", number=number), lambda: Source(1))
-    known.end(Envelope(sender=b"12345678", number=6000, end=True), Source(1), 1)
+        known.take(Envelope(sender=b"12345678", number=number), lambda: SourceAddress(1))
+    known.end(Envelope(sender=b"12345678", number=6000, end=True), SourceAddress(1), 1)
     if order == "gaps":
         expected = (6000 - len(numbers), 0, 0)
     assert (counters["gaps"], counters["duplicates"], counters["late"]) == expected

@@ -13,8 +13,8 @@ from highway.engine.cancel import wait
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire import goodbye, tenbin
 from highway.wire.goodbye import MAGIC, path_of
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 PADDING = np.zeros(1 << 16, np.uint8)  # so that the system's buffers hold hundreds of messages, not ten thousands
@@ -208,18 +208,18 @@ def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, capl
 
 @pytest.fixture
 def sending(ipc):
-    """An outlet whose receivers can say that they leave, and an inlet that is connected to it."""
+    """A sender whose receivers can say that they leave, and a receiver that is connected to it."""
     place = f"ipc://{ipc()}"
     link = parse(url("zrpush", place), "send")
-    with Outlet(link, hears_leave=True) as outlet, Inlet(parse(url("zrpull", place), "receive"), {}) as inlet:
-        outlet.send(item(0), timeout=20)
-        inlet.recv(20)
-        yield outlet, inlet
+    with LinkSender(link, hears_leave=True) as sender, LinkReceiver(parse(url("zrpull", place), "receive"), {}) as receiver:
+        sender.send(item(0), timeout=20)
+        receiver.recv(20)
+        yield sender, receiver
 
 
-def call(outlet, words):
+def call(sender, words):
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(path_of(outlet._name))
+    connection.connect(path_of(sender._name))
     connection.send(words)
     return connection
 
@@ -227,37 +227,37 @@ def call(outlet, words):
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_who_says_that_it_leaves_and_stays_holds_a_sender_up_for_a_while_only(sending, monkeypatch, is_silent):
     monkeypatch.setattr(goodbye, "SILENCE" if is_silent else "PAUSE", 0.3)
-    outlet, inlet = sending
-    with call(outlet, MAGIC + outlet._name):
-        wait_until(lambda: outlet._sender._is_paused)
-        outlet.send(item(1), timeout=20)  # it would not return
-        assert number_of(inlet.recv(20).item) == 1
-        with call(outlet, MAGIC + outlet._name):
-            outlet.send(item(2), timeout=0.15)  # it rests between two
-            assert number_of(inlet.recv(20).item) == 2
+    sender, receiver = sending
+    with call(sender, MAGIC + sender._name):
+        wait_until(lambda: sender._transport._is_paused)
+        sender.send(item(1), timeout=20)  # it would not return
+        assert number_of(receiver.recv(20).item) == 1
+        with call(sender, MAGIC + sender._name):
+            sender.send(item(2), timeout=0.15)  # it rests between two
+            assert number_of(receiver.recv(20).item) == 2
 
 
 @pytest.mark.parametrize("words", [MAGIC + b"somebody", b"", b"x" * 16, MAGIC])
 def test_who_does_not_name_the_sender_holds_nobody_up(sending, words, monkeypatch):
     monkeypatch.setattr(goodbye, "HELLO", 0.2)
-    outlet, _ = sending
-    with call(outlet, words) as connection:
+    sender, _ = sending
+    with call(sender, words) as connection:
         assert connection.recv(1) == b""
-        assert not outlet._sender._is_paused
-    assert outlet._number == 1
+        assert not sender._transport._is_paused
+    assert sender._number == 1
 
 
 def test_marks_are_no_items(sending):
-    outlet, inlet = sending
-    with call(outlet, MAGIC + outlet._name) as connection:
-        wait_until(lambda: outlet._sender._is_paused)
+    sender, receiver = sending
+    with call(sender, MAGIC + sender._name) as connection:
+        wait_until(lambda: sender._transport._is_paused)
         with pytest.raises(TimeoutError):
-            inlet.recv(0.2)
-        assert inlet.counters["messages"] > 1
-        assert (inlet.counters["received"], inlet.counters["duplicates"], inlet.counters["gaps"]) == (1, 0, 0)
+            receiver.recv(0.2)
+        assert receiver.counters["messages"] > 1
+        assert (receiver.counters["received"], receiver.counters["duplicates"], receiver.counters["gaps"]) == (1, 0, 0)
         connection.send(b"\1")
-    outlet.send(item(1), timeout=20)
-    assert number_of(inlet.recv(20).item) == 1
+    sender.send(item(1), timeout=20)
+    assert number_of(receiver.recv(20).item) == 1
 
 
 def test_a_sender_of_another_user_or_none_is_unreachable():
@@ -276,7 +276,7 @@ def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(
         (["zpush+ipc://x", "zpush://127.0.0.1:9"], "127.0.0.1"),
     ):
         link = parse(url, "send")
-        with Outlet(link, hears_leave=True) as outlet:
-            assert goodbye.interface(link, outlet.bound) == host
-            assert outlet._leave.port == 0
-            outlet.close(0)
+        with LinkSender(link, hears_leave=True) as sender:
+            assert goodbye.interface(link, sender.bound) == host
+            assert sender._leave.port == 0
+            sender.close(0)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from highway import EndOfStream
-from highway.wire import receiver, senders
+from highway.wire import receiver, sequence_numbers
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
-from highway.wire.receiver import Inlet
+from highway.wire.receiver import LinkReceiver
 from highway.wire.transports.protocol import Peers
 from highway.wire.url import parse
 
@@ -37,7 +37,7 @@ class Script:
     def source(self, frames):
         return None
 
-    def connections(self, source):
+    def times_used(self, source):
         return 1
 
     def close(self, linger):
@@ -48,7 +48,7 @@ def receive(monkeypatch, messages, url="zsub+ipc://x"):
     """Return the numbers that came, the counters, and whether the stream ended."""
     monkeypatch.setitem(receiver.RECEIVERS, "ipc", lambda link: Script(messages))
     counters, numbers = {}, []
-    with Inlet(parse(url, "receive"), counters) as end:
+    with LinkReceiver(parse(url, "receive"), counters) as end:
         try:
             while True:
                 numbers.append(end.recv(timeout=0.5).envelope.number)
@@ -146,7 +146,7 @@ def test_what_is_waited_for_is_said_again_at_growing_intervals(monkeypatch, capl
     now = [0.0]
     monkeypatch.setattr(receiver, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(receiver, "RECEIVERS", {"ipc": lambda link: Script([])})
-    with Inlet(parse("zrpull+ipc://x", "receive"), {}) as end:
+    with LinkReceiver(parse("zrpull+ipc://x", "receive"), {}) as end:
         said = []
         for second in range(2000):
             now[0] = float(second)
@@ -160,9 +160,9 @@ def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, capl
     now = [0.0]
     monkeypatch.setattr(receiver, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(receiver, "RECEIVERS", {"ipc": lambda link: Script([Peers(1, 1)])})
-    with Inlet(parse("zrpull+ipc://x", "receive"), {}) as end:
+    with LinkReceiver(parse("zrpull+ipc://x", "receive"), {}) as end:
         with pytest.raises(TimeoutError):
-            end._receiver.recv()
+            end._transport.recv()
         for second in (0, 20, 59):
             now[0] = float(second)
             assert not end._is_over()
@@ -175,9 +175,9 @@ def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, capl
 @pytest.mark.parametrize("transport", ["ipc", "tcp", "shm"])
 def test_a_wait_for_senders_ends_the_stream_with_a_word(monkeypatch, transport, caplog, ipc):
     monkeypatch.setattr(receiver, "wait_for_senders", 0.2)
-    monkeypatch.setattr(receiver, "LOOK", 0.05)
+    monkeypatch.setattr(receiver, "CHECK_EVERY", 0.05)
     location = {"ipc": ipc(), "tcp": "127.0.0.1:9", "shm": f"wait-{id(caplog)}"}[transport]
-    with Inlet(parse(f"zrpull+{transport}://{location}", "receive"), {}) as end, pytest.raises(EndOfStream):
+    with LinkReceiver(parse(f"zrpull+{transport}://{location}", "receive"), {}) as end, pytest.raises(EndOfStream):
         end.recv()
     assert "so the stream ends here; 0 were heard, 0 have ended" in caplog.text
 
@@ -188,7 +188,7 @@ def test_who_went_without_an_end_is_said(monkeypatch, caplog):
 
 
 def test_memory_of_senders_is_bounded(monkeypatch):
-    monkeypatch.setattr(senders, "MOST", 3)
+    monkeypatch.setattr(sequence_numbers, "MOST", 3)
     messages = [(bytes([n]) * 8, 0) for n in range(10)]
     numbers, counters, _ = receive(monkeypatch, messages)
     assert (len(numbers), counters["senders"]) == (10, 10)

@@ -14,8 +14,8 @@ import pytest
 
 from highway.errors import ConfigError, EndOfStream
 from highway.wire import tap
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 WAIT = 60  # seconds; nothing here takes as long
@@ -30,13 +30,13 @@ def link(ipc):
         def opened(transport="ipc", options=""):
             name = f"@{os.getpid()}-{ipc().replace('/', '-')}"
             location = {"tcp": "127.0.0.1:0", "ipc": ipc()}.get(transport, name[1:])
-            outlet = stack.enter_context(Outlet(parse(f"zrpush+{transport}://{location}?tap=ipc://{name}{options}", "send")))
-            there = outlet.bound[0].partition("://")[2] if transport == "tcp" else location
-            inlet = stack.enter_context(Inlet(parse(f"zrpull+{transport}://{there}", "receive"), {}))
-            while transport == "shm" and not outlet._sender.peers().live:  # both ends must look around to meet
+            sender = stack.enter_context(LinkSender(parse(f"zrpush+{transport}://{location}?tap=ipc://{name}{options}", "send")))
+            there = sender.bound[0].partition("://")[2] if transport == "tcp" else location
+            receiver = stack.enter_context(LinkReceiver(parse(f"zrpull+{transport}://{there}", "receive"), {}))
+            while transport == "shm" and not sender._transport.peers().live:  # both ends must look around to meet
                 with contextlib.suppress(TimeoutError):
-                    inlet.recv(0.01)
-            return outlet, inlet, lambda: stack.enter_context(Inlet(parse(f"zsub+ipc://{name}", "receive"), {}))
+                    receiver.recv(0.01)
+            return sender, receiver, lambda: stack.enter_context(LinkReceiver(parse(f"zsub+ipc://{name}", "receive"), {}))
 
         yield opened
 
@@ -54,11 +54,11 @@ def number(message):
     return int(found)
 
 
-def show(outlet, inlet, viewer, first):
+def show(sender, receiver, viewer, first):
     """Send items, and receive them, until a viewer sees one; return the number of that, and the next one."""
     for sent in range(first, first + 100_000):
-        outlet.send(item(sent))
-        assert number(inlet.recv(WAIT)) == sent
+        sender.send(item(sent))
+        assert number(receiver.recv(WAIT)) == sent
         with contextlib.suppress(TimeoutError):
             return number(viewer.recv(0.01)), sent + 1
     raise AssertionError("the viewer saw nothing")
@@ -66,21 +66,21 @@ def show(outlet, inlet, viewer, first):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_receiver_gets_every_item_in_order_while_viewers_come_look_and_go(link, transport):
-    outlet, inlet, view = link(transport)
+    sender, receiver, view = link(transport)
     after = 0
     for _ in range(3):
         viewer, idle = view(), view()
-        seen, after = show(outlet, inlet, viewer, after)
+        seen, after = show(sender, receiver, viewer, after)
         assert seen < after
         for sent in range(after, after + 50):
-            outlet.send(item(sent))
-            assert number(inlet.recv(WAIT)) == sent
+            sender.send(item(sent))
+            assert number(receiver.recv(WAIT)) == sent
         after += 50
         following = [number(viewer.recv(WAIT)) for _ in range(3)]
         assert following == sorted(set(following)) and following[0] > seen
         viewer.close()
         idle.close()
-    assert {name: inlet.counters[name] for name in ("messages", "gaps", "late", "duplicates")} == {
+    assert {name: receiver.counters[name] for name in ("messages", "gaps", "late", "duplicates")} == {
         "messages": after,
         "gaps": 0,
         "late": 0,
@@ -90,17 +90,17 @@ def test_the_receiver_gets_every_item_in_order_while_viewers_come_look_and_go(li
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_viewer_that_never_reads_neither_stops_the_link_nor_makes_the_sender_hold_more_than_a_few_items(link, transport):
-    outlet, inlet, view = link(transport)
+    sender, receiver, view = link(transport)
     view()
     refs, sent = [], 0
-    while not outlet._tap.is_watched or sent < 300:
+    while not sender._tap.is_watched or sent < 300:
         values = item(sent)
         refs.append(weakref.ref(values[0]))
-        outlet.send(values)
+        sender.send(values)
         del values
-        assert number(inlet.recv(WAIT)) == sent
+        assert number(receiver.recv(WAIT)) == sent
         sent += 1
-    assert outlet._tap.is_watched
+    assert sender._tap.is_watched
     deadline = time.monotonic() + WAIT  # what has left or was dropped is let go of in the background
     while (held := sum(ref() is not None for ref in refs)) > 6 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -108,16 +108,16 @@ def test_a_viewer_that_never_reads_neither_stops_the_link_nor_makes_the_sender_h
 
 
 def test_nothing_is_passed_on_when_the_last_viewer_has_gone(link):
-    outlet, inlet, view = link()
+    sender, receiver, view = link()
     viewer, other = view(), view()
-    _, after = show(outlet, inlet, viewer, 0)
+    _, after = show(sender, receiver, viewer, 0)
     viewer.close()
-    _, after = show(outlet, inlet, other, after)
+    _, after = show(sender, receiver, other, after)
     other.close()
     for sent in range(after, after + 100_000):
-        outlet.send(item(sent))
-        assert number(inlet.recv(WAIT)) == sent
-        if not outlet._tap.is_watched:
+        sender.send(item(sent))
+        assert number(receiver.recv(WAIT)) == sent
+        if not sender._tap.is_watched:
             return
     raise AssertionError("the tap does not notice that the viewer has gone")
 
@@ -125,21 +125,21 @@ def test_nothing_is_passed_on_when_the_last_viewer_has_gone(link):
 @pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])
 @pytest.mark.parametrize("behind", [0, 200])
 def test_the_end_reaches_viewers_those_that_are_behind_too(ipc, monkeypatch, codec, behind):
-    monkeypatch.setattr(tap, "PATIENCE", WAIT)
+    monkeypatch.setattr(tap, "VIEWERS_MAY_STAY", WAIT)
     place, name = ipc(), f"@{os.getpid()}-{ipc().replace('/', '-')}"
     with contextlib.ExitStack() as stack:
-        outlet = stack.enter_context(Outlet(parse(f"zrpush+ipc://{place}?codec={codec}&tap=ipc://{name}", "send")))
-        inlet = stack.enter_context(Inlet(parse(f"zrpull+ipc://{place}?codec={codec}", "receive"), {}))
-        viewer = stack.enter_context(Inlet(parse(f"zsub+ipc://{name}?codec={codec}", "receive"), {}))
-        _, after = show(outlet, inlet, viewer, 0)
+        sender = stack.enter_context(LinkSender(parse(f"zrpush+ipc://{place}?codec={codec}&tap=ipc://{name}", "send")))
+        receiver = stack.enter_context(LinkReceiver(parse(f"zrpull+ipc://{place}?codec={codec}", "receive"), {}))
+        viewer = stack.enter_context(LinkReceiver(parse(f"zsub+ipc://{name}?codec={codec}", "receive"), {}))
+        _, after = show(sender, receiver, viewer, 0)
         for sent in range(after, after + behind):
-            outlet.send(item(sent))
-            assert number(inlet.recv(WAIT)) == sent
-        thread = threading.Thread(target=outlet.finish)
+            sender.send(item(sent))
+            assert number(receiver.recv(WAIT)) == sent
+        thread = threading.Thread(target=sender.finish)
         thread.start()
         with pytest.raises(EndOfStream):
-            inlet.recv(WAIT)
-        inlet.close()
+            receiver.recv(WAIT)
+        receiver.close()
         seen = []
         with pytest.raises(EndOfStream):
             while True:
@@ -151,15 +151,15 @@ def test_the_end_reaches_viewers_those_that_are_behind_too(ipc, monkeypatch, cod
 
 
 def test_without_a_viewer_the_end_does_not_wait(link, monkeypatch):
-    monkeypatch.setattr(tap, "PATIENCE", 1000 * WAIT)
-    outlet, inlet, _ = link()
-    outlet.send(item(0))
-    assert number(inlet.recv(WAIT)) == 0
-    thread = threading.Thread(target=outlet.finish)
+    monkeypatch.setattr(tap, "VIEWERS_MAY_STAY", 1000 * WAIT)
+    sender, receiver, _ = link()
+    sender.send(item(0))
+    assert number(receiver.recv(WAIT)) == 0
+    thread = threading.Thread(target=sender.finish)
     thread.start()
     with pytest.raises(EndOfStream):
-        inlet.recv(WAIT)
-    inlet.close()
+        receiver.recv(WAIT)
+    receiver.close()
     thread.join(WAIT)
     assert not thread.is_alive()
 
@@ -167,27 +167,27 @@ def test_without_a_viewer_the_end_does_not_wait(link, monkeypatch):
 def test_an_address_that_is_taken_switches_the_tap_off_and_nothing_else(ipc, caplog):
     caplog.set_level(logging.INFO, "highway")
     name = f"@{os.getpid()}-{ipc().replace('/', '-')}"
-    with Outlet(parse(f"zrpush+ipc://{ipc()}?tap=ipc://{name}", "send")) as first:
+    with LinkSender(parse(f"zrpush+ipc://{ipc()}?tap=ipc://{name}", "send")) as first:
         place = ipc()
         with (
-            Outlet(parse(f"zrpush+ipc://{place}?tap=ipc://{name}", "send")) as second,
-            Inlet(parse(f"zrpull+ipc://{place}", "receive"), {}) as inlet,
+            LinkSender(parse(f"zrpush+ipc://{place}?tap=ipc://{name}", "send")) as second,
+            LinkReceiver(parse(f"zrpull+ipc://{place}", "receive"), {}) as receiver,
         ):
             second.send(item(5))
-            assert number(inlet.recv(WAIT)) == 5
+            assert number(receiver.recv(WAIT)) == 5
             assert (first._tap is None, second._tap is None) == (False, True)
     (message,) = [record.getMessage() for record in caplog.records if "viewers" in record.getMessage()]
     assert message == f"zrpush+ipc://{place}: viewers see what the process sends that was here first, and not what this one sends"
 
 
 def test_a_tap_that_fails_is_closed_with_a_warning_and_the_link_goes_on(link, caplog):
-    outlet, inlet, view = link()
+    sender, receiver, view = link()
     viewer = view()
-    _, after = show(outlet, inlet, viewer, 0)
-    outlet._tap._sender.close(0)
+    _, after = show(sender, receiver, viewer, 0)
+    sender._tap._sender.close(0)
     for sent in range(after, after + 20):
-        outlet.send(item(sent))
-        assert number(inlet.recv(WAIT)) == sent
+        sender.send(item(sent))
+        assert number(receiver.recv(WAIT)) == sent
     assert [record.getMessage().partition(": ")[2] for record in caplog.records].count(
         caplog.records[-1].getMessage().partition(": ")[2]
     ) == 1
@@ -196,8 +196,8 @@ def test_a_tap_that_fails_is_closed_with_a_warning_and_the_link_goes_on(link, ca
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_sees_nothing(link):
-    outlet, inlet, view = link()
-    address = outlet._tap.bound[0]
+    sender, receiver, view = link()
+    address = sender._tap.bound[0]
     code = (
         "import os, sys, zmq; os.setuid(65534); s = zmq.Context().socket(zmq.SUB); s.subscribe(b''); "
         "s.connect(sys.argv[1]); print('ready', flush=True); print(s.poll(1000))"
@@ -206,11 +206,11 @@ def test_another_user_of_the_machine_sees_nothing(link):
         assert process.stdout.readline() == "ready\n"
         sent = 0
         while process.poll() is None:
-            outlet.send(item(sent))
-            assert number(inlet.recv(WAIT)) == sent
+            sender.send(item(sent))
+            assert number(receiver.recv(WAIT)) == sent
             sent += 1
         assert process.stdout.read() == "0\n"
-    assert show(outlet, inlet, view(), sent)[0] >= sent
+    assert show(sender, receiver, view(), sent)[0] >= sent
 
 
 @pytest.mark.parametrize(

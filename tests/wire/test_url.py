@@ -3,7 +3,7 @@
 import pytest
 
 from highway import ConfigError
-from highway.wire.url import SCHEMES, Options, expand_braces, kind_of, parse
+from highway.wire.url import SCHEMES, LinkOptions, expand_braces, kind_of, parse
 
 DIRECTION = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 
@@ -62,13 +62,13 @@ def test_transports_and_locations(url, transport, location):
 
 def test_options_and_topic_are_read():
     link = parse("zsub://h:1?codec=msgpack&hwm_mb=6.5&linger_ms=20&max_mb=2&senders=3&end=0#images", "receive")
-    assert link.options == Options(codec="msgpack", hwm_mb=6.5, linger_ms=20, max_mb=2.0, senders=3, end=False)
+    assert link.options == LinkOptions(codec="msgpack", hwm_mb=6.5, linger_ms=20, max_mb=2.0, senders=3, end=False)
     assert link.topic == "images"
 
 
 def test_the_query_goes_before_the_defaults():
-    defaults = Options(codec="msgpack", senders=2)
-    assert parse("zpull://h:1?senders=5", "receive", defaults=defaults).options == Options(codec="msgpack", senders=5)
+    defaults = LinkOptions(codec="msgpack", senders=2)
+    assert parse("zpull://h:1?senders=5", "receive", defaults=defaults).options == LinkOptions(codec="msgpack", senders=5)
 
 
 def test_several_urls_share_a_socket():

@@ -12,7 +12,7 @@ from typing import Any, Self
 from highway.engine import batch
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
-from highway.wire.receiver import Inlet
+from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
 SERVER = "127.0.0.1:7880"
@@ -83,10 +83,10 @@ class Feed:
         self.counters: dict[str, float] = {}
         self.count = 0  # batches that came
         self._timeout = timeout if timeout >= 0 else float("inf")
-        self._inlet = Inlet(link, self.counters)
+        self._receiver = LinkReceiver(link, self.counters)
         self._since = time.monotonic()
         self._hint = self._since + HINT_AFTER
-        for address in self._inlet.bound:
+        for address in self._receiver.bound:
             print(f"listening at {address}", flush=True)
 
     def next(self, wait: float = 1.0, raw: bool = False) -> Any:
@@ -131,13 +131,13 @@ class Feed:
                 count -= 1
 
     def _decoded(self, wait: float) -> tuple[Any, Passport]:
-        message = self._inlet.recv(wait)
+        message = self._receiver.recv(wait)
         known = message.envelope and message.envelope.passport
         return message.item, known or Passport()
 
     def _raw(self, wait: float) -> tuple[Any, Passport]:
         before = self.counters["bytes"]
-        self._inlet.recv_raw(wait)
+        self._receiver.recv_raw(wait)
         return int(self.counters["bytes"] - before), Passport()
 
     def _check_patience(self) -> None:
@@ -154,7 +154,7 @@ class Feed:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._inlet.close()
+        self._receiver.close()
 
 
 def samples(item: Any) -> int:

@@ -15,7 +15,7 @@ from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stage, Stamped, takes_rng
 from highway.errors import LinkError
 from highway.modules.children.pickling import Failure, importing, pack, unpack
-from highway.wire.transports.shm import Receiver, Sender
+from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,7 +52,7 @@ class Whole(NamedTuple):
     """What a child is told first that runs a pipeline of its own.
 
     Args:
-        stages: Source first.
+        stages: SourceAddress first.
         seed: The pipeline's.
     """
 
@@ -69,20 +69,20 @@ def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
     """Work on items from one socket, and send what they become to the other, until the parent closes them or is gone."""
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its children
-    items, results = Receiver("Processes"), Sender("Processes", budget_mb)
-    items.meeting.adopt(socket.socket(fileno=items_fd))
-    results.meeting.adopt(socket.socket(fileno=results_fd))
+    items, results = ShmReceiver("Processes"), ShmSender("Processes", budget_mb)
+    items.connections.adopt(socket.socket(fileno=items_fd))
+    results.connections.adopt(socket.socket(fileno=results_fd))
     try:
         _serve(items, results)
     except LinkError:
-        if not items.meeting.is_over and not results.meeting.is_over:
+        if not items.connections.is_over and not results.connections.is_over:
             raise
     finally:
         items.close()
         results.close()
 
 
-def _serve(items: Receiver, results: Sender) -> None:
+def _serve(items: ShmReceiver, results: ShmSender) -> None:
     def tolerate(error: Exception) -> None:
         """Ask the parent, whose stage knows what to do with errors."""
         results.send(pack(("tolerate", Failure.of(error))))
@@ -105,7 +105,7 @@ def _serve(items: Receiver, results: Sender) -> None:
                 answer = work.apply(*unpack(frames))
             results.send(pack(("result", answer)))
         except BaseException as error:
-            if results.meeting.is_over:
+            if results.connections.is_over:
                 return
             results.send(pack(("error", Failure.of(error))))
             if work is None:
@@ -115,7 +115,7 @@ def _serve(items: Receiver, results: Sender) -> None:
         frames = items.recv()
 
 
-def _send_all(whole: Whole, results: Sender) -> None:
+def _send_all(whole: Whole, results: ShmSender) -> None:
     results.send(pack(("result", None)))
     for stamped in whole.items():
         results.send(pack(("result", stamped)))

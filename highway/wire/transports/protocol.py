@@ -24,7 +24,7 @@ class Peers(NamedTuple):
     opened: int = 0
 
 
-class Source(NamedTuple):
+class SourceAddress(NamedTuple):
     """Where a message came from.
 
     Args:
@@ -36,7 +36,7 @@ class Source(NamedTuple):
     host: str = ""
 
 
-class End(Protocol):
+class TransportEnd(Protocol):
     """One end of a link. It is used by the thread that opened it, and in the process that opened it."""
 
     bound: list[str]
@@ -57,7 +57,7 @@ class End(Protocol):
         """Close; what has not left yet may do so within ``linger`` seconds, in the background."""
 
 
-class Sender(End, Protocol):
+class TransportSender(TransportEnd, Protocol):
     """An end that sends."""
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
@@ -78,7 +78,7 @@ class Sender(End, Protocol):
         """Say whether a receiver has still to read what would be lost if this end closed before."""
 
 
-class Receiver(End, Protocol):
+class TransportReceiver(TransportEnd, Protocol):
     """An end that receives."""
 
     def refuse(self) -> None:
@@ -92,8 +92,8 @@ class Receiver(End, Protocol):
             Cancelled: the stage that runs on this thread was cancelled.
         """
 
-    def source(self, frames: Sequence[Frame]) -> Source | None:
+    def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
         """Return the connection that the last message came over; ``None`` if the transport does not tell."""
 
-    def connections(self, connection: Hashable) -> int:
+    def times_used(self, connection: Hashable) -> int:
         """Return how many connections have had this name: a number may be used again when its connection was closed."""

@@ -9,8 +9,8 @@ import pytest
 from highway import EndOfStream
 from highway.cli.streams import mon
 from highway.cli.streams.subscription import losses
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 MEGABYTE = np.zeros(1_000_000, np.uint8)
@@ -24,26 +24,26 @@ class Publisher:
     """A publisher that sends numbered batches of 1 MB, and waits until its subscribers are there where it is told to."""
 
     def __init__(self, stack, hwm_mb=64, subscribers=1):
-        self.outlet = stack.enter_context(Outlet(parse(f"zpub://127.0.0.1:0?hwm_mb={hwm_mb}&receivers={subscribers}", "send")))
-        self.address = self.outlet.bound[0].removeprefix("tcp://")
+        self.sender = stack.enter_context(LinkSender(parse(f"zpub://127.0.0.1:0?hwm_mb={hwm_mb}&receivers={subscribers}", "send")))
+        self.address = self.sender.bound[0].removeprefix("tcp://")
         self.sent = 0
 
     def send(self, count):
         for _ in range(count):
-            self.outlet.send(numbered(self.sent))
+            self.sender.send(numbered(self.sent))
             self.sent += 1
 
 
 def subscribe(stack, publisher, hwm_mb=64):
-    return stack.enter_context(Inlet(parse(f"zsub://{publisher.address}?hwm_mb={hwm_mb}", "receive"), {}))
+    return stack.enter_context(LinkReceiver(parse(f"zsub://{publisher.address}?hwm_mb={hwm_mb}", "receive"), {}))
 
 
-def drain(inlet, patience=0.5):
+def drain(receiver, patience=0.5):
     """Return the numbers of all batches that are there."""
     numbers = []
     with contextlib.suppress(TimeoutError):
         while True:
-            numbers.append(int(inlet.recv(patience).item[1][0]))
+            numbers.append(int(receiver.recv(patience).item[1][0]))
     return numbers
 
 
@@ -55,44 +55,44 @@ def stack():
 
 def test_a_subscriber_that_keeps_up_loses_nothing(stack):
     publisher = Publisher(stack)
-    inlet = subscribe(stack, publisher)
-    publisher.outlet.wait_for_receivers()
+    receiver = subscribe(stack, publisher)
+    publisher.sender.wait_for_receivers()
     for n in range(50):
         publisher.send(1)
-        assert inlet.recv(10).item[1][0] == n
-    assert (inlet.counters["gaps"], inlet.counters["late"]) == (0, 0)
-    assert losses(inlet.counters) == "gaps 0"
+        assert receiver.recv(10).item[1][0] == n
+    assert (receiver.counters["gaps"], receiver.counters["late"]) == (0, 0)
+    assert losses(receiver.counters) == "gaps 0"
 
 
 def test_a_late_subscriber_is_told_how_many_it_missed(stack):
     publisher = Publisher(stack)
     publisher.send(7)
-    inlet = subscribe(stack, publisher)
-    publisher.outlet.wait_for_receivers()
+    receiver = subscribe(stack, publisher)
+    publisher.sender.wait_for_receivers()
     publisher.send(3)
-    assert drain(inlet) == [7, 8, 9]
-    assert (inlet.counters["late"], inlet.counters["gaps"]) == (7, 0)
-    assert losses(inlet.counters) == "gaps 0, late 7 (sent before this subscriber was there)"
+    assert drain(receiver) == [7, 8, 9]
+    assert (receiver.counters["late"], receiver.counters["gaps"]) == (7, 0)
+    assert losses(receiver.counters) == "gaps 0, late 7 (sent before this subscriber was there)"
 
 
 def test_what_a_slow_subscriber_loses_is_its_gaps_to_the_last_batch(stack):
     publisher = Publisher(stack, hwm_mb=2)
-    inlet = subscribe(stack, publisher, hwm_mb=2)
-    publisher.outlet.wait_for_receivers()
+    receiver = subscribe(stack, publisher, hwm_mb=2)
+    publisher.sender.wait_for_receivers()
     publisher.send(100)  # far more than the two ends and the kernel hold, while nobody reads
-    before = drain(inlet)
+    before = drain(receiver)
     publisher.send(1)
-    after = drain(inlet)
+    after = drain(receiver)
     assert after == [100]
     assert before == sorted(before) and 0 < len(before) < 100
-    assert inlet.counters["gaps"] == 101 - len(before) - len(after)
-    assert "this subscriber is too slow" in losses(inlet.counters)
+    assert receiver.counters["gaps"] == 101 - len(before) - len(after)
+    assert "this subscriber is too slow" in losses(receiver.counters)
 
 
 def test_a_slow_subscriber_costs_a_fast_one_and_the_publisher_nothing(stack):
     publisher = Publisher(stack, subscribers=2)
     slow, fast = subscribe(stack, publisher), subscribe(stack, publisher)
-    publisher.outlet.wait_for_receivers()
+    publisher.sender.wait_for_receivers()
     for n in range(300):
         publisher.send(1)
         assert fast.recv(10).item[1][0] == n
@@ -105,13 +105,13 @@ def test_a_slow_subscriber_costs_a_fast_one_and_the_publisher_nothing(stack):
 
 def test_each_publisher_is_counted_on_its_own_to_its_end(send):
     urls = [send((numbered(n) for n in range(length)), how="publish") for length in (3, 6)]
-    with Inlet(parse(urls, "receive"), {}) as inlet:
+    with LinkReceiver(parse(urls, "receive"), {}) as receiver:
         arrived = []
         with contextlib.suppress(EndOfStream):
             while True:
-                arrived.append(int(inlet.recv(10).item[1][0]))
+                arrived.append(int(receiver.recv(10).item[1][0]))
     assert sorted(arrived) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
-    assert (inlet.counters["gaps"], inlet.counters["late"], inlet.counters["senders"]) == (0, 0, 2)
+    assert (receiver.counters["gaps"], receiver.counters["late"], receiver.counters["senders"]) == (0, 0, 2)
 
 
 def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
@@ -120,9 +120,9 @@ def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
 
     class Sender(threading.Thread):
         def run(self):
-            publisher.outlet.wait_for_receivers()
+            publisher.sender.wait_for_receivers()
             publisher.send(2)
-            publisher.outlet._number += 4  # as if these had been dropped
+            publisher.sender._number += 4  # as if these had been dropped
             publisher.send(1)
 
     sender = Sender()

@@ -20,7 +20,7 @@ from highway.datasets.folder import labelled_files
 from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.transforms import Normalize
-from highway.wire.sender import Outlet
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 TRAIN = str(Path(photos(), "train"))
@@ -225,7 +225,7 @@ def test_a_folder_without_train_is_an_error_that_names_it(tmp_path, capsys):
 
 
 def test_a_port_in_use_is_an_error_and_not_a_silent_wait(capsys):
-    with Outlet(parse("zpub://127.0.0.1:0", "send")) as taken:
+    with LinkSender(parse("zpub://127.0.0.1:0", "send")) as taken:
         assert serve_dir.main(["-d", photos(), taken.bound[0].replace("tcp", "zpub")]) == 1
     assert "Address already in use" in capsys.readouterr().err
 

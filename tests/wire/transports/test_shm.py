@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from highway.engine import cancel
 from highway.errors import Cancelled, ConfigError, LinkError
-from highway.wire.transports.shm import Receiver, Sender
+from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 MB = 1_000_000
 
@@ -31,9 +31,9 @@ def name():
 @contextlib.contextmanager
 def pair(name, budget_mb=16.0):
     """A sender that calls and a receiver that listens, connected."""
-    with contextlib.closing(Receiver("receiver")) as receiver, contextlib.closing(Sender("sender", budget_mb)) as sender:
-        receiver.meeting.listen(name)
-        sender.meeting.call(name)
+    with contextlib.closing(ShmReceiver("receiver")) as receiver, contextlib.closing(ShmSender("sender", budget_mb)) as sender:
+        receiver.connections.listen(name)
+        sender.connections.connect(name)
         connect(sender, receiver)
         yield sender, receiver
 
@@ -42,7 +42,7 @@ def connect(*ends, peers=()):
     """Let ends in this process find each other: each one peer, or as many as ``peers`` says in turn."""
     wanted = peers or [1] * len(ends)
     deadline = time.monotonic() + 10
-    while any(len(end.meeting.peers) < count for end, count in zip(ends, wanted, strict=True)):
+    while any(len(end.connections.peers) < count for end, count in zip(ends, wanted, strict=True)):
         assert time.monotonic() < deadline, "the ends did not find each other"
         for end in ends:
             end.look(0.01)
@@ -60,7 +60,8 @@ def message(number, nbytes=8):
 
 def start(code, *args):
     """Run a script in a process of its own, which says 'ready' on its own account."""
-    preamble = "import os, sys, time\nimport numpy as np\nfrom highway.wire.transports.shm import Receiver, Sender\nname = sys.argv[1]\n"
+    imports = "import os, sys, time\nimport numpy as np\nfrom highway.wire.transports.shm import ShmReceiver, ShmSender\n"
+    preamble = f"{imports}name = sys.argv[1]\n"
     return subprocess.Popen([sys.executable, "-c", preamble + code, *args], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
 
@@ -80,8 +81,8 @@ def listening(name):
 
 
 SEND_NUMBERS = """
-sender = Sender("child")
-sender.meeting.call(name)
+sender = ShmSender("child")
+sender.connections.connect(name)
 for number in range(int(sys.argv[2])):
     sender.send([np.full(int(sys.argv[3]), number, np.int64)])
 print("ready", flush=True)
@@ -89,8 +90,8 @@ sys.stdin.readline()
 """
 
 HOLD_FIRST = """
-receiver = Receiver("child")
-receiver.meeting.call(name)
+receiver = ShmReceiver("child")
+receiver.connections.connect(name)
 held = receiver.recv()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -101,8 +102,8 @@ sys.stdin.readline()
 
 
 def test_a_message_arrives_in_another_process_as_it_was_sent(name):
-    with contextlib.closing(Receiver("r")) as receiver:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver:
+        receiver.connections.listen(name)
         with running(SEND_NUMBERS, name, "5", "100000"):
             for number in range(5):
                 (frame,) = receiver.recv(timeout=20)
@@ -239,10 +240,10 @@ def test_a_process_without_descriptors_says_so(name):
     code = """
 import resource
 from highway.errors import LinkError
-receiver, sender = Receiver("r"), Sender("s")
-receiver.meeting.listen(name)
-sender.meeting.call(name)
-while not (sender.meeting.peers and receiver.meeting.peers):
+receiver, sender = ShmReceiver("r"), ShmSender("s")
+receiver.connections.listen(name)
+sender.connections.connect(name)
+while not (sender.connections.peers and receiver.connections.peers):
     receiver.look(0.01), sender.look(0.01)
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 try:
@@ -271,10 +272,10 @@ def test_nothing_is_left_open(name):
 
 
 def test_receivers_share_the_messages_of_a_sender(name):
-    with contextlib.closing(Sender("s")) as sender, contextlib.closing(Receiver("a")) as a, contextlib.closing(Receiver("b")) as b:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
+        sender.connections.listen(name)
         for receiver in (a, b):
-            receiver.meeting.call(name)
+            receiver.connections.connect(name)
         connect(sender, a, b, peers=(2, 1, 1))
         for number in range(10):
             sender.send(message(number))
@@ -284,10 +285,10 @@ def test_receivers_share_the_messages_of_a_sender(name):
 
 
 def test_who_is_slow_gets_less(name):
-    with contextlib.closing(Sender("s")) as sender, contextlib.closing(Receiver("a")) as a, contextlib.closing(Receiver("b")) as b:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
+        sender.connections.listen(name)
         for receiver in (a, b):
-            receiver.meeting.call(name)
+            receiver.connections.connect(name)
         connect(sender, a, b, peers=(2, 1, 1))
         got = 0
         for number in range(20):
@@ -301,20 +302,20 @@ def test_who_is_slow_gets_less(name):
 
 
 def test_a_message_to_each_reaches_each(name):
-    with contextlib.closing(Sender("s")) as sender, contextlib.closing(Receiver("a")) as a, contextlib.closing(Receiver("b")) as b:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
+        sender.connections.listen(name)
         for receiver in (a, b):
-            receiver.meeting.call(name)
+            receiver.connections.connect(name)
         connect(sender, a, b, peers=(2, 1, 1))
         sender.send_to_each(message(7))
         assert (numbers(a.recv(timeout=5)), numbers(b.recv(timeout=5))) == (7, 7)
 
 
 def test_senders_are_received_from_in_turns(name):
-    with contextlib.closing(Receiver("r")) as receiver, contextlib.closing(Sender("a")) as a, contextlib.closing(Sender("b")) as b:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver, contextlib.closing(ShmSender("a")) as a, contextlib.closing(ShmSender("b")) as b:
+        receiver.connections.listen(name)
         for sender in (a, b):
-            sender.meeting.call(name)
+            sender.connections.connect(name)
         connect(receiver, a, b, peers=(2, 1, 1))
         for number in range(3):
             a.send(message(number))
@@ -327,9 +328,9 @@ def test_senders_are_received_from_in_turns(name):
 
 
 def test_without_a_peer_it_waits_until_the_time_is_over(name):
-    with contextlib.closing(Receiver("zrpull+shm://a")) as receiver, contextlib.closing(Sender("zpush+shm://b")) as sender:
-        receiver.meeting.call(name)
-        sender.meeting.call(name)
+    with contextlib.closing(ShmReceiver("zrpull+shm://a")) as receiver, contextlib.closing(ShmSender("zpush+shm://b")) as sender:
+        receiver.connections.connect(name)
+        sender.connections.connect(name)
         with pytest.raises(TimeoutError, match=r"zrpull\+shm://a: nothing came in time; 0 senders are connected"):
             receiver.recv(timeout=0.01)
         with pytest.raises(TimeoutError, match=r"zpush\+shm://b: not sent in time: there is no receiver"):
@@ -341,8 +342,8 @@ def test_who_waits_can_be_cancelled(name):
 
     def wait():
         cancel.enter(scope)
-        with contextlib.closing(Receiver("r")) as receiver:
-            receiver.meeting.listen(name)
+        with contextlib.closing(ShmReceiver("r")) as receiver:
+            receiver.connections.listen(name)
             try:
                 receiver.recv()
             except Cancelled:
@@ -356,13 +357,13 @@ def test_who_waits_can_be_cancelled(name):
 
 
 def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name):
-    with contextlib.closing(Receiver("r")) as receiver:
-        receiver.meeting.call(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver:
+        receiver.connections.connect(name)
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.01)
         for number in (1, 2):
-            with contextlib.closing(Sender("s")) as sender:
-                sender.meeting.listen(name)
+            with contextlib.closing(ShmSender("s")) as sender:
+                sender.connections.listen(name)
                 connect(sender, receiver)
                 sender.send(message(number))
             assert numbers(receiver.recv(timeout=5)) == number
@@ -374,8 +375,8 @@ def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name
 
 
 def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
-    with contextlib.closing(Receiver("r")) as receiver:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver:
+        receiver.connections.listen(name)
         with running(SEND_NUMBERS, name, "8", "100000") as process:
             connect(receiver)
             assert process.stdout.readline() == "ready\n"
@@ -386,7 +387,7 @@ def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
         assert [numbers(frames) for frames in kept] == list(range(1, 8))
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.01)
-        assert receiver.meeting.peers == []
+        assert receiver.connections.peers == []
         assert np.array_equal(np.frombuffer(kept[3][0], np.int64), np.full(100_000, 4))
         with running(SEND_NUMBERS, name, "1", "1"):  # and another one may come
             assert numbers(receiver.recv(timeout=20)) == 0
@@ -409,8 +410,8 @@ def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(nam
 
 
 def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name, caplog):
-    with contextlib.closing(Sender("s", 8.0)) as sender:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s", 8.0)) as sender:
+        sender.connections.listen(name)
         with running(HOLD_FIRST, name) as first:
             for number in range(3):
                 sender.send(message(number, MB), timeout=20)
@@ -421,8 +422,8 @@ def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name,
             sender.send(message(3, MB), timeout=0.01)
         assert sender.lost == 3
         assert "it had not given back 3 messages" in caplog.text
-        with contextlib.closing(Receiver("r")) as receiver:
-            receiver.meeting.call(name)
+        with contextlib.closing(ShmReceiver("r")) as receiver:
+            receiver.connections.connect(name)
             connect(sender, receiver)
             for number in range(20):  # all of the memory is there again
                 sender.send(message(number, MB), timeout=5)
@@ -430,12 +431,12 @@ def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name,
 
 
 def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
-    with contextlib.closing(Sender("s")) as sender, contextlib.closing(Receiver("r")) as receiver:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("r")) as receiver:
+        sender.connections.listen(name)
         with running(HOLD_FIRST, name) as first:
             sender.send(message(0), timeout=20)
             assert first.stdout.readline() == "ready\n"
-            receiver.meeting.call(name)
+            receiver.connections.connect(name)
             connect(sender, receiver, peers=(2, 1))
             first.send_signal(signal.SIGKILL)
             first.wait()
@@ -446,10 +447,10 @@ def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
 
 
 def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
-    with contextlib.closing(Sender("s")) as sender:
-        sender.meeting.listen(name)
-        with contextlib.closing(Receiver("r")) as receiver:
-            receiver.meeting.call(name)
+    with contextlib.closing(ShmSender("s")) as sender:
+        sender.connections.listen(name)
+        with contextlib.closing(ShmReceiver("r")) as receiver:
+            receiver.connections.connect(name)
             connect(sender, receiver)
             for number in range(5):
                 sender.send(message(number))
@@ -461,16 +462,16 @@ def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
 
 
 def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, caplog):
-    with contextlib.closing(Sender("s")) as sender:
-        sender.meeting.listen(name)
-        receiver = Receiver("r")
-        receiver.meeting.call(name)
+    with contextlib.closing(ShmSender("s")) as sender:
+        sender.connections.listen(name)
+        receiver = ShmReceiver("r")
+        receiver.connections.connect(name)
         connect(sender, receiver)
         sender.send(message(1))
         kept = receiver.recv(timeout=5)
         receiver.close()
-        with contextlib.closing(Receiver("r")) as second:
-            second.meeting.call(name)
+        with contextlib.closing(ShmReceiver("r")) as second:
+            second.connections.connect(name)
             connect(sender, second)
             for number in range(2, 12):
                 sender.send(message(number), timeout=5)
@@ -501,8 +502,8 @@ def call(name):
     ],
 )
 def test_who_does_not_fit_is_refused_with_a_reason(name, hello, reason, caplog):
-    with contextlib.closing(Receiver("zpull+shm://a")) as receiver:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("zpull+shm://a")) as receiver:
+        receiver.connections.listen(name)
         with call(name) as stranger:
             stranger.send(hello)
             with pytest.raises(TimeoutError):
@@ -510,15 +511,15 @@ def test_who_does_not_fit_is_refused_with_a_reason(name, hello, reason, caplog):
             assert f"zpull+shm://a: process {os.getpid()} at the other end is refused: {reason}" in caplog.text
             assert len(stranger.recv(100)) == HELLO.size  # what this end said
             assert stranger.recv(100) == b""
-        with contextlib.closing(Sender("s")) as sender:  # and the next one is welcome
-            sender.meeting.call(name)
+        with contextlib.closing(ShmSender("s")) as sender:  # and the next one is welcome
+            sender.connections.connect(name)
             connect(sender, receiver)
 
 
 def test_who_calls_a_peer_that_does_not_fit_gets_an_error(name):
-    with contextlib.closing(Receiver("a")) as listening, contextlib.closing(Receiver("zrpull+shm://b")) as calling:
-        listening.meeting.listen(name)
-        calling.meeting.call(name)
+    with contextlib.closing(ShmReceiver("a")) as listening, contextlib.closing(ShmReceiver("zrpull+shm://b")) as calling:
+        listening.connections.listen(name)
+        calling.connections.connect(name)
         with pytest.raises(LinkError, match=r"zrpull\+shm://b: process \d+ at the other end is refused: both ends are receivers"):
             for _ in range(100):
                 listening.look(0.01)
@@ -526,23 +527,23 @@ def test_who_calls_a_peer_that_does_not_fit_gets_an_error(name):
 
 
 def test_a_name_that_is_taken_is_an_error(name):
-    with contextlib.closing(Receiver("a")) as first, contextlib.closing(Receiver("zpull+shm://b")) as second:
-        first.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("a")) as first, contextlib.closing(ShmReceiver("zpull+shm://b")) as second:
+        first.connections.listen(name)
         with pytest.raises(LinkError, match=r"zpull\+shm://b: a running process has this name; stop it, choose another name"):
-            second.meeting.listen(name)
+            second.connections.listen(name)
 
 
 def test_a_name_that_is_too_long_is_an_error():
     with (
-        contextlib.closing(Receiver("r")) as receiver,
+        contextlib.closing(ShmReceiver("r")) as receiver,
         pytest.raises(ConfigError, match="a name of 200 bytes; same-host links take at most 80"),
     ):
-        receiver.meeting.call("x" * 200)
+        receiver.connections.connect("x" * 200)
 
 
 def test_memory_that_could_be_taken_away_is_refused(name, caplog):
-    with contextlib.closing(Receiver("r")) as receiver:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver:
+        receiver.connections.listen(name)
         with call(name) as sender:
             sender.send(HELLO.pack(b"~HwyShm~", 1, 0, MB, 4))
             receiver.look(1)
@@ -565,14 +566,14 @@ def test_memory_that_could_be_taken_away_is_refused(name, caplog):
     ],
 )
 def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
-    with contextlib.closing(Receiver("r")) as receiver:
-        receiver.meeting.listen(name)
+    with contextlib.closing(ShmReceiver("r")) as receiver:
+        receiver.connections.listen(name)
         with call(name) as sender:
             sender.send(HELLO.pack(b"~HwyShm~", 1, 0, MB, 4))
             sender.send(packet)
             with pytest.raises(TimeoutError):
                 receiver.recv(timeout=0.2)
-            assert receiver.meeting.peers == []
+            assert receiver.connections.peers == []
     assert f"a sender is disconnected: {reason}" in caplog.text
 
 
@@ -581,12 +582,12 @@ def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason,
     [(b"abc", "a packet of 3 bytes; expected a multiple of 4"), (struct.pack("<I", 9), "it gave back a slot that it had not got")],
 )
 def test_a_receiver_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
-    with contextlib.closing(Sender("s")) as sender:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender:
+        sender.connections.listen(name)
         with call(name) as receiver:
             receiver.send(HELLO.pack(b"~HwyShm~", 1, 1, 0, 0))
             receiver.send(packet)
             connect(sender)
             sender.look(1)
-            assert sender.meeting.peers == []
+            assert sender.connections.peers == []
     assert f"a receiver is disconnected: {reason}" in caplog.text

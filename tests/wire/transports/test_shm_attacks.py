@@ -15,8 +15,8 @@ import uuid
 import numpy as np
 import pytest
 
-from highway.wire.transports.shm import Receiver, Sender
-from highway.wire.transports.shm.rendezvous import MOST_PENDING
+from highway.wire.transports.shm import ShmReceiver, ShmSender
+from highway.wire.transports.shm.connections import MOST_PENDING
 
 MB = 1_000_000
 HELLO = struct.Struct("<8sIIQI")
@@ -66,21 +66,21 @@ def besides(name):
     """A receiver, and a sender that means well; after the test's attack the one still gets what the other sends."""
     gc.collect()  # else files of tests before this one, which hang on reference cycles, may be closed meanwhile
     descriptors = len(os.listdir("/proc/self/fd"))
-    with contextlib.closing(Receiver("r")) as receiver, contextlib.closing(Sender("s")) as sender:
-        receiver.meeting.listen(name)
-        sender.meeting.call(name)
-        until(lambda: sender.meeting.peers and receiver.meeting.peers, sender, receiver)
+    with contextlib.closing(ShmReceiver("r")) as receiver, contextlib.closing(ShmSender("s")) as sender:
+        receiver.connections.listen(name)
+        sender.connections.connect(name)
+        until(lambda: sender.connections.peers and receiver.connections.peers, sender, receiver)
         yield receiver
         sender.send([b"well"], timeout=20)
         assert bytes(receiver.recv(timeout=20)[0]) == b"well"
-        assert len(receiver.meeting.peers) == 1
+        assert len(receiver.connections.peers) == 1
     assert len(os.listdir("/proc/self/fd")) == descriptors  # nothing that came with a refused packet is left open
 
 
 def attack(receiver, name, caplog, packets, reason):
     """Send packets with descriptors, and see the receiver hang up and say why."""
     with call(name, SENDS) as sender:
-        until(lambda: len(receiver.meeting.peers) == 2, receiver)
+        until(lambda: len(receiver.connections.peers) == 2, receiver)
         for packet, fds in packets:
             socket.send_fds(sender, [packet], fds)
             for fd in fds:
@@ -88,7 +88,7 @@ def attack(receiver, name, caplog, packets, reason):
         with pytest.raises(TimeoutError):
             while True:
                 receiver.recv(timeout=0.3)
-        assert len(receiver.meeting.peers) == 1
+        assert len(receiver.connections.peers) == 1
         with contextlib.suppress(ConnectionResetError):  # what this side has not read
             while sender.recv(1 << 16):
                 pass
@@ -150,7 +150,7 @@ def test_more_slots_than_a_sender_may_have(name, caplog):
 
 def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
     with besides(name) as receiver, call(name, SENDS) as sender:
-        until(lambda: len(receiver.meeting.peers) == 2, receiver)
+        until(lambda: len(receiver.connections.peers) == 2, receiver)
         fd = memory(65536)
         socket.send_fds(sender, [announce(0, 64)], [fd])
         os.close(fd)
@@ -158,7 +158,7 @@ def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
         sender.send(announce(0, 64))
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.3)
-        assert len(receiver.meeting.peers) == 1
+        assert len(receiver.connections.peers) == 1
         del held
     assert "a sender is disconnected: slot 0 was announced again before it was given back" in caplog.text
 
@@ -171,28 +171,28 @@ def test_more_frames_than_a_message_may_have(name, caplog):
 
 @pytest.mark.parametrize("given_back", [[0, 0], [0, 1, 0], [0, 7]])
 def test_slots_that_are_given_back_twice_or_were_never_given(name, caplog, given_back):
-    with contextlib.closing(Sender("s", budget_mb=2.0)) as sender:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s", budget_mb=2.0)) as sender:
+        sender.connections.listen(name)
         with call(name, RECEIVES) as receiver:
-            until(lambda: sender.meeting.peers, sender)
+            until(lambda: sender.connections.peers, sender)
             for number in range(2):
                 sender.send([np.full(100_000, number, np.uint8)], timeout=20)
             receiver.send(struct.pack(f"<{len(given_back)}I", *given_back))
-            until(lambda: not sender.meeting.peers, sender)
+            until(lambda: not sender.connections.peers, sender)
         assert "a receiver is disconnected: it gave back a slot that it had not got, or twice" in caplog.text
-        with contextlib.closing(Receiver("r")) as other:  # and all of its memory is there for the next one
-            other.meeting.call(name)
-            until(lambda: sender.meeting.peers and other.meeting.peers, sender, other)
+        with contextlib.closing(ShmReceiver("r")) as other:  # and all of its memory is there for the next one
+            other.connections.connect(name)
+            until(lambda: sender.connections.peers and other.connections.peers, sender, other)
             for _ in range(2):
                 sender.send([np.zeros(MB, np.uint8)], timeout=20)
             assert [other.recv(timeout=20)[0].nbytes for _ in range(2)] == [MB, MB]
 
 
 def test_a_receiver_cannot_write_into_what_others_read(name):
-    with contextlib.closing(Sender("s")) as sender:
-        sender.meeting.listen(name)
+    with contextlib.closing(ShmSender("s")) as sender:
+        sender.connections.listen(name)
         with call(name, RECEIVES) as receiver:
-            until(lambda: sender.meeting.peers, sender)
+            until(lambda: sender.connections.peers, sender)
             sender.send([b"sound"], timeout=20)
             receiver.recv(1 << 16)  # the hello
             _, (fd,), _, _ = socket.recv_fds(receiver, 1 << 16, 1)
@@ -203,7 +203,7 @@ def test_a_receiver_cannot_write_into_what_others_read(name):
             with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as seen:
                 assert seen[:5] == b"sound"
                 receiver.send(struct.pack("<I", 0))
-                until(lambda: not sender.meeting.peers[0].out, sender)
+                until(lambda: not sender.connections.peers[0].out, sender)
                 sender.send([b"again"], timeout=20)  # the sender still writes
                 assert seen[:5] == b"again"
             os.close(fd)
@@ -225,15 +225,15 @@ def test_a_thousand_connections_without_a_hello_keep_nobody_out(name):
         for sock in connections(name, 1000):
             stack.enter_context(sock)
             receiver.look()
-        assert receiver.meeting.count().opened - receiver.meeting.seen <= MOST_PENDING
+        assert receiver.connections.count().opened - receiver.connections.seen <= MOST_PENDING
 
 
 WITHOUT_DESCRIPTORS = """
 import contextlib, os, resource, socket, sys
-from highway.wire.transports.shm import Receiver, Sender
+from highway.wire.transports.shm import ShmReceiver, ShmSender
 name = sys.argv[1]
-receiver = Receiver("r")
-receiver.meeting.listen(name)
+receiver = ShmReceiver("r")
+receiver.connections.listen(name)
 free = len(os.listdir("/proc/self/fd")) + 10
 resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
 print("ready", flush=True)
@@ -245,10 +245,10 @@ def test_who_has_no_descriptors_left_goes_on(name):
     process = subprocess.Popen([sys.executable, "-c", WITHOUT_DESCRIPTORS, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
-        with contextlib.ExitStack() as stack, contextlib.closing(Sender("s")) as sender:
+        with contextlib.ExitStack() as stack, contextlib.closing(ShmSender("s")) as sender:
             for sock in connections(name, 40):
                 stack.enter_context(sock)
-            sender.meeting.call(name)
+            sender.connections.connect(name)
             sender.send([b"well"], timeout=30)
             out, errors = process.communicate(timeout=30)
     finally:

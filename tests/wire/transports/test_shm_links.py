@@ -12,8 +12,8 @@ import pytest
 from highway import ConfigError, Passport, Pipeline, Stamped
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire.connection import Connection
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
 SEND = """
@@ -51,18 +51,18 @@ def test_a_pipeline_goes_on_in_another_process_by_nothing_but_the_url(name, push
 @pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])
 def test_each_codec_crosses(name, codec):
     pull, push = parse(f"zpull+shm://{name}?codec={codec}", "receive"), parse(f"zpush+shm://{name}?codec={codec}", "send")
-    with Inlet(pull, {}) as inlet, Outlet(push) as outlet:
-        meet(outlet, inlet)
-        outlet.send((np.arange(5, dtype=np.int32),), Passport(2, 7))
-        message = inlet.recv(timeout=5)
+    with LinkReceiver(pull, {}) as receiver, LinkSender(push) as sender:
+        meet(sender, receiver)
+        sender.send((np.arange(5, dtype=np.int32),), Passport(2, 7))
+        message = receiver.recv(timeout=5)
     assert np.array_equal(message.item[0], np.arange(5))
     assert codec == "msgpack" or message.envelope.passport[:2] == (2, 7)
 
 
-def meet(outlet, inlet):
-    while not (outlet._sender.peers().live and inlet._receiver.peers().live):
-        outlet._sender.look(0.01)
-        inlet._receiver.look(0.01)
+def meet(sender, receiver):
+    while not (sender._transport.peers().live and receiver._transport.peers().live):
+        sender._transport.look(0.01)
+        receiver._transport.look(0.01)
 
 
 def test_passports_travel(name):
@@ -107,11 +107,11 @@ def test_a_batch_that_is_kept_in_a_forked_child_does_not_give_back_the_parents(n
     code = """
 import os, sys
 import numpy as np
-from highway.wire.transports.shm import Receiver, Sender
-receiver, sender = Receiver("r"), Sender("s")
-receiver.meeting.listen(sys.argv[1])
-sender.meeting.call(sys.argv[1])
-while not (sender.meeting.peers and receiver.meeting.peers):
+from highway.wire.transports.shm import ShmReceiver, ShmSender
+receiver, sender = ShmReceiver("r"), ShmSender("s")
+receiver.connections.listen(sys.argv[1])
+sender.connections.connect(sys.argv[1])
+while not (sender.connections.peers and receiver.connections.peers):
     receiver.look(0.01), sender.look(0.01)
 sender.send([np.full(1000, 1, np.uint8)])
 frames = receiver.recv()
@@ -134,8 +134,8 @@ def test_a_link_belongs_to_the_process_that_opened_it(name):
     code = """
 import os, sys
 from highway.errors import LinkError
-from highway.wire.transports.shm import Receiver
-receiver = Receiver("zpull+shm://a")
+from highway.wire.transports.shm import ShmReceiver
+receiver = ShmReceiver("zpull+shm://a")
 if os.fork() == 0:
     try:
         receiver.recv(timeout=1)
@@ -162,8 +162,8 @@ def test_a_batch_beyond_the_budget_names_the_option(name):
 
 def test_nothing_in_dev_shm_and_no_socket_file(name, tmp_path):
     before = set(os.listdir("/dev/shm"))
-    with Outlet(parse(f"zrpush+shm://{name}", "send")) as outlet:
-        assert outlet.bound == [f"shm://{name}"]
+    with LinkSender(parse(f"zrpush+shm://{name}", "send")) as sender:
+        assert sender.bound == [f"shm://{name}"]
         assert set(os.listdir("/dev/shm")) == before
 
 

@@ -10,37 +10,37 @@ from __future__ import annotations
 from typing import Any
 
 from highway.wire.transports.shm import same_thread
-from highway.wire.transports.shm.receiver import Receiver
-from highway.wire.transports.shm.rendezvous import Meeting
-from highway.wire.transports.shm.sender import Sender
+from highway.wire.transports.shm.connections import Connections
+from highway.wire.transports.shm.receiver import ShmReceiver
+from highway.wire.transports.shm.sender import ShmSender
 from highway.wire.url import Link
 
-__all__ = ["Receiver", "Sender", "open_receiver", "open_sender"]
+__all__ = ["ShmReceiver", "ShmSender", "open_receiver", "open_sender"]
 
 
-def open_sender(link: Link) -> Sender:
+def open_sender(link: Link) -> ShmSender:
     """Return the sending end of a link, which listens or calls as its URLs say.
 
     Raises:
         ConfigError: this platform has no same-host links, or a name is too long.
         LinkError: another process listens under a name.
     """
-    sender = Sender(str(link), link.options.budget_mb)
-    _open(sender.meeting, link)
+    sender = ShmSender(str(link), link.options.budget_mb)
+    _open(sender.connections, link)
     return sender
 
 
-def open_receiver(link: Link) -> Receiver:
+def open_receiver(link: Link) -> ShmReceiver:
     """Return the receiving end of a link. Raises as :func:`open_sender`."""
-    receiver = Receiver(str(link))
-    _open(receiver.meeting, link)
+    receiver = ShmReceiver(str(link))
+    _open(receiver.connections, link)
     same_thread.add(receiver)
     return receiver
 
 
-def _open(meeting: Meeting[Any], link: Link) -> None:
+def _open(connections: Connections[Any], link: Link) -> None:
     try:
-        meeting.attach(link)
+        connections.attach(link)
     except BaseException:
-        meeting.close()
+        connections.close()
         raise

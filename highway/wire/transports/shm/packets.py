@@ -33,7 +33,7 @@ _HEAD = struct.Struct("<IHH")
 _SLOT = struct.Struct("<I")
 
 
-class Message(NamedTuple):
+class Announcement(NamedTuple):
     """Where a message is."""
 
     slot: int
@@ -43,14 +43,14 @@ class Message(NamedTuple):
 
 
 @lru_cache(256)  # a stream repeats the same few, and so does unpack()
-def pack(message: Message) -> bytes:
+def pack(message: Announcement) -> bytes:
     """Return a message's packet."""
     slot, receivers, lengths, forget = message
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)
 
 
 @lru_cache(256)
-def unpack(packet: bytes) -> Message:
+def unpack(packet: bytes) -> Announcement:
     """Return what a packet says.
 
     Raises:
@@ -64,7 +64,7 @@ def unpack(packet: bytes) -> Message:
         values = struct.unpack_from(f"<{frames}Q{rest // _SLOT.size}I", packet, _HEAD.size)
     except struct.error as error:
         raise FrameError(f"a packet of {len(packet)} bytes that announces no message: {error}") from None
-    return Message(slot, max(1, receivers), values[:frames], values[frames:])
+    return Announcement(slot, max(1, receivers), values[:frames], values[frames:])
 
 
 def pack_slots(numbers: list[int]) -> bytes:

@@ -14,8 +14,9 @@ from functools import partial
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
-from highway.wire.transports.protocol import Frame, Peers, Source
+from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm.connections import Connections
 from highway.wire.transports.shm.hello import Hello
 from highway.wire.transports.shm.packets import (
     ANCILLARY,
@@ -28,13 +29,12 @@ from highway.wire.transports.shm.packets import (
     MOST_SLOTS,
     QUIET,
     SOON,
-    Message,
+    Announcement,
     deadline_of,
     pack_slots,
     unpack,
     until,
 )
-from highway.wire.transports.shm.rendezvous import Meeting
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -44,8 +44,8 @@ log = logging.getLogger("highway")
 _numbers = itertools.count()  # of connections
 
 
-class Receiver:
-    """The receiving end. It has no connection before ``meeting`` is told to listen, to call or to adopt.
+class ShmReceiver:
+    """The receiving end. It has no connection before ``connections`` is told to listen, to connect or to adopt.
 
     It is for one thread; views of what it received are for any.
 
@@ -62,19 +62,19 @@ class Receiver:
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
         self.thread = same_thread.ident()
-        self._source = Source(0)
-        self.meeting: Meeting[_Sending] = Meeting(link, Hello("receiver"), _Sending)
-        self.bound = self.meeting.bound
+        self._source = SourceAddress(0)
+        self.connections: Connections[_Sending] = Connections(link, Hello("receiver"), _Sending)
+        self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
-        self.meeting.attach(link)
+        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
+        self.connections.attach(link)
 
     def peers(self) -> Peers:
         """Return how many senders there are, have been, and are coming."""
         if time.monotonic() - self._looked > SOON:
             self.look()
-        return self.meeting.count()
+        return self.connections.count()
 
     def recv(self, timeout: float | None = None) -> list[memoryview]:
         """Return the frames of the next message, of the senders in turn.
@@ -103,13 +103,13 @@ class Receiver:
                     self._lose(peer)
                 else:
                     self._ready.rotate(-1)
-                    self._source = Source(peer.number)
+                    self._source = SourceAddress(peer.number)
                     return frames
             self._wait(deadline)
 
     def look(self, timeout: float = 0.0) -> None:
         """Notice who has sent something, or has come or gone; wait at most ``timeout`` seconds for any of it."""
-        for peer in self.meeting.attend(timeout):
+        for peer in self.connections.poll(timeout):
             if peer not in self._ready:
                 self._ready.append(peer)
         self._looked, self.thread = time.monotonic(), same_thread.ident()
@@ -117,42 +117,42 @@ class Receiver:
     def refuse(self) -> None:
         """Have the senders turn to other receivers; what was sent before can still be received."""
         self.look()
-        for peer in self.meeting.peers:
+        for peer in self.connections.peers:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
-    def source(self, frames: Sequence[Frame]) -> Source:
+    def source(self, frames: Sequence[Frame]) -> SourceAddress:
         """Return the connection that the last message came over."""
         return self._source
 
-    def connections(self, connection: Hashable) -> int:
+    def times_used(self, connection: Hashable) -> int:
         """Return 1: no number is used again."""
         return 1
 
     def close(self, linger: float = 0.0) -> None:
         """Leave. Views of what was received stay valid; what was not received is lost. Closing again does nothing."""
-        for peer in self.meeting.peers:
-            peer.take_leave()
-        self.meeting.close()
+        for peer in self.connections.peers:
+            peer.goodbye()
+        self.connections.close()
         self._ready.clear()
         same_thread.discard(self)
 
     def _wait(self, deadline: float | None) -> None:
         check_cancelled()
-        if self.meeting.is_over:
+        if self.connections.is_over:
             raise LinkError(f"{self.link}: the sender is gone")
-        for peer in self.meeting.peers:
+        for peer in self.connections.peers:
             peer.expect()
         try:
-            self.look(until(deadline, f"{self.link}: nothing came in time; {len(self.meeting.peers)} senders are connected"))
+            self.look(until(deadline, f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"))
         finally:
-            for peer in self.meeting.peers:
+            for peer in self.connections.peers:
                 peer.is_expected = False
 
     def _lose(self, peer: _Sending) -> None:
         self._ready.remove(peer)
-        peer.take_leave()  # it is there still, and all is read, if it was told to turn to others
-        self.meeting.part(peer)
+        peer.goodbye()  # it is there still, and all is read, if it was told to turn to others
+        self.connections.detach(peer)
 
 
 class _Sending:
@@ -196,13 +196,13 @@ class _Sending:
         self._held[message.slot] = mapping.size
         return lend(mapping, message.lengths, partial(self._give_back, message.slot))
 
-    def _understood(self, packet: bytes) -> Message:
+    def _understood(self, packet: bytes) -> Announcement:
         message = unpack(packet)
         for number in message.forget:
             self._slots.pop(number, None)
         return message
 
-    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> Message:
+    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> Announcement:
         """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
         try:
             message = self._understood(packet)
@@ -223,7 +223,7 @@ class _Sending:
         self.is_expected = True  # before the deque is emptied, so that whoever appends later sees it
         self._flush()
 
-    def take_leave(self) -> None:
+    def goodbye(self) -> None:
         """Say which slots views still hold, so that they do not count as lost."""
         if os.getpid() == self._pid:
             self._flush()

@@ -1,4 +1,4 @@
-"""The receivers of same-host links that a thread has opened: while it waits at a sender, it meets for them too who comes."""
+"""The receivers of same-host links that a thread has opened: while it waits at a sender, it looks for their peers too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from highway.errors import LinkError
 
 
-class End(Protocol):
+class LocalReceiver(Protocol):
     """What can look for peers, on the thread that uses it."""
 
     thread: int
@@ -23,14 +23,14 @@ ident = threading.get_ident
 _local = threading.local()
 
 
-def add(end: End) -> None:
+def add(end: LocalReceiver) -> None:
     """Note that this thread has opened an end."""
     if not hasattr(_local, "ends"):
         _local.ends = weakref.WeakSet()
     _local.ends.add(end)
 
 
-def discard(end: End) -> None:
+def discard(end: LocalReceiver) -> None:
     """Note that it has closed it."""
     if hasattr(_local, "ends"):
         _local.ends.discard(end)

@@ -12,6 +12,7 @@ from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers
 from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm.connections import RETRY, Connections
 from highway.wire.transports.shm.hello import Hello
 from highway.wire.transports.shm.packets import (
     DESCRIPTOR,
@@ -22,13 +23,12 @@ from highway.wire.transports.shm.packets import (
     MOST_SLOTS,
     QUIET,
     SOON,
-    Message,
+    Announcement,
     deadline_of,
     pack,
     unpack_slots,
     until,
 )
-from highway.wire.transports.shm.rendezvous import RETRY, Meeting
 from highway.wire.transports.shm.slots import Pool, Slot, check_platform, offsets
 from highway.wire.url import Link
 
@@ -37,8 +37,8 @@ log = logging.getLogger("highway")
 MEGABYTE = 1e6
 
 
-class Sender:
-    """The sending end. It has no connection before ``meeting`` is told to listen, to call or to adopt. For one thread.
+class ShmSender:
+    """The sending end. It has no connection before ``connections`` is told to listen, to connect or to adopt. For one thread.
 
     Args:
         link: How messages call the link.
@@ -56,18 +56,18 @@ class Sender:
         self._pool = Pool(int(budget_mb * MEGABYTE), MOST_SLOTS)
         self._looked = 0.0
         self._written = 0  # bytes since then
-        self.meeting: Meeting[_Receiving] = Meeting(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
-        self.bound = self.meeting.bound
+        self.connections: Connections[_Receiving] = Connections(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
+        self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
-        self.meeting.attach(link)
+        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
+        self.connections.attach(link)
 
     def peers(self) -> Peers:
         """Return how many receivers there are, have been, and are coming."""
         if time.monotonic() - self._looked > SOON:
             self.look()
-        return self.meeting.count()
+        return self.connections.count()
 
     def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
         """Copy a message into shared memory and give it to the receiver that has the least to do.
@@ -88,7 +88,7 @@ class Sender:
         """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
         deadline = deadline_of(timeout)
         self.look()
-        for peer in list(self.meeting.peers):
+        for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
 
     def unsent(self) -> int:
@@ -103,7 +103,7 @@ class Sender:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
         if same_thread.look():
             timeout = min(timeout, RETRY)
-        for peer in self.meeting.attend(timeout):
+        for peer in self.connections.poll(timeout):
             try:
                 while True:  # all that has come back: what stays behind would be what is in the caches
                     for slot in peer.returned():
@@ -119,7 +119,7 @@ class Sender:
 
     def close(self, linger: float = 0.0) -> None:
         """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
-        for peer in self.meeting.close():
+        for peer in self.connections.close():
             for slot in peer.out.values():
                 self._pool.drop(slot)
         self._pool.close()
@@ -131,11 +131,11 @@ class Sender:
         slot = self._take(end, deadline)
         try:
             slot.fill(frames, lengths, begins)
-            while only is None or (only in self.meeting.peers and not only.refuses):
+            while only is None or (only in self.connections.peers and not only.refuses):
                 peer = only or self._least_loaded()
                 if peer is not None and self._give(peer, slot, lengths):
                     return
-                self._wait(deadline, "no receiver has room" if self.meeting.peers else "there is no receiver")
+                self._wait(deadline, "no receiver has room" if self.connections.peers else "there is no receiver")
         except BaseException:
             self._pool.put(slot)
             raise
@@ -163,17 +163,17 @@ class Sender:
         return slot
 
     def _least_loaded(self) -> _Receiving | None:
-        peers = [peer for peer in self.meeting.peers if not peer.refuses]
+        peers = [peer for peer in self.connections.peers if not peer.refuses]
         return peers[0] if len(peers) == 1 else min(peers, key=_Receiving.load, default=None)
 
     def _give(self, peer: _Receiving, slot: Slot, lengths: tuple[int, ...]) -> bool:
         """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
         if self._pool.dropped:
-            for other in self.meeting.peers:
+            for other in self.connections.peers:
                 other.forget(self._pool.dropped)
             self._pool.dropped.clear()
         try:
-            peer.tell(slot, len(self.meeting.peers), lengths)
+            peer.tell(slot, len(self.connections.peers), lengths)
             return True
         except BlockingIOError:
             return False
@@ -188,13 +188,13 @@ class Sender:
 
     def _wait(self, deadline: float | None, why: str) -> None:
         check_cancelled()
-        if self.meeting.is_over:
+        if self.connections.is_over:
             raise LinkError(f"{self.link}: the receiver is gone")
         self.look(until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
         """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
-        self.meeting.part(peer)
+        self.connections.detach(peer)
         for slot in (*peer.out.values(), *peer.kept):
             self._pool.drop(slot)
         if peer.out:
@@ -221,7 +221,7 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: Slot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = pack(Message(slot.number, receivers, lengths, tuple(self._forget)))
+        packet = pack(Announcement(slot.number, receivers, lengths, tuple(self._forget)))
         if slot.number in self._known:
             self.sock.send(packet, QUIET)
         else:

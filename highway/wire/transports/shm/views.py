@@ -58,7 +58,7 @@ def _checked_size(fd: int, nbytes: int) -> int:
     return status.st_size
 
 
-class Lease:
+class BorrowedView:
     """What all views of one message in a mapping hold on to; tells when the last of them is gone.
 
     numpy makes whatever has an ``__array_interface__`` the base of the array over its memory, and hands that base on to views of views.
@@ -85,7 +85,7 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[], obj
         FrameError: they do not fit into the slot.
     """
     begins, end = _checked(mapping, lengths)
-    whole = np.asarray(Lease(mapping, end, give_back)).data
+    whole = np.asarray(BorrowedView(mapping, end, give_back)).data
     return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
 
 

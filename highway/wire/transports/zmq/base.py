@@ -83,7 +83,7 @@ class BaseSocket:
             self._monitor = Monitor(self.socket)
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.End`."""
+        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
         self._check_process()
         whole = joined([self.link, link])
         self._attach_all(link, whole)

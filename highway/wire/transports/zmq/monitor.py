@@ -72,7 +72,7 @@ class Monitor:
             if user is not None and user not in (os.getuid(), 0):
                 self.other_user = user
 
-    def connections(self, descriptor: Hashable) -> int:
+    def times_used(self, descriptor: Hashable) -> int:
         """Return how many connections have had a descriptor; 1 at least, since a message may be here before it is told who sent it."""
         return max(1, self._used[descriptor])
 

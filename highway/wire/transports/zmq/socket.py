@@ -17,7 +17,7 @@ import zmq
 
 from highway.engine.cancel import check_cancelled, wait
 from highway.errors import ItemError
-from highway.wire.transports.protocol import Frame, Peers, Source
+from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.zmq.backlog import COPY_BELOW, Backlog
 from highway.wire.transports.zmq.base import BaseSocket
 from highway.wire.transports.zmq.memory import keep_freed_memory
@@ -34,7 +34,7 @@ _MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)  # as enums they take longe
 
 
 class ZMQSender(BaseSocket):
-    """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.Sender`."""
+    """A PUSH or PUB socket; see :class:`highway.wire.transports.protocol.TransportSender`."""
 
     _option = zmq.SNDHWM
 
@@ -50,7 +50,7 @@ class ZMQSender(BaseSocket):
         self._send: Callable[..., Any] = super(zmq.Socket, self.socket).send  # the one in C: zmq.Socket.send adds 3 us for each frame
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None, copy_below: int = COPY_BELOW) -> None:
-        """Send a message; see :class:`highway.wire.transports.protocol.Sender`.
+        """Send a message; see :class:`highway.wire.transports.protocol.TransportSender`.
 
         Smaller frames are copied, and not tracked by :meth:`unsent`.
         """
@@ -131,7 +131,7 @@ class ZMQSender(BaseSocket):
         return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transports.protocol.Sender`."""
+        """Send a message so many times, which ZeroMQ deals out in turns; see :class:`highway.wire.transports.protocol.TransportSender`."""
         for _ in range(receivers):
             self.send(frames, timeout, copy_below=0)
 
@@ -169,7 +169,7 @@ class ZMQSender(BaseSocket):
 
 
 class ZMQReceiver(BaseSocket):
-    """A PULL or SUB socket; see :class:`highway.wire.transports.protocol.Receiver`."""
+    """A PULL or SUB socket; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
 
     _option = zmq.RCVHWM
 
@@ -183,7 +183,7 @@ class ZMQReceiver(BaseSocket):
         """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message; see :class:`highway.wire.transports.protocol.Receiver`."""
+        """Wait for a message; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         self._check_process()
         frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
         if self._checks_user:
@@ -192,17 +192,17 @@ class ZMQReceiver(BaseSocket):
             self._fit(sum(map(len, frames)))
         return frames
 
-    def source(self, frames: Sequence[Frame]) -> Source | None:
-        """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.Receiver`."""
+    def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
+        """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         if "inproc" in self.link.transports:
             return None
-        return Source(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
+        return SourceAddress(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
 
-    def connections(self, connection: Hashable) -> int:
-        """Return how many connections have had a descriptor; see :class:`highway.wire.transports.protocol.Receiver`."""
+    def times_used(self, connection: Hashable) -> int:
+        """Return how many connections have had a descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         if self._monitor is None or self.peers() is None:
             return 1
-        return self._monitor.connections(connection)
+        return self._monitor.times_used(connection)
 
     def _message(self) -> list[Frame]:
         frames = [self._recv(0, False)]

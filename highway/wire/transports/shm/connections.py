@@ -61,32 +61,32 @@ class _Pending:
     pid: int
 
 
-class Meeting(Generic[P]):
+class Connections(Generic[P]):
     """Keeps the connections of one end of a link, as the others come and go. For one thread.
 
     Args:
         link: How messages call the link.
         hello: What this end says.
-        welcome: Makes a peer of a connection and what the other end said.
+        make_peer: Makes a peer of a connection and what the other end said.
     """
 
-    def __init__(self, link: str, hello: Hello, welcome: Callable[[socket.socket, Hello], P]) -> None:
-        self.link, self._hello, self._welcome = link, hello, welcome
+    def __init__(self, link: str, hello: Hello, make_peer: Callable[[socket.socket, Hello], P]) -> None:
+        self.link, self._hello, self._make_peer = link, hello, make_peer
         self.peers: list[P] = []
         self.seen = 0  # how many peers there have been
         self.bound: list[str] = []  # where this end listens
         self._pid = os.getpid()
         self._targets: list[_Target] = []
         self._watched: dict[int, socket.socket | _Pending | P] = {}
-        self._deaf: list[socket.socket] = []  # listeners that accept nobody for a moment, since there is no descriptor left
-        self._hears_again = 0.0
+        self._paused: list[socket.socket] = []  # listeners that accept nobody for a moment, since there is no descriptor left
+        self._listens_again_at = 0.0
         self._told: set[str] = set()
         self._epoll = select.epoll()
 
     def attach(self, link: Link) -> None:
-        """Listen or call at each address of a link."""
+        """Listen at, or connect to, each address of a link."""
         for name in link.locations:
-            (self.listen if link.bind else self.call)(name)
+            (self.listen if link.bind else self.connect)(name)
 
     def listen(self, name: str) -> None:
         """Be found under a name.
@@ -106,7 +106,7 @@ class Meeting(Generic[P]):
         self.bound.append(f"shm://{name}")
         self._watch(sock, sock)
 
-    def call(self, name: str) -> None:
+    def connect(self, name: str) -> None:
         """Connect to whoever listens under a name, as soon as somebody does, and again when the connection is lost."""
         _address(name)
         self._targets.append(_Target(name))
@@ -114,7 +114,7 @@ class Meeting(Generic[P]):
     def adopt(self, sock: socket.socket) -> None:
         """Take a connection that exists already."""
         sock.setblocking(False)
-        self._meet(sock, calls=True)
+        self._send_hello(sock, calls=True)
 
     @property
     def is_over(self) -> bool:
@@ -125,7 +125,7 @@ class Meeting(Generic[P]):
         """Return how many peers there are and have been, and how many connections."""
         return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
-    def attend(self, timeout: float) -> list[P]:
+    def poll(self, timeout: float) -> list[P]:
         """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
 
         Raises:
@@ -135,7 +135,7 @@ class Meeting(Generic[P]):
             raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
         if self._epoll.closed:
             raise LinkError(f"{self.link} is closed")
-        if (self._targets and self._call_again()) or (self._deaf and not self._hear_again()):
+        if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):
             timeout = min(timeout, RETRY)
         ready: list[P] = []
         for fd, _ in self._epoll.poll(timeout):
@@ -145,12 +145,12 @@ class Meeting(Generic[P]):
             if isinstance(watched, socket.socket):
                 self._accept(watched)
             elif isinstance(watched, _Pending):
-                self._greet(watched)
+                self._take_hello(watched)
             else:
                 ready.append(watched)
         return ready
 
-    def part(self, peer: P) -> None:
+    def detach(self, peer: P) -> None:
         """Let go of a peer. The socket is not closed yet: on other threads it may be in use."""
         self.peers.remove(peer)
         self._forget(peer.sock)
@@ -160,18 +160,18 @@ class Meeting(Generic[P]):
 
     def close(self) -> list[P]:
         """Let go of everybody; return the peers that there were. Closing again does nothing."""
-        parted = list(self.peers)
-        for peer in parted:
-            self.part(peer)
+        detached = list(self.peers)
+        for peer in detached:
+            self.detach(peer)
         for watched in self._watched.values():
             (watched if isinstance(watched, socket.socket) else watched.sock).close()
         self._watched.clear()
         self._targets.clear()
-        self._deaf.clear()
+        self._paused.clear()
         self._epoll.close()
-        return parted
+        return detached
 
-    def _call_again(self) -> bool:
+    def _reconnect(self) -> bool:
         """Call those who are due, and say whether somebody is still missing."""
         missing, now = False, time.monotonic()
         for target in self._targets:
@@ -186,7 +186,7 @@ class Meeting(Generic[P]):
                     target.due = now + RETRY
                 else:
                     target.sock = sock
-                    self._meet(sock, calls=True)
+                    self._send_hello(sock, calls=True)
             missing = missing or target.sock is None
         return missing
 
@@ -205,7 +205,7 @@ class Meeting(Generic[P]):
             sock.setblocking(False)
             if len(pending := self._pending()) >= MOST_PENDING:
                 self._drop(next(each for each in pending if not each.calls))
-            self._meet(sock, calls=False)
+            self._send_hello(sock, calls=False)
 
     def _make_room(self, listener: socket.socket, error: OSError) -> None:
         """Go on without descriptors: drop who has said nothing yet, and let those who call wait for a moment."""
@@ -213,18 +213,18 @@ class Meeting(Generic[P]):
             if not pending.calls:
                 self._drop(pending)
         self._epoll.modify(listener.fileno(), 0)
-        self._deaf.append(listener)
-        self._hears_again = time.monotonic() + RETRY
+        self._paused.append(listener)
+        self._listens_again_at = time.monotonic() + RETRY
         self._warn(f"nobody can connect for the moment: {error.strerror}; raise the limit (ulimit -n)")
 
-    def _hear_again(self) -> bool:
-        if time.monotonic() < self._hears_again:
+    def _listen_again(self) -> bool:
+        if time.monotonic() < self._listens_again_at:
             return False
-        while self._deaf:
-            self._epoll.modify(self._deaf.pop().fileno(), select.EPOLLIN)
+        while self._paused:
+            self._epoll.modify(self._paused.pop().fileno(), select.EPOLLIN)
         return True
 
-    def _meet(self, sock: socket.socket, calls: bool) -> None:
+    def _send_hello(self, sock: socket.socket, calls: bool) -> None:
         pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         pending = _Pending(sock, calls, pid)
         self._watch(sock, pending)
@@ -234,7 +234,7 @@ class Meeting(Generic[P]):
         with contextlib.suppress(OSError):  # it is gone already; the poll will say so
             sock.send(self._hello.pack(), socket.MSG_NOSIGNAL)
 
-    def _greet(self, pending: _Pending) -> None:
+    def _take_hello(self, pending: _Pending) -> None:
         try:
             packet = pending.sock.recv(4096)
         except BlockingIOError:
@@ -249,7 +249,7 @@ class Meeting(Generic[P]):
         except LinkError as error:
             self._refuse(pending, str(error))
             return
-        peer = self._welcome(pending.sock, theirs)
+        peer = self._make_peer(pending.sock, theirs)
         self._watched[pending.sock.fileno()] = peer
         self.peers.append(peer)
         self.seen += 1

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from highway.engine.stage import Origin
 from highway.wire.envelope import Envelope
-from highway.wire.transports.protocol import Source
+from highway.wire.transports.protocol import SourceAddress
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -25,7 +25,7 @@ WINDOW: Final = 4096  # numbers that are remembered, one byte each
 LABEL: Final = 64  # characters of a host's or role's name
 
 
-class Numbers:
+class SequenceNumbers:
     """The numbers that have come from one sender.
 
     Args:
@@ -96,7 +96,7 @@ class Senders:
 
     def __init__(self, link: Link, counters: dict[str, float]) -> None:
         self.link, self._counters = link, counters
-        self._numbers: dict[bytes, Numbers] = {}
+        self._numbers: dict[bytes, SequenceNumbers] = {}
         self._on: dict[Hashable, set[bytes]] = {}  # the senders that were heard first over a source
         self._ended: dict[bytes, None] = {}
         self._ended_on: dict[Hashable, set[bytes]] = {}
@@ -105,7 +105,7 @@ class Senders:
         for name in ("gaps", "duplicates", "late", "malformed", "senders", "ended"):
             counters.setdefault(name, 0)
 
-    def take(self, envelope: Envelope, source: Callable[[], Source]) -> None:
+    def take(self, envelope: Envelope, source: Callable[[], SourceAddress]) -> None:
         """Note a message; ``source`` is asked where a sender comes from that was not heard before."""
         known = self._numbers.get(envelope.sender)
         if known is None:
@@ -114,7 +114,7 @@ class Senders:
         if late or gaps or again:
             self._count(known, envelope, late, gaps, again)
 
-    def end(self, envelope: Envelope, source: Source, connections: int) -> bool:
+    def end(self, envelope: Envelope, source: SourceAddress, connections: int) -> bool:
         """Note that a sender has ended; say whether it is believed: it must have been heard, or be the first that comes over a connection.
 
         Args:
@@ -143,7 +143,7 @@ class Senders:
             self.connections += 1
         return True
 
-    def unended(self) -> dict[bytes, Numbers]:
+    def unended(self) -> dict[bytes, SequenceNumbers]:
         """Return the senders that were heard and have not ended, by name."""
         return {name: known for name, known in self._numbers.items() if name not in self._ended}
 
@@ -159,17 +159,17 @@ class Senders:
             )
         return False
 
-    def _hear(self, envelope: Envelope, source: Source) -> Numbers:
+    def _hear(self, envelope: Envelope, source: SourceAddress) -> SequenceNumbers:
         self._counters["senders"] += 1
         is_named = self._counters["senders"] <= NAMED
         label, in_order = _label(envelope) if is_named else "others", len(self.link.locations) == 1
-        known = Numbers(label, is_named, envelope.number, envelope.leave, source.host, in_order)
+        known = SequenceNumbers(label, is_named, envelope.number, envelope.leave, source.host, in_order)
         names = _keep(self._on, source.connection, set())
         if len(names) < MOST:
             names.add(envelope.sender)
         return _keep(self._numbers, envelope.sender, known)
 
-    def _count(self, known: Numbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
+    def _count(self, known: SequenceNumbers, envelope: Envelope, late: int, gaps: int, again: bool) -> None:
         # Who pulls gets a share of what is dealt out. A subscriber gets all, also at the tap of a link that deals out.
         if envelope.shared and (self.link.kind == "pull" or envelope.end):
             late = gaps = 0
