@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from passports import Passports
 from PIL import Image
 
 from highway import Pipeline, Stage
@@ -43,14 +44,6 @@ def reader(photos, epochs=3, **kwargs):
 def after(cache, *before):
     """The stages of a pipeline in which ``cache`` stands after ``before`` and knows it."""
     return cache.after([stage for stage, _ in expand(before)])
-
-
-class Passports:
-    """Put the passport beside the item."""
-
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport
 
 
 def run(stages):

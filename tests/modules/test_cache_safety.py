@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from passports import Passports
 from PIL import Image
 
 from highway import Pipeline, Stage
@@ -70,14 +71,6 @@ def epochs_of(pipeline):
             found.setdefault(passport.epoch, []).append(label)
         assert passport.keys == tuple(f"k{n}" for n in labels.tolist())
     return [sorted(found[epoch]) for epoch in sorted(found)]
-
-
-class Passports:
-    """Put the passport beside the item."""
-
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport
 
 
 def run(path, epochs=3, **kwargs):

@@ -7,19 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from passports import Passports
 
 from highway import Pipeline, Stage
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DamagedError, ItemError
 from highway.modules import Batch, Cache, CacheReader, ImageFileReader, Map, Processes, Repeat, Shuffle, Unbatch
-
-
-class Passports:
-    """Put the passport beside the item."""
-
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport
 
 
 def run(stages):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from passports import Passports
 
 from highway import Pipeline, Stage
 from highway.data import photos
@@ -12,14 +13,6 @@ from highway.modules import DecodeBatch, EncodedImageReader, ImageFileReader
 from highway.transforms import RandomResizedCrop
 
 VAL = f"{photos()}/val"
-
-
-class Passports:
-    """A stream that shows the passports."""
-
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport
 
 
 def run(*stages, seed=0):

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from passports import Passports
 from PIL import Image
 
 from highway import Pipeline, Stage
@@ -25,14 +26,6 @@ VAL = f"{photos()}/val"
 def batches(reader, **stage):
     with Pipeline([Stage(reader, **stage)]) as pipeline:
         return list(pipeline)
-
-
-class Passports:
-    """A stream that shows the passports."""
-
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport
 
 
 def stamped(reader, **stage):
