@@ -16,13 +16,14 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.images import ops, spline
-from highway.images.ops import Interp, computed_in_float32
+from highway.images.ops import Interpolation, Size, computed_in_float32
 from highway.renamed import with_old_names
 
-Order = Literal[0, 1, 2, 3, 4, 5]
+Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
 Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap"]
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 PerChannel = float | tuple[float, ...]
+Point = tuple[float, float]
 
 # numpy's words for scipy.ndimage's; "reflect" is not the same in the two
 PADDINGS: tuple[Padding, ...] = ("constant", "edge", "symmetric", "reflect", "wrap")
@@ -92,43 +93,45 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
     return crop(padded, (max(-down, 0), max(-right, 0)), (height, width))
 
 
-def resize(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
+@with_old_names
+def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicubic", out: np.ndarray | None = None) -> np.ndarray:
     """Scale the image to ``shape`` (height, width).
 
-    ``interp`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. With OpenCV only ``"area"``
-    antialiases when the image shrinks; with Pillow all but ``"nearest"`` do.
+    ``interpolation`` is ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. With OpenCV only
+    ``"area"`` antialiases when the image shrinks; with Pillow all but ``"nearest"`` do.
     """
-    return image if image.shape[:2] == tuple(shape) else ops.scale(image, shape, interp, out)
+    return image if image.shape[:2] == tuple(shape) else ops.scale(image, shape, interpolation, out)
 
 
-def rotate(image: np.ndarray, angle: float, order: Order = 0, reshape: bool = False) -> np.ndarray:
+@with_old_names
+def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest", reshape: bool = False) -> np.ndarray:
     """Turn the image about its centre.
 
     Args:
         image: See above.
         angle: Degrees, counterclockwise as seen.
-        order: Order of the spline that the image is sampled by: 0 nearest neighbour, 1 bilinear, 2 to 5 smoother and many times slower.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5; from 2 on smoother and many times slower.
         reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image. New pixels are 0.
     """
     if angle % 360 == 0:
         return image
     size = image.shape[:2]
-    return _sampled(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), order)
+    return _sampled(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), interpolation)
 
 
 @with_old_names
-def clipped_zoom(image: np.ndarray, zoom_factor: float, order: Order = 0, place: tuple[float, float] = (0.5, 0.5)) -> np.ndarray:
+def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling = "nearest", place: Point = (0.5, 0.5)) -> np.ndarray:
     """Scale the image and keep its size.
 
     Args:
         image: See above.
         zoom_factor: Below 1 there is a border of 0 about the smaller image; above 1 a window is cut out of the larger one.
-        order: As for :func:`rotate`.
+        interpolation: As for :func:`rotate`.
         place: Where the smaller image, or the window, lies from top to bottom and from left to right, each 0 to 1; the centre by default.
     """
     if zoom_factor == 1:
         return image
-    return _sampled(image, zooming(image.shape[:2], zoom_factor, place), image.shape[:2], order)
+    return _sampled(image, zooming(image.shape[:2], zoom_factor, place), image.shape[:2], interpolation)
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
@@ -148,7 +151,7 @@ def rotated_size(size: tuple[int, int], angle: float, reshape: bool) -> tuple[in
     return math.ceil(round(height * cosine + width * sine, 6)), math.ceil(round(height * sine + width * cosine, 6))
 
 
-def zooming(size: tuple[int, int], factor: float, place: tuple[float, float] = (0.5, 0.5)) -> np.ndarray:
+def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
     """Return where :func:`clipped_zoom` sends the points of an image of ``size``: float64 ``(2, 3)``, for x, y and 1."""
     (height, width), (down, right) = size, place
     return np.array([[factor, 0, (1 - factor) * width * right], [0, factor, (1 - factor) * height * down]])
@@ -275,21 +278,17 @@ def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
     return result
 
 
-def _sampled(image: np.ndarray, matrix: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
-    inverse = _inverted(matrix)
-    if order < 2:
-        return ops.warp(image, inverse, shape, "bilinear" if order else "nearest")
-    return _warp(image, inverse, shape, order)
+def _sampled(image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Sampling) -> np.ndarray:
+    linear = np.linalg.inv(matrix[:, :2])
+    inverse = np.column_stack([linear, -linear @ matrix[:, 2]])
+    if interpolation in ("nearest", 0, "bilinear", 1):
+        return ops.warp(image, inverse, shape, "nearest" if interpolation in ("nearest", 0) else "bilinear")
+    return _warp(image, inverse, shape, int(interpolation))
 
 
 @computed_in_float32
-def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: Order) -> np.ndarray:
+def _warp(image: np.ndarray, inverse: np.ndarray, shape: Size, order: int) -> np.ndarray:
     return ops.saturated(spline.warp(image, inverse, shape, order), image.dtype)
-
-
-def _inverted(matrix: np.ndarray) -> np.ndarray:
-    linear = np.linalg.inv(matrix[:, :2])
-    return np.column_stack([linear, -linear @ matrix[:, 2]])
 
 
 def _is_grey(image: np.ndarray, what: str) -> bool:

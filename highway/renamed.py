@@ -1,20 +1,21 @@
 """What was called otherwise in Highway (2017), tensorcom and tensorpack: the one table of their names and of highway's own.
 
 An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`missing` of classes, and
-the check of a component's parameters asks :func:`new_name`.
+the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did: :func:`current` translates them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _WORKERS = "it is num_workers= of Stage({component}(...), num_workers=...), in YAML num_workers: beside the component"
 _OWN_WORKERS = "it is called num_workers now"
+_FLIP = "it is called flip_p now"
 _CODEC = 'codec="msgpack" speaks Highway\'s encoding (msgpack with msgpack-numpy)'
 _CACHE = "put the component Cache behind the reader"
 
@@ -46,12 +47,32 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "ImageReader.cache_size": _CACHE,
     "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
     "ImageFileReader.cache_size": _CACHE,
-    "Batch.remainder": "it is called last now",
+    "Batch.remainder": "it is called drop_last now, the other way round: remainder=True is drop_last=False",
+    "ImageReader.flip": _FLIP,
+    "ImageFileReader.flip": _FLIP,
+    "DecodeBatch.flip": _FLIP,
+    "DecodeImage.flip": _FLIP,
+    "resize.interp": "it is called interpolation now",
     "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
     "add_noise.tensor": "it is called image now",
     "clipped_zoom.img": "it is called image now",
 }
 """What to write in place of a parameter, by its old name, or by ``Component.name`` or ``function.name`` where others have another."""
+
+_LAST = {"keep": False, "drop": True}
+ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "Batch.size": ("batch_size", {}),
+    "Batch.last": ("drop_last", _LAST),
+    "BatchByShape.size": ("batch_size", {}),
+    "BatchByShape.last": ("drop_last", _LAST),
+    "Shuffle.buffer": ("buffer_size", {}),
+    "Rotate.order": ("interpolation", {}),
+    "Zoom.order": ("interpolation", {}),
+    "Resize.interp": ("interpolation", {}),
+    "rotate.order": ("interpolation", {}),
+    "clipped_zoom.order": ("interpolation", {}),
+}
+"""Old parameters that still do what they did, by ``Component.name``: their names now, and the values that are written otherwise."""
 
 CLASSES: Final[Mapping[str, str]] = {
     "ClfImgReader": "highway.modules.ImageFileReader (its labels are numbers; one_hot=True makes them what they were)",
@@ -91,14 +112,27 @@ def new_name(component: str, keyword: str) -> str:
     return f"; {advice.format(component=component)}" if advice else ""
 
 
+def current(component: str, keyword: str, value: Any) -> tuple[str, Any]:
+    """Return what a parameter is called now, and its value as it is written now."""
+    name, values = ACCEPTED.get(f"{component}.{keyword}", (keyword, {}))
+    return name, values.get(value, value) if isinstance(value, str) else value
+
+
+def accepted(component: str) -> dict[str, str]:
+    """Return the old parameters that a component still takes, and what they are called now."""
+    return {key.partition(".")[2]: name for key, (name, _) in ACCEPTED.items() if key.startswith(f"{component}.")}
+
+
 def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Have the error for a function's old parameter name the new one."""
+    """Take a function's old parameters for the new ones, or have the error name those."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
+            if (now := dict(current(function.__name__, key, value) for key, value in kwargs.items())).keys() != kwargs.keys():
+                return function(*args, **now)
             for keyword in kwargs:
                 if advice := new_name(function.__name__, keyword):
                     raise TypeError(f"unknown parameter {keyword!r} of {function.__name__}{advice}") from error

@@ -105,13 +105,13 @@ def test_resize_bilinear_weighs_by_the_distance_of_centres(backend):
     assert_allclose(F.resize(given.astype(np.float32), (1, 4), "bilinear"), [[0, 25, 75, 100]], atol=1e-4)
 
 
-@pytest.mark.parametrize("interp", ["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
-def test_resize_keeps_dtype_channels_and_a_flat_colour(backend, interp, shape, dtype):
+def test_resize_keeps_dtype_channels_and_a_flat_colour(backend, interpolation, shape, dtype):
     flat = np.empty(shape, dtype)
     flat[...] = 93
-    result = F.resize(flat, (9, 3), interp)
+    result = F.resize(flat, (9, 3), interpolation)
     assert (result.shape, result.dtype) == ((9, 3, *shape[2:]), np.dtype(dtype))
     assert_allclose(result, np.full(result.shape, 93.0), atol=1e-3)
 

@@ -5,13 +5,17 @@ import importlib.util
 import inspect
 import re
 
+import jsonschema
+import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import highway
-from highway import functional, modules, renamed
+from highway import functional, modules, renamed, transforms
 from highway.errors import ConfigError
 from highway.parameters.location import Location
 from highway.topology.registry import Registry
+from highway.topology.schema import schema
 
 
 @pytest.mark.parametrize("module", [*renamed.MODULES, "highway.augmentations.img", "highway.augmentations.base"])
@@ -79,6 +83,37 @@ def test_an_old_parameter_is_a_type_error_that_names_the_new_one_in_python_and_i
     assert str(caught.value).endswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("component", "old", "new"),
+    [
+        ("Batch", {"size": 3, "last": "drop"}, {"batch_size": 3, "drop_last": True}),
+        ("BatchByShape", {"size": 3, "last": "keep"}, {"batch_size": 3, "drop_last": False}),
+        ("Shuffle", {"buffer": 9}, {"buffer_size": 9}),
+        ("Rotate", {"angle": 9, "order": 2}, {"angle": 9, "interpolation": 2}),
+        ("Zoom", {"fac": 0.5, "order": 0}, {"fac": 0.5, "interpolation": 0}),
+        ("Resize", {"shape": (2, 2), "interp": "area"}, {"shape": (2, 2), "interpolation": "area"}),
+    ],
+)
+def test_old_parameters_that_are_accepted_do_what_the_new_ones_do_in_python_and_in_yaml(component, old, new):
+    make = getattr(modules, component, None) or getattr(transforms, component)
+    assert make(**old) == make(**new) == Registry().build({component: old}, Location()) == Registry().build({component: new}, Location())
+    assert jsonschema.Draft202012Validator(schema()["$defs"][component] | {"$defs": schema()["$defs"]}).is_valid(
+        {key: list(value) if isinstance(value, tuple) else value for key, value in old.items()}
+    )
+    first = next(iter(new.keys() - old.keys()))
+    with pytest.raises(TypeError, match=f"{component}: {first} is given twice"):
+        make(**old, **{first: new[first]})
+    with pytest.raises(ConfigError, match=f"{first} of {component} is given twice"):
+        Registry().build({component: {**old, first: new[first]}}, Location())
+
+
+def test_old_parameters_of_functions_are_accepted():
+    image = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    assert_array_equal(functional.rotate(image, 30, order=1), functional.rotate(image, 30, "bilinear"), strict=True)
+    assert_array_equal(functional.rotate(image, 30, 0), functional.rotate(image, 30, interpolation="nearest"), strict=True)
+    assert_array_equal(functional.clipped_zoom(image, 1.5, order=3), functional.clipped_zoom(image, 1.5, 3), strict=True)
+
+
 def test_all_old_parameters_are_named_at_once():
     with pytest.raises(TypeError) as caught:
         modules.Noise(data_shape=(2, 3), n_tensors=3, force_constant=True)
@@ -103,8 +138,10 @@ NEW = {
     "shuffle",
     "epochs",
     "one_hot",
-    "last",
     "writable",
+    "drop_last",
+    "flip_p",
+    "interpolation",
 }
 
 

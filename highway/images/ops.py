@@ -18,7 +18,7 @@ from PIL import Image
 
 Size = tuple[int, int]  # height, width in pixels
 Box = tuple[int, int, int, int]  # top, left, height, width in pixels
-Interp = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
 
 _CV2 = {
@@ -79,35 +79,35 @@ def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) 
     return target
 
 
-def scale(image: np.ndarray, shape: tuple[int, int], interp: Interp = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
+def scale(image: np.ndarray, shape: Size, interpolation: Interpolation = "bilinear", out: np.ndarray | None = None) -> np.ndarray:
     """Resize an image to ``shape`` (height, width); any dtype with ``"nearest"``, else uint8 or floats."""
-    if interp == "nearest":
+    if interpolation == "nearest":
         rows, columns = (((np.arange(new) + 0.5) * old / new).astype(np.intp) for new, old in zip(shape, image.shape, strict=False))
         sampled: np.ndarray = image.take(rows, axis=0).take(columns, axis=1)
         return sampled
-    return _resize(image, shape, interp, out)
+    return _resize(image, shape, interpolation, out)
 
 
 @computed_in_float32
-def _resize(image: np.ndarray, shape: tuple[int, int], interp: Interp, out: np.ndarray | None) -> np.ndarray:
+def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolation, out: np.ndarray | None) -> np.ndarray:
     size = (shape[1], shape[0])
     if cv2 := cv2_or_none():
-        flag = getattr(cv2, _CV2[interp])
+        flag = getattr(cv2, _CV2[interpolation])
         return _filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
-    resample = _PILLOW[interp]
+    resample = _PILLOW[interpolation]
     return _filled(image, shape, out, _pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
 
 
-def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], interp: Literal["nearest", "bilinear"] = "bilinear") -> np.ndarray:
+def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Interpolation = "bilinear") -> np.ndarray:
     """Sample an image at the places that an affine map names; what lies outside is 0. No antialiasing.
 
     Args:
         image: Any dtype with ``"nearest"``, else uint8 or floats.
         inverse: float64 ``(2, 3)``, the map from output to input, in pixels with (0, 0) at the upper left corner of the upper left pixel.
         shape: Height and width of the result.
-        interp: ``"nearest"`` or ``"bilinear"``.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
     """
-    return _sample(image, inverse, shape) if interp == "nearest" else _warp(image, inverse, shape)
+    return _sample(image, inverse, shape) if interpolation == "nearest" else _warp(image, inverse, shape)
 
 
 @computed_in_float32

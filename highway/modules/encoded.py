@@ -114,7 +114,7 @@ class DecodeBatch:
     Args:
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Not needed with ``crop``.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip: Probability, 0 to 1, that an image is mirrored left to right.
+        flip_p: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
         max_pixels: Greatest height x width that an image may announce.
 
@@ -138,22 +138,22 @@ class DecodeBatch:
 
     shape: tuple[int, int] | None = None
     crop: BoxCrop | None = None
-    flip: float = 0.0
+    flip_p: float = 0.0
     antialias: bool = False
     max_pixels: int = MAX_PIXELS
 
     @property
     def draws(self) -> bool:
         """Whether chance has a part in what comes out."""
-        return self.crop is not None or self.flip > 0
+        return self.crop is not None or self.flip_p > 0
 
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
         if self.shape is not None and min(self.shape) < 1:
             raise ConfigError(f"DecodeBatch: shape={self.shape}; expected (height, width) in pixels")
-        if not 0 <= self.flip <= 1:
-            raise ConfigError(f"DecodeBatch: flip={self.flip}; expected a probability from 0 to 1")
+        if not 0 <= self.flip_p <= 1:
+            raise ConfigError(f"DecodeBatch: flip_p={self.flip_p}; expected a probability from 0 to 1")
 
     def __call__(self, item: Encoded, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)

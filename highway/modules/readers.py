@@ -37,7 +37,7 @@ class ImageReader:
         drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
         num_workers: Threads that read and decode; ``None`` means the cores that this process may use.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip: Probability, 0 to 1, that an image is mirrored left to right.
+        flip_p: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
         max_pixels: Greatest height x width that a file may announce.
 
@@ -60,7 +60,7 @@ class ImageReader:
     drop_last: bool = False
     num_workers: int | None = None
     crop: BoxCrop | None = None
-    flip: float = 0.0
+    flip_p: float = 0.0
     antialias: bool = False
     max_pixels: int = MAX_PIXELS
 
@@ -69,7 +69,7 @@ class ImageReader:
         self._require(self.shape is None or (len(self.shape) == 2 and min(self.shape) >= 1), "shape", "(height, width) in pixels")
         self._require(self.epochs is None or self.epochs >= 1, "epochs", "at least 1, or None to repeat for ever")
         self._require(0 <= self.seed < 2**63, "seed", "a whole number, at least 0")
-        self._require(0 <= self.flip <= 1, "flip", "a probability from 0 to 1")
+        self._require(0 <= self.flip_p <= 1, "flip_p", "a probability from 0 to 1")
         self._require(self.max_pixels >= 1, "max_pixels", "at least 1")
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
             raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -22,8 +22,8 @@ class Batch:
     """Stack samples into batches.
 
     Args:
-        size: Samples per batch, at least 1.
-        last: Whether to ``"keep"`` or ``"drop"`` a last batch that is smaller.
+        batch_size: Samples per batch, at least 1.
+        drop_last: Whether to leave out a last batch that is smaller.
         as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
 
     Yields:
@@ -36,21 +36,21 @@ class Batch:
 
     makes: ClassVar = "batches"
 
-    size: int
-    last: Literal["keep", "drop"] = "keep"
+    batch_size: int
+    drop_last: bool = False
     as_list: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, self, "size", "at least 1")
+        _require(self.batch_size >= 1, self, "batch_size", "at least 1")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         index, rows = count(), _Rows()
         for item in items:
             rows.add(item, items.passport)
-            if len(rows.samples) == self.size:
+            if len(rows.samples) == self.batch_size:
                 yield rows.batch(next(index), self.as_list)
                 rows = _Rows()
-        if rows.samples and self.last == "keep":
+        if rows.samples and not self.drop_last:
             yield rows.batch(next(index), self.as_list)
 
 
@@ -60,19 +60,19 @@ class BatchByShape:
     """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
 
     Args:
-        size: Samples per batch, at least 1.
-        last: Whether to ``"keep"`` or ``"drop"`` what is left at the end, in batches that are smaller.
+        batch_size: Samples per batch, at least 1.
+        drop_last: Whether to leave out what is left at the end, in batches that are smaller.
 
     Up to ``size - 1`` samples wait for each kind of shape.
     """
 
     makes: ClassVar = "batches"
 
-    size: int
-    last: Literal["keep", "drop"] = "keep"
+    batch_size: int
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, self, "size", "at least 1")
+        _require(self.batch_size >= 1, self, "batch_size", "at least 1")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         index = count()
@@ -82,9 +82,9 @@ class BatchByShape:
             kind = (type(item), names(item), tuple((array.shape, array.dtype.str) for array in arrays))
             rows = waiting.setdefault(kind, _Rows())
             rows.add(item, items.passport)
-            if len(rows.samples) == self.size:
+            if len(rows.samples) == self.batch_size:
                 yield waiting.pop(kind).batch(next(index))
-        if self.last == "keep":
+        if not self.drop_last:
             for rows in waiting.values():
                 yield rows.batch(next(index))
 
@@ -136,19 +136,19 @@ class Shuffle:
     """Hand on items in random order, drawn from a buffer of those that came last.
 
     Args:
-        buffer: Items that wait, at least 1. The larger, the better mixed.
+        buffer_size: Items that wait, at least 1. The larger, the better mixed.
         reuse: How often each item is handed on, at least 1; for items that cost much to make.
         seed: What the order derives from, at least 0.
 
     Passports stay with their items; with ``reuse`` the indexes are spread (``index * reuse + n``): later stages draw anew each time.
     """
 
-    buffer: int
+    buffer_size: int
     reuse: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.buffer >= 1, self, "buffer", "at least 1")
+        _require(self.buffer_size >= 1, self, "buffer_size", "at least 1")
         _require(self.reuse >= 1, self, "reuse", "at least 1")
         _require(0 <= self.seed < 2**63, self, "seed", "a whole number, at least 0")
 
@@ -157,7 +157,7 @@ class Shuffle:
         waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
         for item in items:
             waiting.append((Stamped(item, items.passport), 0))
-            while len(waiting) >= self.buffer:
+            while len(waiting) >= self.buffer_size:
                 yield self._draw(waiting, rng)
         while waiting:
             yield self._draw(waiting, rng)

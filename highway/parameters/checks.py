@@ -11,6 +11,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import itertools
 import os
 import re
 import types
@@ -22,7 +23,7 @@ import numpy as np
 
 from highway.errors import ConfigError, ParameterError
 from highway.parameters.location import Key, Location, did_you_mean
-from highway.renamed import new_name
+from highway.renamed import current, new_name
 
 UNIONS = (typing.Union, types.UnionType)
 _PLAIN = (
@@ -69,9 +70,9 @@ def _arguments(name: str, construct: Callable[..., None], args: Sequence[Any], k
     if len(args) > len(parameters):
         raise ParameterError(f"{name} takes {len(parameters)} parameters at most, got {len(args)}: {', '.join(map(_short, args))}")
     given = dict(zip(parameters, args, strict=False))
-    if strange := [key for key in kwargs if key not in parameters]:
+    if strange := [key for key in kwargs if current(name, key, None)[0] not in parameters]:
         raise ParameterError("\n".join(unknown(name, key, parameters) for key in strange))
-    for key, value in kwargs.items():
+    for key, value in itertools.starmap(functools.partial(current, name), kwargs.items()):
         if key in given:
             raise ParameterError(f"{name}: {key} is given twice, as {_short(given[key])} by position and as {_short(value)} by name")
         given[key] = value

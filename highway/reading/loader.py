@@ -41,7 +41,7 @@ class ImageSource(Protocol):
     drop_last: bool
     num_workers: int | None
     crop: BoxCrop | None
-    flip: float
+    flip_p: float
     antialias: bool
     max_pixels: int
 
@@ -161,7 +161,7 @@ class Fill:
 
     def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[Any, ...]:
         batch, reader = rows.batch, self.reader
-        dice = Stretches(_key(reader.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip > 0 else None
+        dice = Stretches(_key(reader.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
         for row in rows.rows:
             if not self._fill(batch, row, dice):
                 return DROP
@@ -214,7 +214,7 @@ class Fill:
             else:
                 batch.images[row] = np.empty((*header.size, 3), np.uint8)
                 box = (0, 0, *header.size)
-            flipped = rng is not None and reader.flip > 0 and bool(rng.random() < reader.flip)
+            flipped = rng is not None and reader.flip_p > 0 and bool(rng.random() < reader.flip_p)
             decode_crop(data, header, box, batch.images[row], flipped, reader.antialias)
         except ValueError as error:
             raise ImageError(f"{path}: {error}") from error

@@ -19,6 +19,7 @@ from highway.engine.stage import Component, Stage, shape_of
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import NAMED, Converter, in_words, needed, unknown
 from highway.parameters.location import Key, Location, did_you_mean, show
+from highway.renamed import current
 from highway.topology.components import Components, NotImported, built_in
 
 STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
@@ -104,7 +105,12 @@ class Registry(Converter):
         hints = _hints(cls, location)
         rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
         if given is None or isinstance(given, dict):
-            locations = {key: (value, location / key) for key, value in (given or {}).items()}
+            locations = {}
+            for old, value in (given or {}).items():
+                key, value = current(cls.__name__, old, value)
+                if key in locations:
+                    raise (location / old).error(f"{key} of {cls.__name__} is given twice")
+                locations[key] = value, location / old
         elif names:
             locations = {names[0]: (given, location)}
         else:

@@ -14,6 +14,7 @@ import msgspec
 from highway.engine.stage import Component, Stage
 from highway.parameters.checks import is_nested
 from highway.parameters.docstrings import plain
+from highway.renamed import accepted
 from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.plan import COMPONENTS
 from highway.topology.registry import STAGE_SETTINGS
@@ -67,7 +68,14 @@ def _component(name: str, cls: type) -> Schema:
     hints = typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
     properties = {parameter.name: _open(_of(hints[parameter.name])) for parameter in parameters}
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
-    given: Schema = {"type": "object", "properties": properties, "additionalProperties": False, "required": required}
+    renamed = accepted(name)
+    properties |= {old: {"deprecated": True, "description": f"It is called {new} now."} for old, new in renamed.items()}
+    given: Schema = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "required": [one for one in required if one not in renamed.values()],
+    }
     if name in COMPONENTS:
         properties["link"] = {"type": "string", "description": "A link of the file, in place of a URL."}
         given["required"] = []

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.images.ops import Interp, Size
+from highway.images.ops import Interpolation, Size
 from highway.parameters.checks import checked
 from highway.transforms.base import Geometric, happens, placed, require, require_p, require_size
 
@@ -138,12 +138,13 @@ class Rotate(Geometric):
 
     Args:
         angle: Degrees, at least 0. A whole number draws whole degrees, a float any angle.
-        order: Order of the spline, 0 to 5: 0 nearest neighbour, 1 bilinear, 2 to 5 smoother and many times slower. Masks always use 0.
+        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5: 0 is nearest neighbour, 1 bilinear, 2 to 5 are
+            smoother and many times slower. Masks always use ``"nearest"``.
         reshape: Whether the result grows to hold the whole turned image (the images of a batch then differ in size). New pixels are 0.
     """
 
     angle: int | float
-    order: F.Order = 0
+    interpolation: F.Sampling = "nearest"
     reshape: bool = False
 
     def __post_init__(self) -> None:
@@ -158,13 +159,13 @@ class Rotate(Geometric):
         return F.rotated_size(size, params, self.reshape)
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.rotate(image, params, self.order, self.reshape)
+        return F.rotate(image, params, self.interpolation, self.reshape)
 
     def points(self, points: np.ndarray, params: float, size: Size) -> np.ndarray:
         return F.move_points(points, F.rotation(size, params, self.reshape))
 
     def mask(self, mask: np.ndarray, params: float) -> np.ndarray:
-        return F.rotate(mask, params, 0, self.reshape)
+        return F.rotate(mask, params, "nearest", self.reshape)
 
 
 @checked
@@ -176,11 +177,11 @@ class Zoom(Geometric):
 
     Args:
         fac: At least 0, below 1.
-        order: Order of the spline, 0 to 5, as for :class:`Rotate`; masks always use 0.
+        interpolation: As for :class:`Rotate`.
     """
 
     fac: float
-    order: F.Order = 0
+    interpolation: F.Sampling = "nearest"
 
     def __post_init__(self) -> None:
         require(0 <= self.fac < 1, self, "fac", "at least 0 and below 1")
@@ -193,14 +194,14 @@ class Zoom(Geometric):
 
     def image(self, image: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
         factor, place = params
-        return F.clipped_zoom(image, factor, self.order, place)
+        return F.clipped_zoom(image, factor, self.interpolation, place)
 
     def points(self, points: np.ndarray, params: tuple[float, tuple[float, float]], size: Size) -> np.ndarray:
         return F.move_points(points, F.zooming(size, *params))
 
     def mask(self, mask: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
         factor, place = params
-        return F.clipped_zoom(mask, factor, 0, place)
+        return F.clipped_zoom(mask, factor, "nearest", place)
 
 
 @checked
@@ -212,12 +213,13 @@ class Resize(Geometric):
         shape: With mode ``"resize"``: (height, width) in pixels, or a float, a share of the image's own size: 0.5 halves both. With mode
             ``"width"``: the new width in pixels; the height keeps the proportions.
         mode: ``"resize"`` or ``"width"``.
-        interp: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``; masks always use ``"nearest"``.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
+            ``"nearest"``.
     """
 
     shape: tuple[int, int] | int | float
     mode: Literal["resize", "width"] = "resize"
-    interp: Interp = "bicubic"
+    interpolation: Interpolation = "bicubic"
 
     def __post_init__(self) -> None:
         if self.mode == "width":
@@ -241,10 +243,10 @@ class Resize(Geometric):
         return max(1, round(height * shape)), max(1, round(width * shape))
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.resize(image, self.output(params, image.shape[:2]), self.interp)
+        return F.resize(image, self.output(params, image.shape[:2]), self.interpolation)
 
     def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
-        return F.resize(image, self.output(params, image.shape[:2]), self.interp, out)
+        return F.resize(image, self.output(params, image.shape[:2]), self.interpolation, out)
 
     def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
         height, width = self.output(params, size)

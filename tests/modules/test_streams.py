@@ -60,9 +60,9 @@ def test_a_batch_of_dicts_is_a_dict():
     assert {name: value.tolist() for name, value in batch.items()} == {"x": [1, 3], "y": [2, 4]}
 
 
-@pytest.mark.parametrize(("last", "sizes"), [("keep", [3, 3, 1]), ("drop", [3, 3])])
-def test_a_last_batch_is_kept_or_dropped(last, sizes):
-    assert [len(batch) for batch in items_of(run(Batch(3, last), range(7)))] == sizes
+@pytest.mark.parametrize(("drop_last", "sizes"), [(False, [3, 3, 1]), (True, [3, 3])])
+def test_a_last_batch_is_kept_or_dropped(drop_last, sizes):
+    assert [len(batch) for batch in items_of(run(Batch(3, drop_last), range(7)))] == sizes
 
 
 def test_a_batch_has_the_epoch_of_its_first_sample_and_the_keys_of_all():
@@ -82,7 +82,9 @@ def test_batch_by_shape_puts_together_what_fits():
     batches = run(BatchByShape(2), [sample(n, shape) for n, shape in enumerate(shapes)])
     assert [batch[1].tolist() for batch in items_of(batches)] == [[0, 2], [1, 3], [4], [5], [6]]
     assert [each.passport.keys for each in batches][:2] == [("key 0", "key 2"), ("key 1", "key 3")]
-    assert [batch[1].tolist() for batch in items_of(run(BatchByShape(2, "drop"), [sample(n, s) for n, s in enumerate(shapes)]))] == [
+    assert [
+        batch[1].tolist() for batch in items_of(run(BatchByShape(2, drop_last=True), [sample(n, s) for n, s in enumerate(shapes)]))
+    ] == [
         [0, 2],
         [1, 3],
     ]
@@ -219,9 +221,9 @@ def test_a_rate_is_items_and_bytes_per_second():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Batch(0), "Batch: size=0; expected at least 1"),
-        (lambda: BatchByShape(0), "BatchByShape: size=0"),
-        (lambda: Shuffle(0), "Shuffle: buffer=0"),
+        (lambda: Batch(0), "Batch: batch_size=0; expected at least 1"),
+        (lambda: BatchByShape(0), "BatchByShape: batch_size=0"),
+        (lambda: Shuffle(0), "Shuffle: buffer_size=0"),
         (lambda: Shuffle(1, 0), "Shuffle: reuse=0"),
         (lambda: Shuffle(1, 1, -1), "Shuffle: seed=-1"),
         (lambda: Duplicate(0), "Duplicate: times=0"),

@@ -70,9 +70,9 @@ def test_zoom_draws_around_one_and_moves_points_from_the_centre():
 def test_masks_of_labels_are_never_mixed():
     labels = np.random.default_rng(0).choice([3, 200, 77777], (40, 50))
     for transform, params in (
-        (Rotate(30, order=3), 20.0),
-        (Zoom(0.3, order=1), (1.2, (0.1, 0.9))),
-        (Resize((31, 33), interp="bicubic"), None),
+        (Rotate(30, interpolation=3), 20.0),
+        (Zoom(0.3, interpolation="bilinear"), (1.2, (0.1, 0.9))),
+        (Resize((31, 33), interpolation="bicubic"), None),
     ):
         moved = transform.mask(labels, params)
         assert moved.dtype == labels.dtype
@@ -89,7 +89,7 @@ def test_resize_gives_the_shape_or_keeps_the_proportions():
     assert_array_equal(Resize((20, 20)).boxes(boxes, None, (30, 60)), np.float32([[10, 10, 20, 20]]), strict=True)
 
 
-@pytest.mark.parametrize("interp", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
-def test_resize_uses_the_interpolation_it_is_told(interp):
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
+def test_resize_uses_the_interpolation_it_is_told(interpolation):
     given = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    assert_array_equal(Resize((20, 20), interp=interp)(given), F.resize(given, (20, 20), interp), strict=True)
+    assert_array_equal(Resize((20, 20), interpolation=interpolation)(given), F.resize(given, (20, 20), interpolation), strict=True)
