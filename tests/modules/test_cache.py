@@ -21,8 +21,9 @@ from highway.engine.stage import Passport, Stamped, expand
 from highway.errors import CacheFullError, ConfigError
 from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
+from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.fingerprint import fingerprint
-from highway.modules.caching.folder import MANIFEST, CacheFolder
+from highway.modules.caching.folder import CacheFolder
 from highway.process.memory import free_disk
 from highway.transforms import CenterCrop, RandomResizedCrop
 

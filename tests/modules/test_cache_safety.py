@@ -20,10 +20,10 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DamagedError
 from highway.modules import Augmentations, CacheReader, ImageFileReader, Noise
 from highway.modules.cache import Cache
+from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.epoch import Progress
 from highway.modules.caching.file import checksum
 from highway.modules.caching.fingerprint import chance, fingerprint
-from highway.modules.caching.folder import MANIFEST
 from highway.transforms import FlipX
 
 

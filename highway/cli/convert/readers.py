@@ -18,7 +18,8 @@ from highway.data import resolve_data_dir
 from highway.datasets.folder import ImageFiles, flat_files, labelled_files
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
-from highway.modules.caching.folder import MANIFEST, CacheFolder
+from highway.modules.caching.claim import MANIFEST
+from highway.modules.caching.folder import CacheFolder
 from highway.modules.ten import TenSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.wire.url import expand_braces

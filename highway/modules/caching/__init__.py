@@ -1,4 +1,4 @@
-"""The parts of ``Cache``: its key (``fingerprint``), its files (``folder``, ``file``, ``writer``), its run (``run``), and repair.
+"""The parts of ``Cache``: its key (``fingerprint``), its files (``claim``, ``folder``, ``file``, ``writer``), its run and its repair.
 
 Begin with ``run``.
 """

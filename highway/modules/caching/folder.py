@@ -15,11 +15,9 @@ The same without a folder is a cache in memory.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -28,7 +26,7 @@ from typing import Any
 import xxhash
 
 from highway.engine.batch import Item
-from highway.errors import ConfigError
+from highway.modules.caching.claim import MANIFEST, PART, claimed
 from highway.modules.caching.fields import Arrays, arrays_of
 from highway.modules.caching.file import CacheFile, DiskFile, FieldSpec, Layout
 from highway.modules.caching.writer import CacheWriter, full_disk, packed_index, unpacked_index
@@ -36,34 +34,21 @@ from highway.modules.caching.writer import CacheWriter, full_disk, packed_index,
 log = logging.getLogger("highway")
 
 FORMAT = 2  # of the files; another number is no cache of ours
-MANIFEST = "highway-cache.json"
-_LOCK = "highway-cache.lock"
-_LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
-_PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
-_OLD_MANIFEST, _OLD_LOCK = "manifest.json", "lock"  # of highway 0.1.0
-_OLD_DATA = re.compile(r"data-[0-9a-f]{16}")
-_OLD_KEYS = {"format", "fingerprint", "data", "size", "index", "arrays", "samples", "batch_size", "layout"}
-
-
-@dataclass(frozen=True)
-class Record:
-    """What a manifest says of a finished cache beside its files.
-
-    Args:
-        left_out: How many errors ``on_error="skip"`` had left out while it was made.
-        settled: Whether that is how it stays: a second try has brought nothing more.
-    """
-
-    left_out: int = 0
-    settled: bool = True
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A finished cache, and its record."""
+    """A finished cache, and what its manifest says of it.
+
+    Args:
+        file: Its samples.
+        left_out: How many errors ``on_error="skip"`` had left out while it was made.
+        settled: Whether that is how it stays: a second try has brought nothing more.
+    """
 
     file: CacheFile
-    record: Record
+    left_out: int
+    settled: bool
 
 
 @dataclass(frozen=True)
@@ -123,7 +108,7 @@ class CacheFolder:
         layout = Layout(raw["form"], raw["names"], [FieldSpec(**spec) for spec in raw["fields"]])
         index = unpacked_index(packed, manifest["arrays"])
         found = DiskFile(self._file(f"{name}.data"), layout, manifest["batch_size"], index)
-        return Opened(found, Record(manifest["left_out"], manifest["settled"]))
+        return Opened(found, manifest["left_out"], manifest["settled"])
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
@@ -134,57 +119,13 @@ class CacheFolder:
         """
         with contextlib.ExitStack() as stack:
             if self.path:
-                os.makedirs(self.path, exist_ok=True)
-                old = self._claimed()
-                locks = [_LOCK, *({_OLD_LOCK} & set(old))]
-                if not all(stack.enter_context(_locked(self._file(name))) for name in locks):
-                    yield None
-                    return
-                for name in sorted(old, key=lambda name: name != _OLD_MANIFEST):  # the manifest first
-                    os.unlink(self._file(name))
-                if (opened := self.open(quiet=True)) is not None and opened.record.settled:
+                if not stack.enter_context(claimed(self.path)) or ((opened := self.open(quiet=True)) and opened.settled):
                     yield None
                     return
                 self.clear()
             writer = FolderWriter(self, budget)
             stack.callback(writer.close)
             yield writer
-
-    def _claimed(self) -> list[str]:
-        """Return the files of a cache that highway 0.1.0 has made here.
-
-        Raises:
-            ConfigError: there are other files.
-        """
-        found = sorted(name for name in os.listdir(self.path) if not name.startswith("."))
-        others = [name for name in found if name not in (_LOCK, MANIFEST, f"{MANIFEST}.new") and not _PART.fullmatch(name)]
-        if not found or (not others and _LOCK in found):
-            return []
-        if self._is_old(others):
-            return others
-        others = others or found
-        shown = ", ".join(map(repr, others[:3])) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        raise ConfigError(
-            f"Cache: path={self.path!r}: the folder holds {shown}, which no cache has written; "
-            "give the cache a folder of its own, empty or not there yet"
-        )
-
-    def _is_old(self, names: list[str]) -> bool:
-        """Say whether these are all the files of a cache of highway 0.1.0, and nothing else."""
-        try:
-            with open(self._file(_OLD_MANIFEST), "rb") as file:
-                manifest = json.loads(file.read())
-            data = manifest["data"]
-            return (
-                set(manifest) == _OLD_KEYS
-                and manifest["format"] == 1
-                and _OLD_DATA.fullmatch(data) is not None
-                and set(names) == {_OLD_MANIFEST, _OLD_LOCK, data}
-                and os.stat(self._file(data)).st_size == manifest["size"]
-                and os.stat(self._file(_OLD_LOCK)).st_size == 0
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
 
     def clear(self) -> None:
         """Remove what belongs to no cache that we want: an older one, or what a killed writer has left. Who has it open keeps it."""
@@ -193,7 +134,7 @@ class CacheFolder:
             self.discard()
         kept = os.path.basename(opened.file.path).removesuffix("data") if opened and isinstance(opened.file, DiskFile) else None
         for name in os.listdir(self.path):
-            if _PART.fullmatch(name) and not (kept and name.startswith(kept)):
+            if PART.fullmatch(name) and not (kept and name.startswith(kept)):
                 os.unlink(self._file(name))
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -248,17 +189,17 @@ class FolderWriter:
         """
         finished = self._writer.finish(batch_size, unique)
         file = self._writer.open(finished)
-        record = Record(left_out, left_out == 0 or (tried is not None and not _has_more(file, tried)))
+        settled = left_out == 0 or (tried is not None and not _has_more(file, tried))
         if self._folder.path:
             packed = packed_index(finished.arrays)
             with full_disk():
                 _write(os.path.join(self._folder.path, f"{self._name}.index"), packed)
                 about = {"samples": len(finished.arrays["offsets"]), "batch_size": batch_size, "layout": asdict(finished.layout)}
                 files = {"name": self._name, "size": finished.size, "index_sum": _sum(packed), "arrays": list(finished.arrays)}
-                self._folder.publish({**files, **about, **asdict(record)})
+                self._folder.publish({**files, **about, "left_out": left_out, "settled": settled})
             self._sealed = True
             self._folder.clear()
-        return Opened(file, record)
+        return Opened(file, left_out, settled)
 
     def close(self) -> None:
         """Let go of the file; remove what was written if it was not sealed."""
@@ -273,21 +214,6 @@ def _has_more(file: CacheFile, tried: CacheFile) -> bool:
     """Say whether a cache has a sample that an earlier one lacks: by their keys, or else by their number."""
     keys = set(file.keys(range(len(file))))
     return not keys <= set(tried.keys(range(len(tried)))) if keys else len(file) > len(tried)
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[bool]:
-    """Lock a file of ours, and yield whether nobody else had done so."""
-    with open(path, "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        if os.path.basename(path) == _LOCK and not os.fstat(lock.fileno()).st_size:
-            with contextlib.suppress(OSError):  # a full disk: what the file says is for people, its name is for us
-                os.write(lock.fileno(), _LOCK_TEXT)
-        yield True
 
 
 def _write(path: str, data: bytes) -> None:

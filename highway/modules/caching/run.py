@@ -19,21 +19,18 @@ from highway.modules.caching.fingerprint import chance, epochs_of, fingerprint, 
 from highway.modules.caching.folder import CacheFolder, FolderWriter
 from highway.modules.caching.input import Kind, comes_in_batches, described, made_by
 from highway.modules.caching.repair import repair
-from highway.modules.caching.serving import serve
+from highway.modules.caching.serving import Orders, serve
 from highway.process.memory import available_memory, free_disk
 
 log = logging.getLogger("highway")
 
 
-class Options(Protocol):
+class CacheOptions(Orders, Protocol):
     """The parameters of :class:`~highway.modules.cache.Cache`."""
 
     path: str | None
     budget: int | None
-    batch_size: int | None
     stack: bool
-    shuffle: bool
-    seed: int
     epochs: int | None
     key: str
     batched: bool | None
@@ -74,7 +71,7 @@ class CacheRun:
 
     repeats: ClassVar[bool] = True  # makes epochs of its own
 
-    cache: Options
+    cache: CacheOptions
     before: list[Stage]
     file: CacheFile | None = field(default=None, init=False)
     _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
@@ -109,7 +106,7 @@ class CacheRun:
         if self._folder is None:
             self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
         opened = self._folder.open()
-        if opened is not None and not opened.record.settled:
+        if opened is not None and not opened.settled:
             log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
             self._old = opened.file
         elif opened is not None:
@@ -200,7 +197,7 @@ class CacheRun:
             self._old = tried
             self._give_up(writer, error)
             return
-        if opened.record.settled:
+        if opened.settled:
             self.file = opened.file
         else:
             self._old = opened.file

@@ -1,0 +1,92 @@
+"""Who may write a cache into a folder: one process at a time, and only where nothing lies but a cache, maybe one of highway 0.1.0."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+
+from highway.errors import ConfigError
+
+MANIFEST = "highway-cache.json"
+PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
+_LOCK = "highway-cache.lock"
+_LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
+_OLD_MANIFEST, _OLD_LOCK = "manifest.json", "lock"  # of highway 0.1.0
+_OLD_DATA = re.compile(r"data-[0-9a-f]{16}")
+_OLD_KEYS = {"format", "fingerprint", "data", "size", "index", "arrays", "samples", "batch_size", "layout"}
+
+
+@contextlib.contextmanager
+def claimed(path: str) -> Iterator[bool]:
+    """Take a folder to write a cache there; it is made if need be, and what highway 0.1.0 has left is removed.
+
+    Yields:
+        Whether it is ours; else another process writes there.
+
+    Raises:
+        ConfigError: the folder holds files that are not a cache's.
+    """
+    os.makedirs(path, exist_ok=True)
+    old = _old_files(path)
+    with contextlib.ExitStack() as stack:
+        ours = all(stack.enter_context(_locked(os.path.join(path, name))) for name in [_LOCK, *({_OLD_LOCK} & set(old))])
+        for name in sorted(old, key=lambda name: name != _OLD_MANIFEST) if ours else ():  # the manifest first
+            os.unlink(os.path.join(path, name))
+        yield ours
+
+
+def _old_files(path: str) -> list[str]:
+    """Return the files of a cache that highway 0.1.0 has made here.
+
+    Raises:
+        ConfigError: there are other files.
+    """
+    found = sorted(name for name in os.listdir(path) if not name.startswith("."))
+    others = [name for name in found if name not in (_LOCK, MANIFEST, f"{MANIFEST}.new") and not PART.fullmatch(name)]
+    if not found or (not others and _LOCK in found):
+        return []
+    if _is_old(path, others):
+        return others
+    others = others or found
+    shown = ", ".join(map(repr, others[:3])) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    raise ConfigError(
+        f"Cache: path={path!r}: the folder holds {shown}, which no cache has written; "
+        "give the cache a folder of its own, empty or not there yet"
+    )
+
+
+def _is_old(path: str, names: list[str]) -> bool:
+    """Say whether these are all the files of a cache of highway 0.1.0, and nothing else."""
+    try:
+        with open(os.path.join(path, _OLD_MANIFEST), "rb") as file:
+            manifest = json.loads(file.read())
+        data = manifest["data"]
+        return (
+            set(manifest) == _OLD_KEYS
+            and manifest["format"] == 1
+            and _OLD_DATA.fullmatch(data) is not None
+            and set(names) == {_OLD_MANIFEST, _OLD_LOCK, data}
+            and os.stat(os.path.join(path, data)).st_size == manifest["size"]
+            and os.stat(os.path.join(path, _OLD_LOCK)).st_size == 0
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[bool]:
+    """Lock a file of ours, and yield whether nobody else had done so."""
+    with open(path, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        if os.path.basename(path) == _LOCK and not os.fstat(lock.fileno()).st_size:
+            with contextlib.suppress(OSError):  # a full disk: what the file says is for people, its name is for us
+                os.write(lock.fileno(), _LOCK_TEXT)
+        yield True
