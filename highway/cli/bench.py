@@ -55,8 +55,8 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How workers could be dealt out.
+class Balance:
+    """Workers dealt out so that no stage waits for another.
 
     Args:
         rate: Items per second at the role's end, at best.
@@ -69,16 +69,16 @@ class Plan:
     limit: str
 
 
-def balance(costs: list[Cost], cores: int) -> Plan:
+def balance(costs: list[Cost], cores: int) -> Balance:
     """Deal out workers: no more than it takes for what the cores, and the stages that have one thread, allow."""
     total = sum(cost.seconds for cost in costs)
     if total == 0:
-        return Plan(0.0, [cost.workers for cost in costs], "nothing was measured")
+        return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")
     rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
     for cost in costs:
         if cost.shape != "map" and cost.seconds and 1 / cost.seconds < rate:
             rate, limit = 1 / cost.seconds, f"{cost.stage.label}: a {cost.shape} has one thread, so move work from it into a map"
-    return Plan(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
+    return Balance(rate, [max(1, math.ceil(rate * cost.seconds - 0.05)) if cost.shape == "map" else 1 for cost in costs], limit)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,12 +138,12 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
 
 def show(console: Console, costs: list[Cost], cores: int) -> None:
     """Print what each stage could do, the bottleneck, and the workers that would balance them."""
-    plan = balance(costs, cores)
+    balanced = balance(costs, cores)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("stage", no_wrap=True)
     for heading in ("shape", "items/s alone", "workers", "items/s with them", "balanced"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for cost, workers in zip(costs, plan.workers, strict=True):
+    for cost, workers in zip(costs, balanced.workers, strict=True):
         alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "link" if cost.is_link else "-"
         together = f"{cost.rate(cores):,.1f}" if cost.seconds else "-"
         table.add_row(cost.stage.label, cost.shape, alone, str(cost.workers), together, str(workers))
@@ -157,10 +157,10 @@ def show(console: Console, costs: list[Cost], cores: int) -> None:
         return
     slowest = min(measured, key=lambda cost: cost.rate(cores))
     console.print(f"{slowest.stage.label} is the bottleneck.", soft_wrap=True)
-    console.print(f"Balanced, {plan.rate:,.1f} items/s are possible at the end; the limit is {plan.limit}.", soft_wrap=True)
+    console.print(f"Balanced, {balanced.rate:,.1f} items/s are possible at the end; the limit is {balanced.limit}.", soft_wrap=True)
     changes = [
         f"num_workers={workers} for {cost.stage.label}"
-        for cost, workers in zip(costs, plan.workers, strict=True)
+        for cost, workers in zip(costs, balanced.workers, strict=True)
         if cost.shape == "map" and workers != cost.workers
     ]
     console.print(f"Set {', '.join(changes)}." if changes else "The workers are balanced as they are.", soft_wrap=True)

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _load(options: argparse.Namespace) -> Topology:
     topology = load_checked(options, look_only=False)
-    return topology.at_home() if options.local or (options.role is None and options.host is None) else topology
+    return topology.on_this_machine() if options.local or (options.role is None and options.host is None) else topology
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> list[Process]:

@@ -36,7 +36,7 @@ _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
 
 
-def decode_member(extension: str, data: bytes) -> tuple[str, Any]:
+def decode_field(extension: str, data: bytes) -> tuple[str, Any]:
     """Return the name and the value of the field that a file holds.
 
     Raises:
@@ -47,7 +47,7 @@ def decode_member(extension: str, data: bytes) -> tuple[str, Any]:
     return name, data if decoder is None else decoder(data)
 
 
-def encode_member(name: str, value: Any) -> tuple[str, bytes]:
+def encode_field(name: str, value: Any) -> tuple[str, bytes]:
     """Return the extension and the bytes of the file that is to hold a field.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How a contact sheet looks."""
+"""A grid of images, each with a text below it, as one picture."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _PAPER, _FRAME, _INK, _FAINT = (250, 250, 248), (232, 232, 228), (28, 28, 30), (
 _MARGIN, _GAP, _LINE, _TITLE = 24, 14, 15, 40  # pixels
 
 
-class Cell(NamedTuple):
-    """One image of a sheet, with a line in dark and one in faint type below it."""
+class Tile(NamedTuple):
+    """One image of a grid, with a line in dark and one in faint type below it."""
 
     image: Image.Image
     label: str = ""
@@ -26,26 +26,26 @@ def fitted(image: Image.Image, size: int) -> Image.Image:
     return image.convert("RGB").resize(shape, Image.Resampling.NEAREST if by >= 2 else Image.Resampling.LANCZOS)
 
 
-def draw_sheet(cells: Sequence[Cell], columns: int, size: int, title: str) -> Image.Image:
-    """Return a picture of the cells in rows; images of at most ``size`` pixels in either direction."""
-    columns = min(columns, len(cells))
-    lines = max(bool(cell.label) + bool(cell.key) for cell in cells)
-    tall = max(cell.image.height for cell in cells)
+def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Image.Image:
+    """Return a picture of the tiles in rows; images of at most ``size`` pixels in either direction."""
+    columns = min(columns, len(tiles))
+    lines = max(bool(tile.label) + bool(tile.key) for tile in tiles)
+    tall = max(tile.image.height for tile in tiles)
     width, height = size + _GAP, tall + _GAP + lines * _LINE
-    shape = (2 * _MARGIN + columns * width - _GAP, _TITLE + _MARGIN + -(-len(cells) // columns) * height)
-    sheet = Image.new("RGB", shape, _PAPER)
-    draw = ImageDraw.Draw(sheet)
+    shape = (2 * _MARGIN + columns * width - _GAP, _TITLE + _MARGIN + -(-len(tiles) // columns) * height)
+    picture = Image.new("RGB", shape, _PAPER)
+    draw = ImageDraw.Draw(picture)
     draw.text((_MARGIN, _TITLE // 2), _shortened(draw, title, 15, shape[0] - 2 * _MARGIN), fill=_INK, font=_font(15), anchor="lm")
-    for number, cell in enumerate(cells):
+    for number, tile in enumerate(tiles):
         left, top = _MARGIN + number % columns * width, _TITLE + number // columns * height
         draw.rectangle((left, top, left + size - 1, top + tall - 1), fill=_FRAME)
-        sheet.paste(cell.image, (left + (size - cell.image.width) // 2, top + (tall - cell.image.height) // 2))
+        picture.paste(tile.image, (left + (size - tile.image.width) // 2, top + (tall - tile.image.height) // 2))
         below = top + tall + 3
-        for text, ink in ((cell.label, _INK), (cell.key, _FAINT)):
+        for text, ink in ((tile.label, _INK), (tile.key, _FAINT)):
             if text:
                 draw.text((left, below), _shortened(draw, text, 12, size), fill=ink, font=_font(12))
                 below += _LINE
-    return sheet
+    return picture
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

@@ -13,7 +13,7 @@ import numpy as np
 from highway.engine.batch import Item, get, names
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
-from highway.images.grid import Cell, draw_sheet, fitted
+from highway.images.grid import Tile, draw_grid, fitted
 from highway.images.items import file_name, row_keys, rows, to_pillow, writing
 from highway.parameters.checks import checked
 
@@ -117,22 +117,22 @@ class ContactSheet:
                 raise ConfigError(f"ContactSheet: {name}={getattr(self, name)}; expected at least {least}")
 
     def consume(self, items: Items) -> None:
-        cells: list[Cell] = []
+        tiles: list[Tile] = []
         for item in items:
-            missing = self.limit - len(cells)
+            missing = self.limit - len(tiles)
             if missing:
-                cells += self._cells(item, items.passport, missing)
-                if len(cells) == self.limit:
-                    self._write(cells)
-        if not cells:
+                tiles += self._tiles(item, items.passport, missing)
+                if len(tiles) == self.limit:
+                    self._write(tiles)
+        if not tiles:
             raise ValueError(f"ContactSheet: no images arrived, {self.path} was not written")
-        if len(cells) < self.limit:
-            self._write(cells)
+        if len(tiles) < self.limit:
+            self._write(tiles)
 
-    def _cells(self, item: Item, passport: Passport, most: int) -> list[Cell]:
+    def _tiles(self, item: Item, passport: Passport, most: int) -> list[Tile]:
         images = rows(item, self.field)
         labels, keys = self._labels(item, len(images)), row_keys(passport, len(images))
-        return [Cell(fitted(to_pillow(images[row]), self.size), labels[row], keys[row]) for row in range(min(most, len(images)))]
+        return [Tile(fitted(to_pillow(images[row]), self.size), labels[row], keys[row]) for row in range(min(most, len(images)))]
 
     def _labels(self, item: Item, count: int) -> list[str]:
         """The label of each image, by name if there is one; by default nothing where there is no field that could be labels."""
@@ -152,7 +152,7 @@ class ContactSheet:
     def _name(self, number: int) -> str:
         return self.classes[number] if self.classes and 0 <= number < len(self.classes) else str(number)
 
-    def _write(self, cells: list[Cell]) -> None:
+    def _write(self, tiles: list[Tile]) -> None:
         with writing(self.path) as name:
-            draw_sheet(cells, self.columns, self.size, f"The first {len(cells)} images").save(name, "PNG")
-        print(f"The first {len(cells)} images are in {self.path}", flush=True)
+            draw_grid(tiles, self.columns, self.size, f"The first {len(tiles)} images").save(name, "PNG")
+        print(f"The first {len(tiles)} images are in {self.path}", flush=True)

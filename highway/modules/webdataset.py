@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator, Philox
 
-from highway.datasets.field_codecs import decode_member, encode_member
+from highway.datasets.field_codecs import decode_field, encode_field
 from highway.datasets.tar import Member, read_members
 from highway.engine import batch
 from highway.engine.cancel import tolerate
@@ -137,7 +137,7 @@ class WebDatasetSource:
         values: dict[str, Any] = {}
         for extension, data in members:
             try:
-                name, value = decode_member(extension, data)
+                name, value = decode_field(extension, data)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f".{extension}: {error}") from error
             if name in values:
@@ -225,7 +225,7 @@ class ShardSink:
         if len(passport.keys) > 1:
             raise ValueError(f"ShardSink: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
         folder, slash, name = (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0].rpartition("/")
-        return _Files(f"{folder}{slash}{name.replace('.', '_')}", [encode_member(name, value) for name, value in item.items()])
+        return _Files(f"{folder}{slash}{name.replace('.', '_')}", [encode_field(name, value) for name, value in item.items()])
 
 
 @dataclass

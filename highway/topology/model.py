@@ -44,7 +44,7 @@ class Topology:
         """The roles by name."""
         return self.plan.roles
 
-    def at_home(self) -> Topology:
+    def on_this_machine(self) -> Topology:
         """Return this topology with all its hosts on this machine."""
         return replace(self, plan=replace(self.plan, local=True))
 

@@ -24,19 +24,19 @@ def costs(*seconds, shapes=None, workers=None):
 
 
 def test_workers_are_dealt_out_by_what_the_stages_take():
-    plan = balance(costs(0.0, 3.0, 1.0), cores=8)
-    assert plan.rate == 2.0 and plan.workers == [1, 6, 2] and plan.limit == "the 8 cores"
+    balanced = balance(costs(0.0, 3.0, 1.0), cores=8)
+    assert balanced.rate == 2.0 and balanced.workers == [1, 6, 2] and balanced.limit == "the 8 cores"
 
 
 def test_a_stage_with_one_thread_limits_the_others():
-    plan = balance(costs(0.5, 1.0, 0.1), cores=16)
-    assert plan.rate == 2.0 and plan.workers == [1, 2, 1]
-    assert plan.limit == "identity: a source has one thread, so move work from it into a map"
+    balanced = balance(costs(0.5, 1.0, 0.1), cores=16)
+    assert balanced.rate == 2.0 and balanced.workers == [1, 2, 1]
+    assert balanced.limit == "identity: a source has one thread, so move work from it into a map"
 
 
 def test_on_one_core_every_stage_has_one_worker():
-    plan = balance(costs(0.1, 0.2, 0.7), cores=1)
-    assert plan.rate == pytest.approx(1.0) and plan.workers == [1, 1, 1] and plan.limit == "the one core"
+    balanced = balance(costs(0.1, 0.2, 0.7), cores=1)
+    assert balanced.rate == pytest.approx(1.0) and balanced.workers == [1, 1, 1] and balanced.limit == "the one core"
 
 
 @pytest.mark.parametrize(("hosts", "rate"), [((), 2.0), (("a",), 2.0), (("a", "b"), 4.0), (("a", "b", "c", "d"), 4.0)])

@@ -62,7 +62,7 @@ def test_the_binding_end_of_a_link_opens_a_port_and_the_other_connects(topology)
 
 
 def test_on_one_machine_each_host_is_a_loopback_address_of_its_own(topology):
-    plan = topology(THREE).at_home().plan
+    plan = topology(THREE).on_this_machine().plan
     assert without_options(plan.urls("raw", "worker", 0, "receive")) == ["zrpull://127.0.0.1:5555"]
     assert without_options(plan.urls("done", "worker", 0, "send")) == ["zpush://127.0.0.3:5556"]
     assert without_options(plan.urls("done", "trainer", 0, "receive")) == ["zpull://127.0.0.3:5556"]
@@ -103,7 +103,7 @@ def test_each_sender_has_a_tap_of_its_own_which_depends_on_the_file_and_the_link
     found = taps(plan, "done", "worker", 3)
     assert [tap.rpartition("-")[2] for tap in found] == ["0", "1", "2"]
     assert all(tap.startswith(f"ipc://@highway-tap-{os.getuid()}-") for tap in found)
-    assert found == taps(topology(THREE).at_home().plan, "done", "worker", 3)
+    assert found == taps(topology(THREE).on_this_machine().plan, "done", "worker", 3)
     assert taps(plan, "raw", "reader")[0] not in found
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "t.yaml").write_text(THREE)
@@ -116,7 +116,7 @@ def test_a_tap_with_a_port_is_at_the_sender_and_its_replicas_take_the_range_in_t
     assert check(topology(text)) == []
     assert taps(topology(text).plan, "done", "worker", 3) == ["tcp://10.0.0.1:7900", "tcp://[::]:7900", "tcp://10.0.0.1:7901"]
     assert topology(text).plan.tap("done", Process("worker", 1, "b")) == "tcp://[fd00::2]:7900"
-    assert taps(topology(text).at_home().plan, "done", "worker", 2) == ["tcp://127.0.0.1:7900", "tcp://127.0.0.2:7900"]
+    assert taps(topology(text).on_this_machine().plan, "done", "worker", 2) == ["tcp://127.0.0.1:7900", "tcp://127.0.0.2:7900"]
 
 
 @pytest.mark.parametrize(

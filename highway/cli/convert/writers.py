@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from PIL import Image
 
-from highway.datasets.field_codecs import IMAGES, encode_member
+from highway.datasets.field_codecs import IMAGES, encode_field
 from highway.engine.batch import Item, fields, names
 from highway.engine.stage import Items, Passport
 from highway.errors import ConfigError
@@ -208,7 +208,7 @@ def kind_of_target(path: str) -> str:
 def _add(archive: tarfile.TarFile, sample: dict[str, Any], passport: Passport) -> None:
     folder, slash, name = _key(passport).rpartition("/")
     for field_name, value in sample.items():
-        extension, data = encode_member(field_name, value)
+        extension, data = encode_field(field_name, value)
         info = tarfile.TarInfo(f"{folder}{slash}{name.replace('.', '_')}.{extension}")
         info.size = len(data)
         archive.addfile(info, io.BytesIO(data))

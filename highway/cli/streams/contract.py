@@ -19,7 +19,7 @@ _NUMBERS = ("min", "max", "mean", "std", "nan", "inf", "count")
 _TINY = 1e-6  # share of a value's magnitude that rounding may cost
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """One thing that was looked at.
 
     Args:
@@ -66,7 +66,7 @@ def load(path: str) -> dict[str, Any]:
     return contract
 
 
-def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Finding]:
+def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> list[Check]:
     """Hold a stream to a contract.
 
     The fields are the same, and each has no dtype and no sample shape that the contract does not list. Least and greatest value may go
@@ -74,13 +74,13 @@ def compare(summary: Summary, contract: dict[str, Any], tolerance: float) -> lis
     contract's standard deviation. NaN and infinity may be as frequent as there, and by ``tolerance`` more.
     """
     found, expected = summary.fields, contract["fields"]
-    findings = [Finding(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]
+    checks = [Check(False, f"field {name}: missing; the stream has {', '.join(found)}") for name in expected if name not in found]
     for name, seen in found.items():
         if name in expected:
-            findings += [Finding(ok, f"field {name}: {text}") for ok, text in _differences(seen, expected[name], tolerance)]
+            checks += [Check(ok, f"field {name}: {text}") for ok, text in _differences(seen, expected[name], tolerance)]
         else:
-            findings.append(Finding(False, f"field {name}: not in the contract, which has {', '.join(expected)}"))
-    return findings
+            checks.append(Check(False, f"field {name}: not in the contract, which has {', '.join(expected)}"))
+    return checks
 
 
 def _field(seen: FieldSummary) -> dict[str, Any]:
@@ -95,27 +95,27 @@ def _field(seen: FieldSummary) -> dict[str, Any]:
     }
 
 
-def _differences(seen: FieldSummary, expected: dict[str, Any], tolerance: float) -> Iterator[Finding]:
+def _differences(seen: FieldSummary, expected: dict[str, Any], tolerance: float) -> Iterator[Check]:
     dtypes = set(expected["dtypes"])
-    yield Finding(seen.dtypes <= dtypes, f"dtype {_list(seen.dtypes)}; expected {_list(dtypes)}")
+    yield Check(seen.dtypes <= dtypes, f"dtype {_list(seen.dtypes)}; expected {_list(dtypes)}")
     if expected["shapes"] is not None:
         shapes = {tuple(shape) for shape in expected["shapes"]}
         ok = seen.shapes <= shapes and not seen.more_shapes
-        yield Finding(ok, f"sample shape {_list(map(shape_text, seen.shapes))}; expected {_list(map(shape_text, shapes))}")
+        yield Check(ok, f"sample shape {_list(map(shape_text, seen.shapes))}; expected {_list(map(shape_text, shapes))}")
     for kind in ("nan", "inf"):
         share, allowed = getattr(seen, kind) / max(seen.size, 1), expected[kind] / max(expected["count"], 1) * (1 + tolerance)
-        yield Finding(share <= allowed, f"{kind} {100 * share:.4g}% of the values; expected at most {100 * allowed:.4g}%")
+        yield Check(share <= allowed, f"{kind} {100 * share:.4g}% of the values; expected at most {100 * allowed:.4g}%")
     if expected["mean"] is None or not seen.moments.count:
         same = (expected["mean"] is None) == (not seen.moments.count)
-        yield Finding(same, f"{seen.moments.count} finite values; expected {'none' if expected['mean'] is None else 'some'}")
+        yield Check(same, f"{seen.moments.count} finite values; expected {'none' if expected['mean'] is None else 'some'}")
         return
     low, high, mean, std = (float(expected[key]) for key in ("min", "max", "mean", "std"))
     rounding = _TINY * max(abs(low), abs(high))
     beyond, near = tolerance * (high - low) + rounding, tolerance * std + rounding
-    yield Finding(seen.min >= low - beyond, f"min {seen.min:.5g}; expected at least {low - beyond:.5g}")
-    yield Finding(seen.max <= high + beyond, f"max {seen.max:.5g}; expected at most {high + beyond:.5g}")
+    yield Check(seen.min >= low - beyond, f"min {seen.min:.5g}; expected at least {low - beyond:.5g}")
+    yield Check(seen.max <= high + beyond, f"max {seen.max:.5g}; expected at most {high + beyond:.5g}")
     for name, value, target in (("mean", seen.moments.mean, mean), ("std", seen.moments.std, std)):
-        yield Finding(abs(value - target) <= near, f"{name} {value:.5g}; expected {target:.5g} ± {near:.3g}")
+        yield Check(abs(value - target) <= near, f"{name} {value:.5g}; expected {target:.5g} ± {near:.3g}")
 
 
 def _checked(values: Any, key: str, kind: Any, place: str) -> Any:

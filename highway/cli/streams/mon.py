@@ -9,14 +9,14 @@ from typing import Any
 
 from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
-from highway.cli.streams.subscription import Feed, losses, open_feed, samples
-from highway.cli.streams.subscription import add_arguments as add_feed_arguments
+from highway.cli.streams.subscription import Subscription, losses, samples, subscribe
+from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
 from highway.errors import EndOfStream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_feed_arguments(parser)
+    add_subscription_arguments(parser)
     parser.add_argument("-R", "--raw", action="store_true", help="do not decode: batches/s and MB/s alone, without samples and gaps")
     parser.add_argument("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines; default: 10")
     parser.add_argument("-c", "--count", type=arguments.positive, default=sys.maxsize, metavar="N", help="end after N batches")
@@ -24,30 +24,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line every ``report`` batches until the senders end or ``count`` batches have come, and the rate of all of them."""
-    with open_feed(options) as feed:
-        print(f"waiting for {feed.where}", flush=True)
-        watch = Watch(feed, options)
+    with subscribe(options) as subscription:
+        print(f"waiting for {subscription.where}", flush=True)
+        watch = Watch(subscription, options)
         try:
             watch.run()
         finally:
-            lost = "gaps are not counted with --raw" if options.raw else losses(feed.counters)
-            print("; ".join([f"{feed.count} batches, {feed.counters['bytes'] / 1e6:.1f} MB", lost, *watch.rates()]), flush=True)
+            lost = "gaps are not counted with --raw" if options.raw else losses(subscription.counters)
+            print(
+                "; ".join([f"{subscription.count} batches, {subscription.counters['bytes'] / 1e6:.1f} MB", lost, *watch.rates()]),
+                flush=True,
+            )
     return command.DONE
 
 
 class Watch:
     """Counts what comes, and prints how fast it does."""
 
-    def __init__(self, feed: Feed, options: argparse.Namespace) -> None:
-        self._feed, self._options = feed, options
+    def __init__(self, subscription: Subscription, options: argparse.Namespace) -> None:
+        self._subscription, self._options = subscription, options
         self._first = self._last = Count(time.monotonic())
 
     def run(self) -> None:
         """Print a line each ``report`` batches until the senders end or ``count`` batches have come."""
         before = self._first
-        while self._feed.count < self._options.count:
+        while self._subscription.count < self._options.count:
             try:
-                arrived = self._feed.next(raw=self._options.raw)
+                arrived = self._subscription.next(raw=self._options.raw)
             except EndOfStream:
                 print("the senders have ended", flush=True)
                 return
@@ -59,7 +62,7 @@ class Watch:
                 before = self._first = self._last
             if self._last.batches % self._options.report == 0:
                 line = rates.line(self._last, before, not self._options.raw)
-                print(line if self._options.raw else f"{line}  gaps {self._feed.counters['gaps']:.0f}", flush=True)
+                print(line if self._options.raw else f"{line}  gaps {self._subscription.counters['gaps']:.0f}", flush=True)
                 before = self._last
 
     def rates(self) -> list[str]:
@@ -70,7 +73,7 @@ class Watch:
 
     def _counted(self, item: Any) -> Count:
         number = 0 if self._options.raw else samples(item)
-        return Count(time.monotonic(), self._feed.count, self._last.samples + number, self._feed.counters["bytes"])
+        return Count(time.monotonic(), self._subscription.count, self._last.samples + number, self._subscription.counters["bytes"])
 
 
 main = command.program("tensormon")

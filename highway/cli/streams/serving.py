@@ -83,7 +83,7 @@ def serve(stages: Stages, options: argparse.Namespace, num_threads: int, normali
     addresses = _addresses(options.urls, options.parallel)
     threads = num_threads or (None if len(addresses) == 1 else max(1, available_cores() // len(addresses)))
     behind = [Augmentations([Normalize()])] if normalize else []
-    report = Report(options.report)
+    report = RatePrinter(options.report)
     for number, url in enumerate(addresses):
         seed = _seed(options.seed, number)
         pipeline = Pipeline([*stages(seed, threads), *behind], seed)
@@ -176,7 +176,7 @@ class _Sent:
         return self._last
 
 
-class Report:
+class RatePrinter:
     """Prints where the publishers are, then the rate of all together each ``every`` batches, and at the end that of the whole run.
 
     With ``--epochs`` each line says how far they are. The threads that send note the moments; one thread prints.

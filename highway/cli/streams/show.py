@@ -12,12 +12,12 @@ from itertools import islice
 import numpy as np
 
 from highway.cli import arguments, command
-from highway.cli.streams.subscription import add_arguments as add_feed_arguments
-from highway.cli.streams.subscription import open_feed
+from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
+from highway.cli.streams.subscription import subscribe
 from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, LinkError
-from highway.images.grid import Cell, draw_sheet, fitted
+from highway.images.grid import Tile, draw_grid, fitted
 from highway.images.items import image_field, row_keys, rows, to_pillow, writing
 
 PORTS = range(7880, 7884)
@@ -29,7 +29,7 @@ Classes = Mapping[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_feed_arguments(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
+    add_subscription_arguments(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     parser.add_argument(
         "-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images"
@@ -48,18 +48,18 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--output {options.output}: expected a name that ends in .png")
     classes = {} if options.classes is None else load_classes(options.classes)
     kind = "pairs" if options.mode == "img2img" else "images"
-    pictures: list[list[Cell]] = []
-    with open_feed(options) as feed:
-        print(f"waiting for {options.count} {kind} from {feed.where}", flush=True)
-        for item, passport in feed.batches():
+    pictures: list[list[Tile]] = []
+    with subscribe(options) as subscription:
+        print(f"waiting for {options.count} {kind} from {subscription.where}", flush=True)
+        for item, passport in subscription.batches():
             missing = options.count - len(pictures)
             pictures += islice(_pictures(item, passport, options, classes), min(options.perbatch, missing))
             if len(pictures) == options.count:
                 break
     if not pictures:
-        raise LinkError(f"{feed.where}: the senders have ended without any {kind}")
-    cells = [cell for picture in pictures for cell in picture]
-    _show(cells, f"The first {len(pictures)} {kind} from {feed.where}", options.output)
+        raise LinkError(f"{subscription.where}: the senders have ended without any {kind}")
+    tiles = [tile for picture in pictures for tile in picture]
+    _show(tiles, f"The first {len(pictures)} {kind} from {subscription.where}", options.output)
     return command.DONE
 
 
@@ -83,7 +83,7 @@ def load_classes(path: str) -> Classes:
     return {str(number): str(name[-1] if isinstance(name, list) and name else name) for number, name in found.items()}
 
 
-def _pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Cell]]:
+def _pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Tile]]:
     """Yield what is to be seen of each sample of an item: an image with its label, or a pair of images."""
     first, second = _fields(item)
     images = _images(item, first, options.unbatched)
@@ -91,11 +91,11 @@ def _pictures(item: Item, passport: Passport, options: argparse.Namespace, class
     if options.mode == "img2img":
         others = _images(item, second, options.unbatched)
         for image, other, key in zip(images, others, keys, strict=True):
-            yield [_cell(image, str(first), key), _cell(other, str(second), key)]
+            yield [_tile(image, str(first), key), _tile(other, str(second), key)]
         return
     labels = _labels(item, second, len(images), options.unbatched)
     for image, label, key in zip(images, labels, keys, strict=True):
-        yield [_cell(image, classes.get(label, label), key)]
+        yield [_tile(image, classes.get(label, label), key)]
 
 
 def _fields(item: Item) -> tuple[Field, Field | None]:
@@ -132,12 +132,12 @@ def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> lis
     return [f"{value[0]:g}" if value.size == 1 else "" for value in values]
 
 
-def _cell(image: np.ndarray, label: str, key: str) -> Cell:
-    return Cell(fitted(to_pillow(image), SIZE), label, key)
+def _tile(image: np.ndarray, label: str, key: str) -> Tile:
+    return Tile(fitted(to_pillow(image), SIZE), label, key)
 
 
-def _show(cells: list[Cell], title: str, output: str | None) -> None:
-    picture = draw_sheet(cells, COLUMNS, SIZE, title)
+def _show(tiles: list[Tile], title: str, output: str | None) -> None:
+    picture = draw_grid(tiles, COLUMNS, SIZE, title)
     if output is None and has_display():
         picture.show(title)
         print("shown in a window", flush=True)

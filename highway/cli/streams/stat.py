@@ -11,8 +11,8 @@ import time
 
 from highway.cli import arguments, command
 from highway.cli.streams import contract
-from highway.cli.streams.subscription import Feed, losses, open_feed
-from highway.cli.streams.subscription import add_arguments as add_feed_arguments
+from highway.cli.streams.subscription import Subscription, losses, subscribe
+from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
 from highway.cli.streams.summary import Summary
 from highway.errors import ConfigError, LinkError
 from highway.images.items import writing
@@ -20,7 +20,7 @@ from highway.images.items import writing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_feed_arguments(parser)
+    add_subscription_arguments(parser)
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="batches to look at; default: 20")
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")
@@ -46,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
     if options.save:
         _check_writable(options.save)
     summary = Summary(batched)
-    with open_feed(options) as feed:
-        print(f"reading {options.count} batches from {feed.where}", flush=True)
-        seconds = _read(feed, summary, options)
-        counters = feed.counters
-        count = feed.count
+    with subscribe(options) as subscription:
+        print(f"reading {options.count} batches from {subscription.where}", flush=True)
+        seconds = _read(subscription, summary, options)
+        counters = subscription.counters
+        count = subscription.count
     if not count:
-        raise LinkError(f"{feed.where}: the senders have ended without a batch")
+        raise LinkError(f"{subscription.where}: the senders have ended without a batch")
     megabytes = counters["bytes"] / 1e6
     rates = f" in {seconds:.1f} s: {count / seconds:.1f} batches/s, {megabytes / seconds:.1f} MB/s"
     print(f"{count} batches, {megabytes:.1f} MB{rates if count > 1 else ''}")
@@ -66,10 +66,10 @@ def run(options: argparse.Namespace) -> int:
     return command.DONE if expected is None else _judge(summary, expected, options)
 
 
-def _read(feed: Feed, summary: Summary, options: argparse.Namespace) -> float:
+def _read(subscription: Subscription, summary: Summary, options: argparse.Namespace) -> float:
     """Take in the batches, and return the seconds that it took to get one after the other."""
     times = []
-    for item, _ in feed.batches(options.count, options.raw):
+    for item, _ in subscription.batches(options.count, options.raw):
         times.append(time.monotonic())
         if not options.raw:
             summary.add(item)
@@ -77,16 +77,16 @@ def _read(feed: Feed, summary: Summary, options: argparse.Namespace) -> float:
 
 
 def _judge(summary: Summary, expected: dict[str, object], options: argparse.Namespace) -> int:
-    findings = contract.compare(summary, expected, options.tolerance)
-    broken = [finding for finding in findings if not finding.ok]
+    checks = contract.compare(summary, expected, options.tolerance)
+    broken = [check for check in checks if not check.ok]
     print()
-    for finding in findings:
-        print(f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.text}")
+    for check in checks:
+        print(f"{'ok    ' if check.ok else 'BROKEN'}  {check.text}")
     if not broken:
         print(f"the stream keeps the contract {options.contract}", flush=True)
         return command.DONE
     sys.stdout.flush()
-    print(f"tensorstat: the stream breaks the contract {options.contract} in {len(broken)} of {len(findings)} points", file=sys.stderr)
+    print(f"tensorstat: the stream breaks the contract {options.contract} in {len(broken)} of {len(checks)} points", file=sys.stderr)
     return command.FAILED
 
 

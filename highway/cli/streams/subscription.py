@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub
     parser.add_argument("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
 
 
-def open_feed(options: argparse.Namespace) -> Feed:
-    """Return the feed that the options ask for; use it in a ``with`` block.
+def subscribe(options: argparse.Namespace) -> Subscription:
+    """Return the subscription that the options ask for; use it in a ``with`` block.
 
     Raises:
         ConfigError: a URL, the topology or its link cannot be used as written.
@@ -48,10 +48,10 @@ def open_feed(options: argparse.Namespace) -> Feed:
         for option in ("role", "replica", "local", "set"):
             if getattr(options, option) is not None:
                 raise ConfigError(f"--{option} chooses what to see of a link of a topology: say FILE --link NAME too")
-        return Feed(options.urls, options.timeout)
+        return Subscription(options.urls, options.timeout)
     if len(files) < len(options.urls):
         raise ConfigError(f"--link {options.link} names a link of a topology: give its file in place of URLs, such as pipeline.yaml")
-    return Feed(_taps(files, options), options.timeout, f"the link {options.link} of {files[-1]}")
+    return Subscription(_taps(files, options), options.timeout, f"the link {options.link} of {files[-1]}")
 
 
 def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
@@ -60,11 +60,11 @@ def _taps(files: list[str], options: argparse.Namespace) -> list[str]:
     from highway.topology import load
 
     topology = load(files, variables(options.set or []))
-    plan = (topology.at_home() if options.local else topology).plan
+    plan = (topology.on_this_machine() if options.local else topology).plan
     return viewer_urls(plan, options.link, options.role, options.replica)
 
 
-class Feed:
+class Subscription:
     """The batches that arrive at a link. Opens its socket at once; use it in a ``with`` block.
 
     Args:

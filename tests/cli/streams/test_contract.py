@@ -32,7 +32,7 @@ def reference(tmp_path):
 
 
 def broken(found, contract, tolerance=0.25):
-    return [finding.text for finding in compare(found, contract, tolerance) if not finding.ok]
+    return [check.text for check in compare(found, contract, tolerance) if not check.ok]
 
 
 def test_a_stream_keeps_its_own_contract_exactly(reference):

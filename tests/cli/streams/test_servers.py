@@ -170,7 +170,7 @@ def test_a_run_that_is_shorter_than_the_interval_ends_with_its_rate(serve, capsy
 
 
 def test_batches_that_are_sent_while_a_line_is_printed_are_told_the_next_time(monkeypatch):
-    report, printed = serving.Report(1), []
+    report, printed = serving.RatePrinter(1), []
     publisher = serving.Publisher(Pipeline([[1]]), ZMQSink("zpub://127.0.0.1:0"), False, report.sent)
     publisher.sink.bound = ["tcp://127.0.0.1:1"]
     report.publishers.append(publisher)

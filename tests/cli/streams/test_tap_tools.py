@@ -138,7 +138,7 @@ def test_who_looks_where_nothing_runs_is_told_so(folder, capsys):
 def urls(folder, text, link, *choice, local=False):
     (folder / "u.yaml").write_text(text)
     topology = load("u.yaml")
-    plan = topology.at_home().plan if local else topology.plan
+    plan = topology.on_this_machine().plan if local else topology.plan
     return [re.sub(r"ipc://@highway-tap-\d+-[0-9a-f]+", "TAP", url) for url in viewer_urls(plan, link, *choice)]
 
 
