@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Literal
 
 from highway.errors import Cancelled
 
@@ -20,7 +20,6 @@ class Scope:
         tolerate: Callable[[Exception], None] | None = None,
         report: Callable[[State], None] = lambda _: None,
         seed: int = 0,
-        nested: Callable[[Sequence[Any]], Any] | None = None,
     ) -> None:
         self._event = threading.Event()  # set: check() raises
         self.cancelled = False
@@ -29,7 +28,6 @@ class Scope:
         self._tolerate = tolerate
         self.report = report
         self.seed = seed
-        self.nested = nested
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -91,19 +89,13 @@ def at_end(callback: Callable[[], None]) -> None:
 
 
 def seed() -> int:
-    """Return the seed of the pipeline whose stage runs on this thread."""
+    """Return the seed of the pipeline whose stage runs on this thread; 0 outside of any."""
     return _here.scope.seed
 
 
-def nested(stages: Sequence[Any]) -> Any:
-    """Return a new pipeline of ``stages``, with the seed of the one whose stage runs on this thread, which is to close it (``with``).
-
-    Raises:
-        RuntimeError: no stage runs on this thread.
-    """
-    if _here.scope.nested is None:
-        raise RuntimeError("a pipeline inside a stage was asked for outside of any pipeline")
-    return _here.scope.nested(stages)
+def seed_or(own: int | None) -> int:
+    """Return the seed that a component draws by: its ``own`` if it has one, else that of the pipeline, as a number from 0 to 2**63 - 1."""
+    return seed() % 2**63 if own is None else own
 
 
 def check_cancelled() -> None:

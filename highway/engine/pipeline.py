@@ -36,7 +36,8 @@ class Pipeline:
 
     Args:
         stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
-        seed: What all randomness in maps derives from, with the stage's name and the item's epoch and index.
+        seed: What all that is random derives from: in sources, streams and maps that have no seed of their own, and in maps that take an
+            ``rng``, with the stage's name and the item's epoch and index. ``None``: that of the pipeline that this one is a part of, else 0.
         origin: Host, role and replica that the items which are made here carry in their passports.
         start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
 
@@ -50,11 +51,11 @@ class Pipeline:
 
     finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
 
-    def __init__(self, stages: Sequence[Any], seed: int = 0, origin: Origin | None = None, start: bool = True) -> None:
+    def __init__(self, stages: Sequence[Any], seed: int | None = None, origin: Origin | None = None, start: bool = True) -> None:
         expanded = expand(stages)
         self.stages = [stage for stage, _ in expanded]  # as they run: composites replaced by what they consist of, with names of their own
         self.seed = seed
-        self._run = Run(expanded, seed, origin or Origin(os.uname().nodename), lambda parts: Pipeline(parts, seed, origin))
+        self._run = Run(expanded, seed, origin or Origin(os.uname().nodename))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
         self._ended = self._stopped = self._has_begun = False

@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-from highway.engine import script
+from highway.engine import cancel, script
 from highway.engine.channel import Channel
 from highway.engine.stage import Origin, Shape, Stage
 from highway.engine.stats import PipelineStats
-from highway.engine.workers import Nested, StageWorkers, worker_count
+from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
 from highway.process.cores import available_cores, cpu_seconds
 
@@ -29,17 +29,18 @@ INTERRUPT_POLL = 0.1  # seconds between two looks whether Ctrl-C was overlooked
 class Run:
     """The threads and queues of a pipeline. They hold on to this and never to the ``Pipeline``, so that it can be collected."""
 
-    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int, origin: Origin, nested: Nested | None = None) -> None:
+    def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin) -> None:
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # in front of the source: never used
         for stage, shape in stages:
             inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape), worker_count(stage, shape))
-            workers = StageWorkers(stage, shape, inbox, self.output, seed, origin, nested)
+            workers = StageWorkers(stage, shape, inbox, self.output, origin)
             workers.before = list(self.workers)
             self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
         if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
             first.demand = last.demand = threading.Event()
+        self._seed = seed
         self.stopped = False
         self.background = False  # nobody waits for it, who would be told of an error
         self._error: BaseException | None = None
@@ -78,6 +79,9 @@ class Run:
             return
         script.forget(self)
         self.spawn()
+        seed = cancel.seed() if self._seed is None else self._seed  # that of the pipeline that this one is a part of, if it is
+        for workers in self.workers:
+            workers.use_seed(seed)
         if not self._started_at:
             self._started_at, self._cpu_at_start = time.perf_counter(), cpu_seconds()
         self._open()

@@ -6,7 +6,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from numpy.random import Generator
@@ -25,9 +25,6 @@ log = logging.getLogger("highway")
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
 
 
-Nested = Callable[[Sequence[Any]], Any]  # makes a pipeline of stages for :func:`highway.engine.cancel.nested`
-
-
 class Owner(Protocol):
     """What a stage's workers tell the run that they belong to."""
 
@@ -38,13 +35,11 @@ class Owner(Protocol):
 class StageWorkers:
     """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
 
-    def __init__(
-        self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, seed: int, origin: Origin, nested: Nested | None = None
-    ) -> None:
+    def __init__(self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin = stage, shape, origin
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
-        self.scope = cancel.Scope(self._tolerate, self._report, seed, nested)
+        self.scope = cancel.Scope(self._tolerate, self._report)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
         self._tally = threading.Lock()
@@ -57,7 +52,11 @@ class StageWorkers:
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not getattr(stage.op, "finishes", False)
         self._takes_rng = shape == "map" and takes_rng(stage.op)
-        self._key = stage_key(seed, stage.name)
+        self._key = 0
+
+    def use_seed(self, seed: int) -> None:
+        """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
+        self.scope.seed, self._key = seed, stage_key(seed, self.stage.name)
 
     @property
     def capacity(self) -> int:

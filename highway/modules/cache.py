@@ -39,7 +39,7 @@ class Cache:
         stack: Whether fields go out as arrays with a batch axis. ``False``: fields with axes of their own, such as images, go out as
             lists of arrays, which may differ in shape and are read-only. For batches only.
         shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples came.
-        seed: What the orders derive from, at least 0.
+        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
         epochs: Passes that go out. ``None``: as many as the reader before it makes, or without end if there is none that says.
         key: Stands for what the cache was made from, if that cannot be seen from the stages before it.
         batched: Whether batches come in, whose rows are the samples; batches of the same size go out. ``False``: samples come in, and go
@@ -73,7 +73,7 @@ class Cache:
     batch_size: int | None = None
     stack: bool = True
     shuffle: bool = True
-    seed: int = 0
+    seed: int | None = None
     epochs: int | None = None
     key: str = ""
     batched: bool | None = None
@@ -84,7 +84,7 @@ class Cache:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"Cache: {name}={value!r}; expected at least 1, or None")
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= (self.seed or 0) < 2**63:
             raise ConfigError(f"Cache: seed={self.seed!r}; expected a whole number, at least 0")
         if self.path == "":
             raise ConfigError("Cache: path=''; expected a folder, or None to keep the cache in memory")
@@ -131,7 +131,7 @@ class CacheReader:
         batch_size: Samples per batch; the last of an epoch may be smaller.
         stack: Whether fields go out as arrays with a batch axis, or as lists of arrays; as for :class:`Cache`.
         shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples were cached.
-        seed: What the orders derive from, at least 0.
+        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
         epochs: Passes over the cache, or ``None`` to repeat for ever.
 
     Yields:
@@ -146,7 +146,7 @@ class CacheReader:
     batch_size: int
     stack: bool = True
     shuffle: bool = True
-    seed: int = 0
+    seed: int | None = None
     epochs: int | None = None
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from highway.data import resolve_data_dir
 from highway.datasets.folder import labelled_files
-from highway.engine.cancel import check_cancelled
+from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.stage import Passport, Stage, Stamped
 from highway.errors import ConfigError, ImageError
 from highway.images.decode import MAX_PIXELS
@@ -37,7 +37,7 @@ class EncodedImageReader:
         batch_size: Images per batch, at least 1.
         epochs: Passes over the files, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of its own; else that of the paths.
-        seed: What the orders derive from, at least 0.
+        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
         drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
         num_workers: Threads that read, at least 1; more of them help where each file takes time to open.
 
@@ -54,7 +54,7 @@ class EncodedImageReader:
     batch_size: int
     epochs: int | None = None
     shuffle: bool = True
-    seed: int = 0
+    seed: int | None = None
     drop_last: bool = False
     num_workers: int = 4
 
@@ -63,7 +63,7 @@ class EncodedImageReader:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"EncodedImageReader: {name}={value}; expected at least 1")
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= (self.seed or 0) < 2**63:
             raise ConfigError(f"EncodedImageReader: seed={self.seed}; expected a whole number, at least 0")
 
     def stages(self) -> list[Any]:
@@ -90,7 +90,7 @@ class _Plans:
         if reader.drop_last and len(keys) < size:
             raise ValueError(f"data_dir {root!r}: {len(keys)} images make no batch of {size}; lower batch_size, or drop_last=False")
         for epoch in count() if reader.epochs is None else range(reader.epochs):
-            order = epoch_order(len(keys), epoch, reader.seed, reader.shuffle)
+            order = epoch_order(len(keys), epoch, seed_or(reader.seed), reader.shuffle)
             for index, start in enumerate(range(0, len(keys) - (size - 1 if reader.drop_last else 0), size)):
                 chosen = order[start : start + size]
                 passport = Passport(epoch, index, keys=tuple(keys[number] for number in chosen))

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
 from highway.engine.stage import Passport, Stage, Stamped, expand, open_source, shape_of
 from highway.errors import ConfigError, PipelineError
 
@@ -16,7 +16,7 @@ def opened(source: Any) -> Generator[Stamped]:
     """Iterate over a source with passports, those of its own if it makes any: an iterable, a function, a reader, a pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)
     if shape_of(stage.op, True) == "composite" or settings_of(stage):
-        with Pipeline([stage], cancel.seed()) as pipeline:
+        with Pipeline([stage]) as pipeline:
             yield from pipeline.stamped()
         return
     for item in open_source(stage.op):

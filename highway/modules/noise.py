@@ -9,6 +9,7 @@ from itertools import count as numbers
 import numpy as np
 from numpy.random import Generator, Philox
 
+from highway.engine.cancel import seed_or
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 
@@ -24,7 +25,7 @@ class Noise:
         dtype: Integers take every value of their type; floats lie in [0, 1); ``"bool"`` is either.
         constant: Whether to yield the same arrays each time: what a pipeline can do if its data cost nothing.
         count: Tuples to yield, or ``None`` for no end.
-        seed: What the values derive from, at least 0.
+        seed: What the values derive from, at least 0; ``None``: the pipeline's seed.
 
     Yields:
         A tuple of arrays.
@@ -43,7 +44,7 @@ class Noise:
     dtype: str = "uint8"
     constant: bool = False
     count: int | None = None
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         several = [isinstance(part, tuple) for part in self.shape]
@@ -54,7 +55,7 @@ class Noise:
             raise ConfigError(f"Noise: n_tensors={self.n_tensors}, but {len(self.shapes)} shapes; leave out n_tensors")
         self._require(_kind(self.dtype) in "biuf", "dtype", "bool, or the name of an integer or float type of numpy's, such as uint8")
         self._require(self.count is None or self.count >= 0, "count", "at least 0, or None for no end")
-        self._require(0 <= self.seed < 2**63, "seed", "a whole number, at least 0")
+        self._require(0 <= (self.seed or 0) < 2**63, "seed", "a whole number, at least 0")
 
     def _require(self, ok: bool, parameter: str, expected: str) -> None:
         if not ok:
@@ -69,10 +70,10 @@ class Noise:
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         item: tuple[np.ndarray, ...] = ()
-        shapes = self.shapes
+        shapes, seed = self.shapes, seed_or(self.seed)
         for index in numbers() if self.count is None else range(self.count):
             if not item or not self.constant:
-                rng = Generator(Philox(key=self.seed, counter=index << 128))
+                rng = Generator(Philox(key=seed, counter=index << 128))
                 item = tuple(self._array(rng, shape) for shape in shapes)
             yield item
 

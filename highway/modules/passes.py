@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from highway.engine import Pipeline
+from highway.engine.cancel import seed_or
 from highway.engine.stage import Component, Items, Passport, Stage, Stamped, shape_of
 from highway.errors import ConfigError
 from highway.modules.inner import component, expect_source, opened
@@ -160,24 +161,34 @@ class _OnePass:
         return following.item
 
 
-def _drawn_anew(op: Any, number: int) -> Any:
-    """Return a component with another seed for each pass but the first, and so those that it is made of."""
+def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:
+    """Return a component with another seed for each pass but the first, and so those that it is made of.
+
+    Args:
+        op: The component, which is to run on this thread.
+        number: Of the pass, from 0.
+        inside: Whether it is part of a pipeline that has another seed already, for those that have none of their own.
+    """
     if isinstance(op, Stage):
-        return replace(op, op=_drawn_anew(op.op, number))
+        return replace(op, op=_drawn_anew(op.op, number, inside))
     if number and isinstance(op, Pipeline):  # which has ended with the pass before
-        return Pipeline([_drawn_anew(stage, number) for stage in op.stages], (op.seed + number * _APART) % 2**63)
+        return Pipeline([_drawn_anew(stage, number, True) for stage in op.stages], _other_seed(op.seed, number, inside))
     if number == 0 or not dataclasses.is_dataclass(op) or isinstance(op, type):
         return op
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(op):
         value = getattr(op, field.name)
-        if field.name == "seed" and isinstance(value, int) and field.init:
-            changes["seed"] = (value + number * _APART) % 2**63
+        if field.name == "seed" and isinstance(value, int | None) and field.init:
+            changes["seed"] = _other_seed(value, number, inside)
         elif field.name in ("source", "reader"):
-            changes[field.name] = _drawn_anew(value, number)
+            changes[field.name] = _drawn_anew(value, number, inside)
         elif field.name == "sources":
-            changes["sources"] = [_drawn_anew(source, number) for source in value]
+            changes["sources"] = [_drawn_anew(source, number, inside) for source in value]
     return replace(op, **changes)
+
+
+def _other_seed(own: int | None, number: int, inside: bool) -> int | None:
+    return None if own is None and inside else (seed_or(own) + number * _APART) % 2**63
 
 
 def _reader_of(op: Any) -> tuple[str, Any] | None:

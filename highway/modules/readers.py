@@ -33,7 +33,7 @@ class ImageReader:
             keeps its own size.
         epochs: Passes over the files, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of its own; else that of the paths.
-        seed: What the orders, the crops and the flips derive from, at least 0.
+        seed: What the orders, the crops and the flips derive from, at least 0; ``None``: the pipeline's seed.
         drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
         num_workers: Threads that read and decode; ``None`` means the cores that this process may use.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
@@ -56,7 +56,7 @@ class ImageReader:
     shape: tuple[int, int] | None = None
     epochs: int | None = None
     shuffle: bool = True
-    seed: int = 0
+    seed: int | None = None
     drop_last: bool = False
     num_workers: int | None = None
     crop: BoxCrop | None = None
@@ -68,7 +68,7 @@ class ImageReader:
         self._require(self.batch_size >= 1, "batch_size", "at least 1")
         self._require(self.shape is None or (len(self.shape) == 2 and min(self.shape) >= 1), "shape", "(height, width) in pixels")
         self._require(self.epochs is None or self.epochs >= 1, "epochs", "at least 1, or None to repeat for ever")
-        self._require(0 <= self.seed < 2**63, "seed", "a whole number, at least 0")
+        self._require(0 <= (self.seed or 0) < 2**63, "seed", "a whole number, at least 0")
         self._require(0 <= self.flip_p <= 1, "flip_p", "a probability from 0 to 1")
         self._require(self.max_pixels >= 1, "max_pixels", "at least 1")
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
@@ -77,6 +77,11 @@ class ImageReader:
     def _require(self, ok: bool, parameter: str, expected: str) -> None:
         if not ok:
             raise ConfigError(f"{type(self).__name__}: {parameter}={getattr(self, parameter)!r}; expected {expected}")
+
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in what comes out, and not in its order alone."""
+        return self.crop is not None or self.flip_p > 0
 
     @property
     def output_shape(self) -> tuple[int, int] | None:

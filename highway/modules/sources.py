@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item, fields
-from highway.engine.cancel import check_cancelled
+from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.stage import Component, Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner import all_opened, component, expect_source, opened
@@ -90,7 +90,7 @@ class Mix:
         sources: Any iterables.
         weights: How often to draw from each, in proportion, above 0. A source that has ended is left out.
         by_size: Draw in proportion to what is left of each source, which needs a length: every order of the items is then equally likely.
-        seed: What the draws derive from, at least 0.
+        seed: What the draws derive from, at least 0; ``None``: the pipeline's seed.
         stop: Whether it ends when ``"all"`` sources have ended, or with the ``"first"`` that has nothing when it is drawn.
 
     Raises:
@@ -100,7 +100,7 @@ class Mix:
     sources: list[Component]
     weights: list[float] | None = None
     by_size: bool = False
-    seed: int = 0
+    seed: int | None = None
     stop: Literal["first", "all"] = "all"
 
     def __post_init__(self) -> None:
@@ -114,11 +114,11 @@ class Mix:
                 raise ConfigError(
                     f"Mix: by_size needs the length of each source, but sources[{position}], {component(source)!r}, has none; give weights"
                 )
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= (self.seed or 0) < 2**63:
             raise ConfigError(f"Mix: seed={self.seed}; expected a whole number, at least 0")
 
     def __iter__(self) -> Iterator[Stamped]:
-        rng = Generator(Philox(key=self.seed))
+        rng = Generator(Philox(key=seed_or(self.seed)))
         shares = np.array(self.weights or [1.0] * len(self.sources))
         if self.by_size:
             shares = np.array([float(len(component(source))) for source in self.sources])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item, collate, fields, names, split
+from highway.engine.cancel import seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
@@ -138,22 +139,24 @@ class Shuffle:
     Args:
         buffer_size: Items that wait, at least 1. The larger, the better mixed.
         reuse: How often each item is handed on, at least 1; for items that cost much to make.
-        seed: What the order derives from, at least 0.
+        seed: What the order derives from, at least 0; ``None``: the pipeline's seed.
 
     Passports stay with their items; with ``reuse`` the indexes are spread (``index * reuse + n``): later stages draw anew each time.
     """
 
+    draws: ClassVar[bool] = False  # the order alone
+
     buffer_size: int
     reuse: int = 1
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.buffer_size >= 1, self, "buffer_size", "at least 1")
         _require(self.reuse >= 1, self, "reuse", "at least 1")
-        _require(0 <= self.seed < 2**63, self, "seed", "a whole number, at least 0")
+        _require(0 <= (self.seed or 0) < 2**63, self, "seed", "a whole number, at least 0")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        rng = Generator(Philox(key=self.seed))
+        rng = Generator(Philox(key=seed_or(self.seed)))
         waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
         for item in items:
             waiting.append((Stamped(item, items.passport), 0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.engine.cancel import tolerate
+from highway.engine.cancel import seed_or, tolerate
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.images.items import writing
@@ -30,7 +30,7 @@ class TenSource:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
         epochs: Passes over the files, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of its own.
-        seed: What that order derives from.
+        seed: What that order derives from, at least 0; ``None``: the pipeline's seed.
         mmap: Map the files into memory instead of reading them. They must not be cut short while items are in use: that ends the process.
 
     Yields:
@@ -45,15 +45,15 @@ class TenSource:
     paths: str | list[str]
     epochs: int | None = 1
     shuffle: bool = False
-    seed: int = 0
+    seed: int | None = None
     mmap: bool = False
 
     def __iter__(self) -> Iterator[Any]:
         """Yield one item from each file."""
-        files = self._files()
+        files, seed = self._files(), seed_or(self.seed)
         epoch = 0
         while self.epochs is None or epoch < self.epochs:
-            order = np.random.default_rng((self.seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
+            order = np.random.default_rng((seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
             for index, position in enumerate(order):
                 path = files[position]
                 try:

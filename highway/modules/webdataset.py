@@ -21,7 +21,7 @@ from numpy.random import Generator, Philox
 from highway.datasets.field_codecs import decode_field, encode_field
 from highway.datasets.tar import Member, read_members
 from highway.engine import batch
-from highway.engine.cancel import tolerate
+from highway.engine.cancel import seed_or, tolerate
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, ShardError
 from highway.images.items import writing
@@ -48,7 +48,7 @@ class WebDatasetSource:
             ``None`` keeps all as they are.
         epochs: Passes over the shards, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of shards of its own. ``Shuffle`` behind it mixes the samples.
-        seed: What the orders derive from, at least 0.
+        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
 
     Yields:
         A dict for each sample. Passport: epoch, index within the epoch, and the sample's key.
@@ -60,12 +60,13 @@ class WebDatasetSource:
     """
 
     makes: ClassVar = "samples"
+    draws: ClassVar[bool] = False  # the order alone
 
     urls: str | list[str]
     fields: dict[str, str] | None = None
     epochs: int | None = None
     shuffle: bool = True
-    seed: int = 0
+    seed: int | None = None
     counters: Counters = field(default_factory=lambda: {"shards": 0, "ignored_files": 0}, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class WebDatasetSource:
             raise ConfigError(f"WebDatasetSource: urls={self.urls!r}; expected at least one shard, such as 'photos-{{000..015}}.tar'")
         if self.epochs is not None and self.epochs < 1:
             raise ConfigError(f"WebDatasetSource: epochs={self.epochs}; expected at least 1, or None to repeat for ever")
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= (self.seed or 0) < 2**63:
             raise ConfigError(f"WebDatasetSource: seed={self.seed}; expected a whole number, at least 0")
 
     @property
@@ -83,11 +84,11 @@ class WebDatasetSource:
         return [shard for url in given for shard in expand_braces(url)]
 
     def __iter__(self) -> Iterator[Stamped]:
-        shards = self.shards
+        shards, seed = self.shards, seed_or(self.seed)
         for epoch in count() if self.epochs is None else range(self.epochs):
             order: Sequence[int] = range(len(shards))
             if self.shuffle:
-                order = Generator(Philox(key=self.seed << 64 | epoch)).permutation(len(shards)).tolist()
+                order = Generator(Philox(key=seed << 64 | epoch)).permutation(len(shards)).tolist()
             index = 0
             for done, number in enumerate(order, start=1):
                 for key, sample in self._samples(shards[number]):

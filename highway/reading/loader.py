@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.datasets.folder import ImageFiles
-from highway.engine.cancel import check_cancelled, finish, tolerate, wait
+from highway.engine.cancel import check_cancelled, finish, seed_or, tolerate, wait
 from highway.engine.randomness import Stretches
 from highway.engine.stage import DROP, Drop, Passport, Stamped
 from highway.errors import ImageError
@@ -37,7 +37,7 @@ class ImageSource(Protocol):
     shape: Size | None
     epochs: int | None
     shuffle: bool
-    seed: int
+    seed: int | None
     drop_last: bool
     num_workers: int | None
     crop: BoxCrop | None
@@ -90,7 +90,7 @@ class _Job:
     """One reading of a folder: what its planner and its workers share."""
 
     def __init__(self, reader: ImageSource, files: ImageFiles) -> None:
-        self.reader, self.files = reader, files
+        self.reader, self.files, self.seed = reader, files, seed_or(reader.seed)
         self.classes = max(files.labels, default=-1) + 1
         workers = reader.num_workers or available_cores()
         self.rows = max(LEAST_ROWS, min(MOST_ROWS, reader.batch_size // (2 * workers)))  # of a row range: all workers share in each batch
@@ -127,7 +127,7 @@ class RowRanges:
         shape = reader.output_shape
         pool = BufferPool(size * math.prod(shape) * 3) if shape else None
         for number in count() if reader.epochs is None else range(reader.epochs):
-            epoch = _Epoch(number, epoch_order(total, number, reader.seed, reader.shuffle), {})
+            epoch = _Epoch(number, epoch_order(total, number, job.seed, reader.shuffle), {})
             for index in range(batches):
                 if finish():
                     job.wait()
@@ -161,7 +161,7 @@ class Fill:
 
     def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[Any, ...]:
         batch, reader = rows.batch, self.reader
-        dice = Stretches(_key(reader.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
+        dice = Stretches(_key(batch.job.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
         for row in rows.rows:
             if not self._fill(batch, row, dice):
                 return DROP

@@ -109,7 +109,7 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     vars: Annotated[dict[str, Any], Meta(description="Variables and their values, for ${name}.")] = {}
     hosts: Annotated[dict[str, Text | HostSpec], Meta(description="The machines, by name; a text is one's address.")] = {}
     links: Annotated[dict[str, LinkSpec], Meta(description="The links between roles, by name.")] = {}
-    seed: Annotated[int, Meta(ge=0, description="What all randomness derives from.")] = 0
+    seed: Annotated[int, Meta(ge=0, description="What all that is random derives from, but for components with a seed of their own.")] = 0
     metrics: (
         Annotated[
             Port | Ports | MetricsSpec, Meta(description="Where each run answers for its state over HTTP; a number or range is the port.")

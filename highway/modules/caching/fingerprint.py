@@ -64,7 +64,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
             raise _unknown(stage.op)
         if position and _reader(stage.op) is _reader(stages[0].op):  # its files are known already
             continue
-        for part in _Parts().of(stage.op):
+        for part in _Parts(seed % 2**63).of(stage.op):
             digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
@@ -76,8 +76,9 @@ def chance(stages: Sequence[Stage], seed: int) -> str:
 
 
 def _draws(op: Any) -> bool:
-    """Say whether a map draws random numbers: one that has a parameter for them does, unless it says ``draws = False``."""
-    return callable(op) and not hasattr(op, "__iter__") and takes_rng(op) and bool(getattr(op, "draws", True))
+    """Say whether what comes out depends on the pipeline's seed: a map has ``rng``, or there is no seed of its own; unless it says no."""
+    made_by_rng = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
+    return (made_by_rng or getattr(_reader(op), "seed", 0) is None) and bool(getattr(_reader(op), "draws", True))
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
@@ -135,9 +136,14 @@ def _state(path: str, name: str) -> FileState:
 
 
 class _Parts:
-    """Finds what values consist of, as texts; each function and class once."""
+    """Finds what values consist of, as texts; each function and class once.
 
-    def __init__(self) -> None:
+    Args:
+        seed: What those draw by that have no seed of their own.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
         self._seen: set[int] = set()
 
     def of(self, value: Any) -> Iterator[str]:
@@ -179,7 +185,8 @@ class _Parts:
         for field in dataclasses.fields(value):
             if field.init and field.name not in _HOW:
                 yield field.name
-                yield from self.of(getattr(value, field.name))
+                found = getattr(value, field.name)
+                yield from self.of(self._seed if field.name == "seed" and found is None else found)
         yield from map(repr, _files(value))
 
     def _code(self, value: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from highway.engine import cancel
+from highway.engine import Pipeline
 from highway.engine.stage import Items, Passport, Stage
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Keyed, Passing, Stacker
@@ -55,7 +55,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
     """Yield the samples of the first epoch that comes out of stages."""
     passing = Passing(batched, None, Stacker(stack=True))
-    with cancel.nested([*stages, _Passports()]) as pipeline:
+    with Pipeline([*stages, _Passports()]) as pipeline:
         first: int | None = None
         for item, passport in pipeline:
             first = passport.epoch if first is None else first

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item
-from highway.engine.cancel import is_draining
+from highway.engine.cancel import is_draining, seed_or
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
@@ -23,7 +23,7 @@ class Orders(Protocol):
 
     batch_size: int | None
     shuffle: bool
-    seed: int
+    seed: int | None
 
 
 class Rows(NamedTuple):
@@ -75,7 +75,7 @@ def serve(file: CacheFile, cache: Orders, first: int, epochs: int | None) -> Ite
     for epoch in count(first) if epochs is None else range(first, epochs):
         order = np.arange(len(file))
         if cache.shuffle and epoch:
-            order = Generator(Philox(key=cache.seed << 64 | epoch)).permutation(len(file))
+            order = Generator(Philox(key=seed_or(cache.seed) << 64 | epoch)).permutation(len(file))
         for index, start in enumerate(range(0, len(file), size or 1)):
             if is_draining():
                 return
