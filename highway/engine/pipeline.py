@@ -37,7 +37,7 @@ class Pipeline:
     Args:
         stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
         seed: What all that is random derives from: in sources, streams and maps that have no seed of their own, and in maps that take an
-            ``rng``, with the stage's name and the item's epoch and index. ``None``: that of the pipeline that this one is a part of, else 0.
+            ``rng``, with the stage's name and the item's epoch and index. ``None``: that of the pipeline that this is part of, else 0.
         origin: Host, role and replica that the items which are made here carry in their passports.
         start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
 
