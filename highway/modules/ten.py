@@ -122,9 +122,7 @@ class TenSink:
             except ItemError as error:
                 tolerate(error)
                 continue
-            with writing(path) as name, open(name, "wb") as stream:
+            with writing(path, durable=True) as name, open(name, "wb") as stream:
                 for frame in with_checksums(frames):
                     write_chunk(stream, frame)
                 self.counters["bytes"] += stream.tell()
-                stream.flush()
-                os.fsync(stream.fileno())

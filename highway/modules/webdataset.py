@@ -7,10 +7,8 @@ behind the last slash.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,13 +16,13 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator, Philox
 
-from highway.datasets.field_codecs import decode_field, encode_field
+from highway.datasets.field_codecs import decode_field
+from highway.datasets.shards import EncodedSample, ShardWriter, encoded, shard_writer
 from highway.datasets.tar import Member, read_members
 from highway.engine import batch
 from highway.engine.cancel import seed_or, tolerate
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, ShardError
-from highway.images.items import writing
 from highway.parameters.checks import checked
 from highway.wire.url import expand_braces
 
@@ -191,7 +189,7 @@ class ShardSink:
             raise ConfigError(f"ShardSink: max_samples={self.max_samples}, max_mb={self.max_mb}; expected at least 1, and above 0")
 
     def consume(self, items: Items) -> None:
-        samples = (self._files(item, items.passport) for item in items)
+        samples = (self._encoded(item, items.passport) for item in items)
         first = next(samples, None)
         for number in count():
             if first is None:
@@ -199,43 +197,22 @@ class ShardSink:
             first = self._write(self.path % number, first, samples)
             self.counters["shards"] += 1
 
-    def _write(self, path: str, first: _Files, samples: Iterator[_Files]) -> _Files | None:
-        """Write a shard, and return the sample that did not fit into it."""
+    def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
+        """Write a shard of at least one sample, and return the sample that did not fit into it."""
         if os.path.exists(path):
             raise FileExistsError(f"ShardSink: {path!r} is there already; move it away, or choose another path")
-        with writing(path) as name, tarfile.open(name, "w") as archive:
-            return self._fill(archive, first, samples)
+        with shard_writer(path) as shard:
+            while sample is not None and (not shard.samples or self._fits(shard, sample)):
+                shard.add(sample)
+                sample = next(samples, None)
+        return sample
 
-    def _fill(self, archive: tarfile.TarFile, sample: _Files | None, samples: Iterator[_Files]) -> _Files | None:
-        keys: dict[str, int] = {}
-        for position in count():
-            if sample is None or (position and (position >= self.max_samples or archive.offset + sample.size > self.max_mb * 1e6)):
-                return sample
-            times = keys[sample.key] = keys.get(sample.key, 0) + 1
-            key = sample.key if times == 1 else f"{sample.key}-{times}"  # else two samples would be read as one
-            for extension, data in sample.members:
-                info = tarfile.TarInfo(f"{key}.{extension}")
-                info.size = len(data)
-                archive.addfile(info, io.BytesIO(data))
-            sample = next(samples, None)
-        raise AssertionError
+    def _fits(self, shard: ShardWriter, sample: EncodedSample) -> bool:
+        return shard.samples < self.max_samples and shard.size + sample.size <= self.max_mb * 1e6
 
-    def _files(self, item: batch.Item, passport: Passport) -> _Files:
+    def _encoded(self, item: batch.Item, passport: Passport) -> EncodedSample:
         if not isinstance(item, dict):
             raise TypeError(f"ShardSink: the item is a {type(item).__name__}; expected a dict, whose names become extensions: use Rename")
         if len(passport.keys) > 1:
             raise ValueError(f"ShardSink: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
-        folder, slash, name = (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0].rpartition("/")
-        return _Files(f"{folder}{slash}{name.replace('.', '_')}", [encode_field(name, value) for name, value in item.items()])
-
-
-@dataclass
-class _Files:
-    """The files of a sample: extensions and contents."""
-
-    key: str
-    members: list[tuple[str, bytes]]
-
-    @property
-    def size(self) -> int:
-        return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.members)
+        return encoded((passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0], item)

@@ -158,7 +158,7 @@ def killing(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments)
     return call
-writers._add = killing(writers._add)
+writers.encoded = killing(writers.encoded)
 writers.decode = killing(writers.decode)
 sys.exit(main(["convert", *sys.argv[1:]]))
 """

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from highway.cli import arguments, command
-from highway.cli.convert.readers import Source, open_source
+from highway.cli.convert.readers import Reader, open_reader
 from highway.cli.convert.record import Record
-from highway.cli.convert.writers import TARGETS, Decoded, Skipped, Target, kind_of_target
+from highway.cli.convert.writers import WRITERS, Decoded, Skipped, Writer, kind_of
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
@@ -30,25 +30,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sources = "a folder of images, shards ('photos-{000..015}.tar' or photos-*.tar), .ten files, or a cache"
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
     parser.add_argument("target", metavar="DST", help="a folder; for shards a path with their number: photos-%%06d.tar")
-    parser.add_argument("--to", choices=TARGETS, help="what to make; default: shards if DST ends in .tar, else it must be said")
+    parser.add_argument("--to", choices=WRITERS, help="what to make; default: shards if DST ends in .tar, else it must be said")
     parser.add_argument("--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in a shard; default: 1000")
     parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that decode; default: the cores")
 
 
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
-    kind = options.to or kind_of_target(options.target)
-    target = TARGETS[kind](options.target, options.shard_size)
-    source = open_source(options.source)
+    kind = options.to or kind_of(options.target)
+    writer = WRITERS[kind](options.target, options.shard_size)
+    reader = open_reader(options.source)
     if os.path.realpath(options.target) in map(os.path.realpath, options.source):
         raise ConfigError(f"{options.target}: SRC and DST are the same")
-    about: dict[str, str | int] = {"files": source.fingerprint, "kind": kind}
+    about: dict[str, str | int] = {"files": reader.fingerprint, "kind": kind}
     if kind == "shards":
         about["shard_size"] = options.shard_size
-    record = Record.open(target.folder, os.path.basename(os.path.abspath(options.target)), about, target.is_empty())
+    record = Record.open(writer.folder, os.path.basename(os.path.abspath(options.target)), about, writer.is_empty())
     if record.samples is None:
-        skipped = Skipped(target)
-        written = _convert(source, target, skipped, options.workers)
+        skipped = Skipped(writer)
+        written = _convert(reader, writer, skipped, options.workers)
         record.finish(written + skipped.count)
         kept = f"; {skipped.count:,} were there already" if skipped.count else ""
         print(f"{options.target}: {written:,} samples written{kept}")
@@ -57,19 +57,19 @@ def run(options: argparse.Namespace) -> int:
     return command.DONE
 
 
-def _convert(source: Source, target: Target, skipped: Skipped, workers: int | None) -> int:
+def _convert(reader: Reader, writer: Writer, skipped: Skipped, workers: int | None) -> int:
     """Run it with a bar, and return how many samples were written."""
-    decoding = [Stage(Decoded(), num_workers=workers)] if target.decoded else []
-    pipeline = Pipeline([source.samples(skipped), *decoding, Stage(target.sink, name="write")])
+    decoding = [Stage(Decoded(), num_workers=workers)] if writer.decoded else []
+    pipeline = Pipeline([reader.samples(skipped), *decoding, Stage(writer.sink, name="write")])
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=source.total, rate="")
+        task = bar.add_task("", total=reader.total, rate="")
 
         def progress(stats: PipelineStats) -> None:
             bar.update(task, completed=stats.items + skipped.count, rate=f"{stats.rate:,.0f} samples/s")
 
         run_pipeline(pipeline, progress, _TICK)
     written = pipeline.stats().items
-    if source.total is not None and written + skipped.count != source.total:
-        raise RuntimeError(f"{written + skipped.count} of {source.total} samples have arrived; please report this")
+    if reader.total is not None and written + skipped.count != reader.total:
+        raise RuntimeError(f"{written + skipped.count} of {reader.total} samples have arrived; please report this")
     return written

@@ -1,4 +1,4 @@
-"""Where the samples of ``highway convert`` come from.
+"""What reads the samples of ``highway convert``.
 
 A sample is a dict on its way. Encoded images keep their bytes, in fields named by their extensions.
 """
@@ -27,7 +27,7 @@ from highway.wire.url import expand_braces
 Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
 
 
-class Source(NamedTuple):
+class Reader(NamedTuple):
     """Samples to convert.
 
     Args:
@@ -41,7 +41,7 @@ class Source(NamedTuple):
     fingerprint: str
 
 
-def open_source(paths: Sequence[str]) -> Source:
+def open_reader(paths: Sequence[str]) -> Reader:
     """Return the samples at a path: of label folders or a folder of images, shards, .ten files, or a cache; shards may have several paths.
 
     Shards and .ten files may be given by a pattern, such as ``photos-*.tar``; shards also with braces.
@@ -52,7 +52,7 @@ def open_source(paths: Sequence[str]) -> Source:
     """
     if all(path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:") for path in paths):
         shards = WebDatasetSource([shard for path in paths for shard in _matching(path)], epochs=1, shuffle=False)
-        return Source(lambda skip: Rest(shards, skip), None, _states(shards.shards))
+        return Reader(lambda skip: Remaining(shards, skip), None, _states(shards.shards))
     if len(paths) > 1:
         raise ConfigError(f"{paths[1]}: of several SRC all must be shards; name a folder, or a pattern in quotes, such as 'samples-*.ten'")
     path = paths[0]
@@ -60,11 +60,11 @@ def open_source(paths: Sequence[str]) -> Source:
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
         files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
         tens = TenSource(list(files))
-        return Source(lambda skip: Rest(tens, skip), len(files), _states(files))
+        return Reader(lambda skip: Remaining(tens, skip), len(files), _states(files))
     if os.path.isfile(os.path.join(root, MANIFEST)):
         return _cache(root)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
-    return Source(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
+    return Reader(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
 
 
 def _matching(path: str) -> list[str]:
@@ -79,12 +79,12 @@ def _matching(path: str) -> list[str]:
     return shards
 
 
-def _cache(root: str) -> Source:
+def _cache(root: str) -> Reader:
     folder = CacheFolder(root, None)
     opened = folder.open()
     if opened is None:
         raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-    return Source(lambda skip: CacheSource(folder, skip), len(opened.file), opened.file.name)
+    return Reader(lambda skip: CacheSource(folder, skip), len(opened.file), opened.file.name)
 
 
 def _has(root: str, predicate: Callable[[str], bool]) -> bool:
@@ -141,7 +141,7 @@ class CacheSource:
 
 
 @dataclass
-class Rest:
+class Remaining:
     """Yields the samples of another source that are not there yet."""
 
     source: Any

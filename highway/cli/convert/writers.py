@@ -1,4 +1,4 @@
-"""Where the samples of ``highway convert`` go to.
+"""What writes the samples of ``highway convert``.
 
 Decoded images are ``image``, and their label ``label``; else samples are as in :mod:`highway.cli.convert.readers`.
 """
@@ -9,14 +9,14 @@ import glob
 import io
 import os
 import re
-import tarfile
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
 
-from highway.datasets.field_codecs import IMAGES, encode_field
+from highway.datasets.field_codecs import IMAGES
+from highway.datasets.shards import encoded, shard_writer
 from highway.engine.batch import Item, fields, names
 from highway.engine.stage import Items, Passport
 from highway.errors import ConfigError
@@ -27,39 +27,6 @@ from highway.modules.ten import TenSink
 from highway.process.memory import free_disk
 
 _NUMBER = re.compile(r"%0?\d*d")
-
-
-class Target(Protocol):
-    """Where samples go to, from a path and the size of a shard."""
-
-    decoded: ClassVar[bool]  # whether images go there as pixels
-
-    @property
-    def folder(self) -> str:
-        """The folder of what is written."""
-
-    @property
-    def sink(self) -> Any:
-        """What writes the samples."""
-
-    def is_empty(self) -> bool:
-        """Say whether nothing is there."""
-
-    def skip(self, number: int) -> bool:
-        """Say whether the sample with a number is there, whole."""
-
-
-@dataclass
-class Skipped:
-    """Says which samples a target has, and counts them."""
-
-    target: Target
-    count: int = 0
-
-    def __call__(self, number: int) -> bool:
-        found = self.target.skip(number)
-        self.count += found
-        return found
 
 
 @dataclass
@@ -81,36 +48,53 @@ _DECODED = {**dict.fromkeys(IMAGES, "image"), "cls": "label"}
 
 
 @dataclass
-class _Folder:
-    """A target that is a folder, and its own sink.
+class Writer:
+    """Writes samples to a path.
 
     Args:
-        path: The folder.
-        size: Not used.
+        path: A folder, or what the kind of writer says.
+        size: Samples in a shard, where there are shards.
     """
 
-    decoded: ClassVar[bool] = True
+    decoded: ClassVar[bool] = True  # whether images go there as pixels
 
     path: str
     size: int
 
     @property
     def folder(self) -> str:
+        """The folder of what is written."""
         return self.path
 
     @property
     def sink(self) -> Any:
+        """What writes the samples."""
         return self
 
     def is_empty(self) -> bool:
+        """Say whether nothing is there."""
         return not os.path.isdir(self.path) or not os.listdir(self.path)
 
     def skip(self, number: int) -> bool:
+        """Say whether the sample with a number is there, whole."""
         return False
 
 
 @dataclass
-class Shards(_Folder):
+class Skipped:
+    """Says which samples are there already, and counts them."""
+
+    writer: Writer
+    count: int = 0
+
+    def __call__(self, number: int) -> bool:
+        found = self.writer.skip(number)
+        self.count += found
+        return found
+
+
+@dataclass
+class Shards(Writer):
     """Writes shards of a fixed number of samples: shard ``i`` holds those from ``i * size`` on.
 
     Args:
@@ -139,16 +123,14 @@ class Shards(_Folder):
         sample = next(items, None)
         while sample is not None:
             shard = items.passport.index // self.size
-            with writing(self.path % shard) as name:
-                with tarfile.open(name, "w") as archive:
-                    while sample is not None and items.passport.index // self.size == shard:
-                        _add(archive, _dict(sample), items.passport)
-                        sample = next(items, None)
-                _to_disk(name)
+            with shard_writer(self.path % shard, durable=True) as writer:
+                while sample is not None and items.passport.index // self.size == shard:
+                    writer.add(encoded(_key(items.passport), _dict(sample)))
+                    sample = next(items, None)
 
 
 @dataclass
-class Images(_Folder):
+class Images(Writer):
     """Writes image files below a folder: under their keys, or in folders named by their labels. Decoded images become PNG."""
 
     decoded: ClassVar[bool] = False
@@ -159,14 +141,12 @@ class Images(_Folder):
             extension, data = _encoded(sample)
             path = os.path.join(self.path, f"{_place(_key(items.passport), sample)}.{extension}")
             if not os.path.exists(path):
-                with writing(path) as name:
-                    with open(name, "wb") as file:
-                        file.write(data)
-                    _to_disk(name)
+                with writing(path, durable=True) as name, open(name, "wb") as file:
+                    file.write(data)
 
 
 @dataclass
-class Tens(_Folder):
+class Tens(Writer):
     """Writes each sample to a .ten file named by its number."""
 
     @property
@@ -178,7 +158,7 @@ class Tens(_Folder):
 
 
 @dataclass
-class WholeCache(_Folder):
+class WholeCache(Writer):
     """Writes a cache, of which nothing is there before all is. Its key is "converted"."""
 
     def consume(self, items: Items) -> None:
@@ -191,10 +171,10 @@ class WholeCache(_Folder):
                 writer.seal(1)
 
 
-TARGETS: dict[str, type[_Folder]] = {"folder": Images, "shards": Shards, "ten": Tens, "cache": WholeCache}
+WRITERS: dict[str, type[Writer]] = {"folder": Images, "shards": Shards, "ten": Tens, "cache": WholeCache}
 
 
-def kind_of_target(path: str) -> str:
+def kind_of(path: str) -> str:
     """Return what a path says it is.
 
     Raises:
@@ -202,16 +182,7 @@ def kind_of_target(path: str) -> str:
     """
     if path.endswith(".tar"):
         return "shards"
-    raise ConfigError(f"{path}: say what it is to be: --to {' or '.join(TARGETS)}")
-
-
-def _add(archive: tarfile.TarFile, sample: dict[str, Any], passport: Passport) -> None:
-    folder, slash, name = _key(passport).rpartition("/")
-    for field_name, value in sample.items():
-        extension, data = encode_field(field_name, value)
-        info = tarfile.TarInfo(f"{folder}{slash}{name.replace('.', '_')}.{extension}")
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
+    raise ConfigError(f"{path}: say what it is to be: --to {' or '.join(WRITERS)}")
 
 
 def _place(key: str, sample: dict[str, Any]) -> str:
@@ -243,11 +214,3 @@ def _encoded(sample: dict[str, Any]) -> tuple[str, bytes]:
     file = io.BytesIO()
     Image.fromarray(image).save(file, "PNG")
     return "png", file.getvalue()
-
-
-def _to_disk(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,65 @@
+"""Samples written into shards of WebDataset: tar archives with the files of a sample one after the other under one name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from highway.datasets.field_codecs import encode_field
+from highway.images.items import writing
+
+
+class EncodedSample(NamedTuple):
+    """A sample as files: its key, and the extension and content of each."""
+
+    key: str
+    files: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in a shard, without the padding behind each file."""
+        return sum(tarfile.BLOCKSIZE + len(data) for _, data in self.files)
+
+
+def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
+    """Return a sample as files; dots in the last part of its key become ``_``, since the first one begins the extension.
+
+    Raises:
+        TypeError: no file can hold one of its values.
+    """
+    folder, slash, name = key.rpartition("/")
+    return EncodedSample(f"{folder}{slash}{name.replace('.', '_')}", [encode_field(field, value) for field, value in sample.items()])
+
+
+class ShardWriter:
+    """Adds samples to a shard; see :func:`shard_writer`."""
+
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self._keys: dict[str, int] = {}
+        self.samples = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._archive.offset
+
+    def add(self, sample: EncodedSample) -> None:
+        """Append a sample; a key that was there before gets a number, else two samples would be read as one."""
+        times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
+        key = sample.key if times == 1 else f"{sample.key}-{times}"
+        for extension, data in sample.files:
+            info = tarfile.TarInfo(f"{key}.{extension}")
+            info.size = len(data)
+            self._archive.addfile(info, io.BytesIO(data))
+        self.samples += 1
+
+
+@contextlib.contextmanager
+def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
+    """Write a shard, which has its name only when it is whole; see :func:`highway.images.items.writing`."""
+    with writing(path, durable) as name, tarfile.open(name, "w") as archive:
+        yield ShardWriter(archive)
