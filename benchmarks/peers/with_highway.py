@@ -40,7 +40,7 @@ def _pipeline(job: Job) -> Batches:
 
 def _loop(job: Job) -> Batches:
     """Plain threads over preallocated batches, which draw a box and a coin as highway's workers do, and then use those of the table."""
-    from highway.engine.randomness import Stretches
+    from highway.engine.randomness import Substreams
     from highway.images.decode import checked_header, decode_crop
     from highway.transforms import RandomResizedCrop
 
@@ -48,14 +48,14 @@ def _loop(job: Job) -> Batches:
     memory = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)]
 
     def work(rows: Iterator[int], lock: threading.Lock) -> None:
-        dice = Stretches(0)
+        substreams = Substreams(0)
         while True:
             with lock:
                 run = list(itertools.islice(rows, 8))
             if not run:
                 return
             for row in run:
-                rng = dice.at(row)
+                rng = substreams.at(row)
                 with open(job.files[row], "rb", buffering=0) as file:
                     data = file.read()
                 header = checked_header(data)

@@ -17,16 +17,16 @@ class Scope:
 
     def __init__(
         self,
-        tolerate: Callable[[Exception], None] | None = None,
-        report: Callable[[State], None] = lambda _: None,
+        report_error: Callable[[Exception], None] | None = None,
+        report_state: Callable[[State], None] = lambda _: None,
         seed: int = 0,
     ) -> None:
         self._event = threading.Event()  # set: check() raises
         self.cancelled = False
         self.draining = False
         self._draining = threading.Lock()
-        self._tolerate = tolerate
-        self.report = report
+        self._report_error = report_error
+        self.report_state = report_state
         self.seed = seed
 
     def cancel(self) -> None:
@@ -54,13 +54,13 @@ class Scope:
         if self._event.wait(seconds):
             raise Cancelled
 
-    def tolerate(self, error: Exception) -> None:
-        if self._tolerate is None:
+    def report_error(self, error: Exception) -> None:
+        if self._report_error is None:
             raise error
-        self._tolerate(error)
+        self._report_error(error)
 
 
-_OUTSIDE = Scope()  # never cancelled, tolerates nothing
+_OUTSIDE = Scope()  # never cancelled, skips no errors
 
 
 class _Here(threading.local):
@@ -145,10 +145,10 @@ class _Waiting:
         self._state = state
 
     def __enter__(self) -> None:
-        _here.scope.report(self._state)
+        _here.scope.report_state(self._state)
 
     def __exit__(self, *_: object) -> None:
-        _here.scope.report("busy")
+        _here.scope.report_state("busy")
 
 
 _STARVED, _BLOCKED = _Waiting("starved"), _Waiting("blocked")
@@ -164,10 +164,10 @@ def blocked() -> AbstractContextManager[None]:
     return _BLOCKED
 
 
-def tolerate(error: Exception) -> None:
+def report_error(error: Exception) -> None:
     """Report an error that the calling stage could go on from, by leaving out or replacing a part of its output.
 
     Returns, once the error is counted and logged, if the stage runs with ``on_error="skip"`` and its budget ``max_errors`` lasts;
     else raises ``error``. For sources (which cannot be called again after they raised) and for maps that fill a batch from many files.
     """
-    _here.scope.tolerate(error)
+    _here.scope.report_error(error)

@@ -2,9 +2,9 @@
 
 What holds at every moment:
 
-- ``free + reserved permits + places in the queue == capacity``; a place is made only by who holds a permit, so the queue never outgrows it.
-- Items leave in the order in which their places were made, whoever fills them and whenever.
-- After :meth:`Channel.close` no place is made; the reader gets what is there and then ``EndOfStream``.
+- ``free + reserved permits + slots in the queue == capacity``; a slot is made only by who holds a permit, so the queue never outgrows it.
+- Items leave in the order in which their slots were made, whoever fills them and whenever.
+- After :meth:`Channel.close` no slot is made; the reader gets what is there and then ``EndOfStream``.
 - After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
 """
 
@@ -21,8 +21,8 @@ from highway.errors import Cancelled, EndOfStream
 _PENDING: Final = object()
 
 
-class Place:
-    """A place in the order of a channel, filled when its item is ready."""
+class Slot:
+    """A slot in the order of a channel, filled when its item is ready."""
 
     __slots__ = ("value",)
 
@@ -33,7 +33,7 @@ class Place:
 class Channel:
     """A queue of at most ``capacity`` items between two stages.
 
-    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a place (:meth:`reserve`, which does
+    A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a slot (:meth:`reserve`, which does
     not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs.
 
     A writer that is alone and finds the queue full is woken when half of it is free: each time that a thread is woken, one that works on
@@ -47,7 +47,7 @@ class Channel:
     def __init__(self, capacity: int, writers: int = 1) -> None:
         self.capacity: Final = capacity
         self._enough = (capacity + 1) // 2 if writers == 1 else 1  # free permits for which a writer is woken
-        self._places: deque[Place] = deque()
+        self._slots: deque[Slot] = deque()
         self._free = capacity
         self._closed = False
         self._cancelled = False
@@ -58,7 +58,7 @@ class Channel:
 
     def __len__(self) -> int:
         """Items that wait or are being made."""
-        return len(self._places)
+        return len(self._slots)
 
     def acquire(self) -> None:
         """Wait for room and take it."""
@@ -69,18 +69,18 @@ class Channel:
                 raise Cancelled
             self._free -= 1
 
-    def reserve(self) -> Place:
-        """Turn a permit into the last place in the order."""
-        place = Place()
+    def reserve(self) -> Slot:
+        """Turn a permit into the last slot in the order."""
+        slot = Slot()
         with self._lock:
-            self._places.append(place)
-        return place
+            self._slots.append(slot)
+        return slot
 
-    def fill(self, place: Place, value: Any) -> None:
-        """Set the item of a place; with ``DROP`` the place vanishes."""
+    def fill(self, slot: Slot, value: Any) -> None:
+        """Set the item of a slot; with ``DROP`` the slot vanishes."""
         with self._lock:
-            place.value = value
-            if self._places and self._places[0] is place:
+            slot.value = value
+            if self._slots and self._slots[0] is slot:
                 self._settle()
 
     def put(self, value: Any) -> None:
@@ -102,16 +102,16 @@ class Channel:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            while not (self._places and self._places[0].value is not _PENDING):
+            while not (self._slots and self._slots[0].value is not _PENDING):
                 if self._cancelled:
                     raise Cancelled
-                if self._closed and not self._places:
+                if self._closed and not self._slots:
                     raise EndOfStream("the stream has ended")
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
                 self._readable.wait(remaining)
-            value = self._places.popleft().value
+            value = self._slots.popleft().value
             self._release()
             self._settle()
             return value
@@ -126,7 +126,7 @@ class Channel:
         """Say that nothing more will be read, and forget what waits."""
         with self._lock:
             self._cancelled = True
-            self._places.clear()
+            self._slots.clear()
             self._readable.notify_all()
             self._writable.notify_all()
 
@@ -136,11 +136,11 @@ class Channel:
             self._writable.notify()
 
     def _settle(self) -> None:
-        """Remove dropped places from the front, and wake who waits for the item that is there now, or for the end."""
-        while self._places and self._places[0].value is DROP:
-            self._places.popleft()
+        """Remove dropped slots from the front, and wake who waits for the item that is there now, or for the end."""
+        while self._slots and self._slots[0].value is DROP:
+            self._slots.popleft()
             self._release()
-        if self._places and self._places[0].value is not _PENDING:
+        if self._slots and self._slots[0].value is not _PENDING:
             self._readable.notify()
-        elif self._closed and not self._places:
+        elif self._closed and not self._slots:
             self._readable.notify_all()

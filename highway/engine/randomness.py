@@ -1,4 +1,4 @@
-"""Where random numbers in maps come from (docs/adr/0003): one sequence for each stage, a stretch of it for each item."""
+"""Where random numbers in maps come from (docs/adr/0003): one sequence for each stage, a substream of it for each item."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def stage_key(seed: int, name: str) -> int:
 
 def generator(key: int, epoch: int, index: int) -> Generator:
     """Return the generator for one item of a stage."""
-    # Philox is a counter-based generator: each (epoch, index) owns a stretch of 2**128 numbers of the stage's own sequence.
+    # Philox is a counter-based generator: each (epoch, index) owns a substream of 2**128 numbers of the stage's own sequence.
     return Generator(Philox(key=key, counter=(epoch & _MASK) << 192 | (index & _MASK) << 128))
 
 
-class Stretches:
-    """One generator for many items, set to the beginning of each one's stretch of 2**64 numbers; much quicker than one for each.
+class Substreams:
+    """One generator for many items, set to the beginning of each one's substream of 2**64 numbers; much quicker than one for each.
 
     Args:
         key: What the sequence hangs on, below 2**128.
@@ -38,7 +38,7 @@ class Stretches:
         return self._rng
 
 
-def place_of(rng: Generator) -> tuple[int, int]:
+def epoch_and_index(rng: Generator) -> tuple[int, int]:
     """Return the epoch and index that a fresh generator was made for."""
     counter = rng.bit_generator.state["state"]["counter"]
     return int(counter[3]), int(counter[2])

@@ -30,7 +30,7 @@ from highway.process.interrupt import ignore_at_exit
 log = logging.getLogger("highway")
 
 
-class Run(Protocol):
+class AtEnd(Protocol):
     """What is to be run at the end."""
 
     def spawn(self) -> None: ...
@@ -39,7 +39,7 @@ class Run(Protocol):
     def stop(self) -> None: ...
 
 
-_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
+_waiting: dict[AtEnd, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
 _registered = False
 
 
@@ -48,7 +48,7 @@ def is_built_by_script(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
 
 
-def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
+def run_at_end(run: AtEnd, pipeline: object, frame: FrameType) -> None:
     """Run it when the main thread has come to its end, unless it is forgotten before, or the script that ``frame`` is of ends otherwise.
 
     Python starts no threads any more by then (3.12 and later), so they are created now, waiting.
@@ -75,7 +75,7 @@ def not_begun() -> str:
     return f"not begun are {pipelines}: what ends in a sink begins when the script has ended; call start() on it to have it run meanwhile"
 
 
-def forget(run: Run) -> None:
+def forget(run: AtEnd) -> None:
     """Do not run it at the end: somebody has started or stopped it."""
     _waiting.pop(run, None)
 
@@ -93,7 +93,7 @@ def _run_all() -> None:
         _run(dict(_waiting), lambda: script_interrupt.lost or is_interrupted())
 
 
-def _run(pipelines: dict[Run, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
+def _run(pipelines: dict[AtEnd, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
     runs = list(pipelines)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
     for run, (pipeline, frame) in pipelines.items():
@@ -121,7 +121,7 @@ def _has_returned(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
-def _exit(code: int, runs: list[Run]) -> NoReturn:
+def _exit(code: int, runs: list[AtEnd]) -> NoReturn:
     """Leave with an exit code: at this point only ``os._exit`` can set one, so what an exit does otherwise is done here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:

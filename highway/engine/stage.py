@@ -104,7 +104,7 @@ class Stage:
         buffer_size: Finished items that may wait for the next stage, at least 1.
         on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
-            :func:`highway.engine.cancel.tolerate`.
+            :func:`highway.engine.cancel.report_error`.
         max_errors: With ``"skip"``: the errors that may be left out; one more ends the run. ``None`` is no limit.
         name: Name in statistics and messages, and part of what randomness hangs on; the class's or function's name when empty.
 

@@ -39,9 +39,9 @@ class StageWorkers:
         self.stage, self.shape, self.origin = stage, shape, origin
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
-        self.scope = cancel.Scope(self._tolerate, self._report)
+        self.scope = cancel.Scope(self._report_error, self._report_state)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
-        self._turn = threading.Lock()  # held while an input is taken and its place in the output is reserved
+        self._turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
         self._running = len(self.meters)
         self._here = threading.local()
@@ -89,9 +89,9 @@ class StageWorkers:
                 cancel.leave()
         except Cancelled as error:
             if not (self.scope.cancelled or self.scope.draining):
-                owner.fail(self._place(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
+                owner.fail(self._located(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
         except BaseException as error:
-            owner.fail(self._place(error))
+            owner.fail(self._located(error))
         finally:
             meter.enter(IDLE)
             with self._tally:
@@ -129,7 +129,7 @@ class StageWorkers:
                     item, passport = self.inbox.get()
                 except EndOfStream:
                     return
-                place = self.outbox.reserve() if ordered else None
+                slot = self.outbox.reserve() if ordered else None
             meter.enter(BUSY)
             self._here.passport = passport
             result = self._apply(item, passport)
@@ -137,8 +137,8 @@ class StageWorkers:
                 result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
                 meter.items += 1
                 meter.bytes += nbytes(result.item)
-            if place is not None:
-                self.outbox.fill(place, result)
+            if slot is not None:
+                self.outbox.fill(slot, result)
             else:
                 self.outbox.append(result)
 
@@ -149,7 +149,7 @@ class StageWorkers:
                 raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
             return result
         except Exception as error:
-            self._tolerate(error)
+            self._report_error(error)
             return DROP
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, number: Callable[[], Passport]) -> None:
@@ -193,10 +193,10 @@ class StageWorkers:
 
     # --- what the stage's code says of itself ---
 
-    def _report(self, state: cancel.State) -> None:
+    def _report_state(self, state: cancel.State) -> None:
         self.meters[self._here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
-    def _tolerate(self, error: Exception) -> None:
+    def _report_error(self, error: Exception) -> None:
         """Count and report an error that the stage may leave out, or raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error
@@ -217,7 +217,7 @@ class StageWorkers:
             what = f"{count} items, the last" if count > 1 else "an item"
             log.warning("%s left out %s (%s): %s: %s", self.stage.name, what, self._where(), type(error).__name__, error)
 
-    def _place(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
+    def _located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""
         if isinstance(error, (EndOfStream, StopIteration, StopAsyncIteration, GeneratorExit)):
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"

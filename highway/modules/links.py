@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from highway.engine.cancel import check_cancelled, finish, tolerate
+from highway.engine.cancel import check_cancelled, finish, report_error
 from highway.engine.stage import Items, Stamped
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
 from highway.images.software import Comparison, made_here
@@ -101,7 +101,7 @@ class ZMQSource:
                 return
             except FrameError as error:
                 counts[tally.RECEIVED] += 1
-                tolerate(error)
+                report_error(error)
                 continue
             counts[tally.RECEIVED] += 1
             if envelope and envelope.made != made and envelope.made:
@@ -210,7 +210,7 @@ class ZMQSink:
                 counts[tally.SENT] -= 1
                 if not isinstance(error, ItemError):
                     raise
-                tolerate(error)
+                report_error(error)
 
     def _link(self) -> Link:
         return _parsed(self.url, "send", self.bind, LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end))

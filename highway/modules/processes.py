@@ -17,7 +17,7 @@ from typing import Any
 from numpy.random import Generator
 
 from highway.engine import cancel
-from highway.engine.randomness import place_of
+from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Component, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.children.child import Whole, Work
@@ -150,7 +150,7 @@ class _Remote:
             child = self._children[thread] = _Child(Work(self._names, self._maps, cancel.seed()), self._budget_mb)
             cancel.at_end(child.close)
         try:
-            return child.apply(item, *place_of(rng))
+            return child.apply(item, *epoch_and_index(rng))
         finally:
             if child.is_gone:
                 self._children.pop(thread).close()
@@ -260,8 +260,8 @@ class _Child:
             for frames in messages:
                 self._items.send(frames)
             kind, value = unpack(self._results.recv())
-            while kind == "tolerate":
-                self._items.send(pack(_is_tolerated(value.error())))
+            while kind == "skippable":
+                self._items.send(pack(_is_skipped(value.error())))
                 kind, value = unpack(self._results.recv())
         except LinkError:
             if self.is_gone:
@@ -284,10 +284,10 @@ class _Child:
         return RemoteError(f"Processes: process {self._process.pid} was killed by {name} while it had an item{hint}")
 
 
-def _is_tolerated(error: BaseException) -> bool:
+def _is_skipped(error: BaseException) -> bool:
     try:
         if isinstance(error, Exception):
-            cancel.tolerate(error)
+            cancel.report_error(error)
             return True
     except Exception as raised:
         if raised is not error:

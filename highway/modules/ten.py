@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.engine.cancel import seed_or, tolerate
+from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.images.items import writing
@@ -61,7 +61,7 @@ class TenSource:
                     message = named("tensorcom").decode(frames)
                     check(frames)
                 except FrameError as error:
-                    tolerate(FrameError(f"{path}: {error}"))
+                    report_error(FrameError(f"{path}: {error}"))
                     continue
                 saved = message.envelope.passport if message.envelope else None
                 yield Stamped(message.item, Passport(epoch, index, keys=(saved and saved.keys) or (path,)))
@@ -120,7 +120,7 @@ class TenSink:
             try:
                 frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
             except ItemError as error:
-                tolerate(error)
+                report_error(error)
                 continue
             with writing(path, durable=True) as name, open(name, "wb") as stream:
                 for frame in with_checksums(frames):

@@ -20,7 +20,7 @@ from highway.datasets.field_codecs import decode_field
 from highway.datasets.shards import EncodedSample, ShardWriter, encoded, shard_writer
 from highway.datasets.tar import Member, read_members
 from highway.engine import batch
-from highway.engine.cancel import seed_or, tolerate
+from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, ShardError
 from highway.parameters.checks import checked
@@ -105,12 +105,12 @@ class WebDatasetSource:
             except StopIteration:
                 break
             except (ShardError, OSError) as error:
-                tolerate(error)
+                report_error(error)
                 return
             try:
                 sample = self._sample(members)
             except ValueError as error:
-                tolerate(ShardError(f"{url}: sample {key!r}: {error}"))
+                report_error(ShardError(f"{url}: sample {key!r}: {error}"))
                 continue
             yield key, sample
         self.counters["shards"] += 1

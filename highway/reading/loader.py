@@ -14,8 +14,8 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.datasets.folder import ImageFiles
-from highway.engine.cancel import check_cancelled, finish, seed_or, tolerate, wait
-from highway.engine.randomness import Stretches
+from highway.engine.cancel import check_cancelled, finish, report_error, seed_or, wait
+from highway.engine.randomness import Substreams
 from highway.engine.stage import DROP, Drop, Passport, Stamped
 from highway.errors import ImageError
 from highway.images.buffers import BufferPool
@@ -161,9 +161,9 @@ class Fill:
 
     def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[Any, ...]:
         batch, reader = rows.batch, self.reader
-        dice = Stretches(_key(batch.job.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
+        substreams = Substreams(_key(batch.job.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
         for row in rows.rows:
-            if not self._fill(batch, row, dice):
+            if not self._fill(batch, row, substreams):
                 return DROP
         if next(batch.done) < batch.ranges:
             return DROP
@@ -174,7 +174,7 @@ class Fill:
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
-    def _fill(self, batch: _Batch, row: int, dice: Stretches | None) -> bool:
+    def _fill(self, batch: _Batch, row: int, substreams: Substreams | None) -> bool:
         """Fill a row with its image, or with the next that can be read; say whether there is one."""
         job, total = batch.job, len(batch.order)
         for step in range(total):
@@ -185,11 +185,11 @@ class Fill:
             if job.failure is not None:
                 return False
             try:
-                self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]), dice)
+                self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]), substreams)
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 if batch.bad.setdefault(number, reason) is reason:  # atomic: of workers that fail at it together, one reports it
-                    tolerate(error)
+                    report_error(error)
                     self._skipped.append(None)
                 continue
             batch.keys[row] = job.files.keys[number]
@@ -200,8 +200,8 @@ class Fill:
         job.failure = ImageError(f"data_dir {job.files.root!r}: none of its {total} images can be read; the last error: {last}")
         return False
 
-    def _read(self, batch: _Batch, row: int, path: str, dice: Stretches | None) -> None:
-        reader, rng = self.reader, dice.at(batch.first + row) if dice else None
+    def _read(self, batch: _Batch, row: int, path: str, substreams: Substreams | None) -> None:
+        reader, rng = self.reader, substreams.at(batch.first + row) if substreams else None
         assert batch.images is not None
         with open(path, "rb", buffering=0) as file:
             data = file.read()

@@ -31,18 +31,18 @@ def in_thread(function):
     return join
 
 
-def test_items_leave_in_the_order_of_their_places_not_of_their_filling():
+def test_items_leave_in_the_order_of_their_slots_not_of_their_filling():
     channel = Channel(3)
-    places = []
+    slots = []
     for _ in range(3):
         channel.acquire()
-        places.append(channel.reserve())
+        slots.append(channel.reserve())
     for number in (2, 0, 1):
-        channel.fill(places[number], number)
+        channel.fill(slots[number], number)
     assert [channel.get() for _ in range(3)] == [0, 1, 2]
 
 
-def test_a_reader_waits_for_the_first_place_though_later_ones_are_filled():
+def test_a_reader_waits_for_the_first_slot_though_later_ones_are_filled():
     channel = Channel(2)
     channel.acquire()
     first = channel.reserve()
@@ -53,7 +53,7 @@ def test_a_reader_waits_for_the_first_place_though_later_ones_are_filled():
     assert [channel.get(), channel.get()] == ["first", "second"]
 
 
-def test_dropped_places_vanish_and_give_their_room_back():
+def test_dropped_slots_vanish_and_give_their_room_back():
     channel = Channel(1)
     for _ in range(5):
         channel.put(DROP)
@@ -116,13 +116,13 @@ def test_close_wakes_all_waiting_readers():
     assert [type(join()[1]) for join in readers] == [EndOfStream] * 3
 
 
-def test_a_closed_channel_ends_when_its_last_place_is_dropped():
+def test_a_closed_channel_ends_when_its_last_slot_is_dropped():
     channel = Channel(1)
     channel.acquire()
-    place = channel.reserve()
+    slot = channel.reserve()
     channel.close()
     readers = [in_thread(channel.get) for _ in range(2)]
-    channel.fill(place, DROP)
+    channel.fill(slot, DROP)
     assert [type(join()[1]) for join in readers] == [EndOfStream] * 2
 
 

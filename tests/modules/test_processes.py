@@ -80,9 +80,9 @@ def never_end(n):
     time.sleep(3600)
 
 
-def tolerate_odd_ones(n):
+def report_odd_ones(n):
     if n % 2:
-        cancel.tolerate(ValueError(f"{n} is odd"))
+        cancel.report_error(ValueError(f"{n} is odd"))
     return n
 
 
@@ -228,11 +228,11 @@ def test_a_map_that_returns_none_is_an_error_that_names_it():
 
 
 def test_errors_that_a_map_could_go_on_from_are_the_stages_to_decide(caplog):
-    assert run(tolerate_odd_ones, on_error="skip") == list(range(8))
+    assert run(report_odd_ones, on_error="skip") == list(range(8))
     with pytest.raises(ValueError, match="1 is odd"):
-        run(tolerate_odd_ones, num_processes=1)
+        run(report_odd_ones, num_processes=1)
     with pytest.raises(ValueError, match="5 is odd"):
-        run(tolerate_odd_ones, num_processes=1, on_error="skip", max_errors=2)
+        run(report_odd_ones, num_processes=1, on_error="skip", max_errors=2)
 
 
 def test_an_item_that_cannot_be_pickled_is_an_error():

@@ -83,14 +83,14 @@ def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
 
 
 def _serve(items: ShmReceiver, results: ShmSender) -> None:
-    def tolerate(error: Exception) -> None:
+    def report_error(error: Exception) -> None:
         """Ask the parent, whose stage knows what to do with errors."""
-        results.send(pack(("tolerate", Failure.of(error))))
+        results.send(pack(("skippable", Failure.of(error))))
         if not unpack(items.recv()):
             raise error
 
     importing.script, sys.argv, seed = unpack(items.recv())
-    cancel.enter(cancel.Scope(tolerate, seed=seed))
+    cancel.enter(cancel.Scope(report_error, seed=seed))
     frames = items.recv()
     work: Work | None = None
     while True:
