@@ -47,7 +47,7 @@ ONLY_IN = {
         "wire/transports/shm/same_thread.py",
     },
     "yaml": {"topology"},
-    "msgspec": {"observe/snapshot.py", "parameters/checks.py", "topology"},
+    "msgspec": {"observe/snapshot.py", "parameters/convert.py", "topology"},
 }
 
 

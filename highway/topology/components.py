@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from highway.parameters import docstrings
-from highway.parameters.checks import describe_parameter
+from highway.parameters.hints import describe_parameter, parameters_of
 from highway.parameters.location import Location, did_you_mean
 
 PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
@@ -112,7 +112,11 @@ class Components:
 
 def signature(found: Callable[..., Any]) -> str:
     """Return the parameters of a class or function as one writes them."""
-    return ", ".join(map(describe_parameter, inspect.signature(found).parameters.values()))
+    try:
+        parameters = parameters_of(found)
+    except (NameError, TypeError):  # hints that cannot be read, or an object that is called
+        parameters = inspect.signature(found).parameters
+    return ", ".join(map(describe_parameter, parameters.values()))
 
 
 def _is_component(value: object) -> bool:

@@ -6,7 +6,6 @@ by name, written in the same way as a stage; ``Callable`` means one that can be 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,14 @@ import msgspec
 
 from highway.engine.stage import Component, Stage, shape_of
 from highway.errors import ConfigError, HighwayError
-from highway.parameters.checks import NAMED, Converter, in_words, needed, unknown
+from highway.parameters.checks import needed, unknown
+from highway.parameters.convert import Converter
+from highway.parameters.hints import NAMED, Parameters, in_words, parameters_of
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
 from highway.topology.components import Components, NotImported, built_in
 
-STAGE_SETTINGS: Mapping[str, Any] = {name: hint for name, hint in typing.get_type_hints(Stage).items() if name != "op"}
+STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
 _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
 
@@ -46,7 +47,7 @@ class Registry(Converter):
         settings: dict[str, Any] = {}
         if isinstance(spec, dict):
             settings = {
-                key: self.convert(value, STAGE_SETTINGS[key], location / key) for key, value in spec.items() if key in STAGE_SETTINGS
+                key: self.argument(value, STAGE_SETTINGS[key], location / key) for key, value in spec.items() if key in STAGE_SETTINGS
             }
             spec = {key: value for key, value in spec.items() if key not in settings}
             if settings and not spec:
@@ -100,10 +101,9 @@ class Registry(Converter):
 
     def _arguments(self, cls: type, given: Any, location: Location) -> dict[str, Any]:
         """What was given, checked against the signature of ``cls``, by the names of its parameters."""
-        parameters = _parameters(cls)
+        parameters = _parameters(cls, location)
         names = [name for name, parameter in parameters.items() if parameter.kind in NAMED]
-        hints = _hints(cls, location)
-        rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
+        rest = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_KEYWORD), "")
         if given is None or isinstance(given, dict):
             locations = {}
             for old, value in (given or {}).items():
@@ -116,14 +116,11 @@ class Registry(Converter):
         else:
             raise location.error(f"{cls.__name__} takes no parameters; got {show(given)}")
         for key, (_, where) in locations.items():
-            if key not in names and rest is None:
+            if key not in names and not rest:
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):
             raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
-        return {
-            key: self.convert(value, hints.get(key if key in names else rest or key, Any), where)
-            for key, (value, where) in locations.items()
-        }
+        return {key: self.argument(value, parameters[key if key in names else rest], where) for key, (value, where) in locations.items()}
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
         """Return the component, stage or struct that a plain ``value`` describes."""
@@ -141,7 +138,7 @@ class Registry(Converter):
         """Return the error for a value that does not fit, in the words of YAML."""
         if choices:
             return location.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
-        advice, words = "", in_words(expected, _WORDS)
+        advice, words = "", in_words(expected, _WORDS).replace("None", "null")
         if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
             advice = "; write true or false"
         elif isinstance(value, (int, float)) and "str" in words:
@@ -182,18 +179,8 @@ def _not_imported(value: Any) -> Iterator[NotImported]:
             yield from _not_imported(part)
 
 
-@functools.cache
-def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(cls).parameters
-
-
-@functools.cache
-def _own_hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
-
-
-def _hints(cls: type, location: Location) -> dict[str, Any]:
+def _parameters(cls: type, location: Location) -> Parameters:
     try:
-        return _own_hints(cls)
+        return parameters_of(cls)
     except NameError as error:
         raise location.error(f"the type hints of {cls.__name__} cannot be read: {error}; import what they name at run time too") from None

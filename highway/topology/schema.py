@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
-import types
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from highway.engine.stage import Component, Stage
-from highway.parameters.checks import is_nested
 from highway.parameters.docstrings import plain
+from highway.parameters.hints import is_nested, parameters_of
+from highway.parameters.ranges import UNIONS, Range
 from highway.renamed import accepted
 from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.plan import COMPONENTS
@@ -44,7 +45,7 @@ def schema() -> Schema:
     defs["Variable"] = VARIABLE
     for package in PACKAGES:
         defs |= {name: _component(name, cls) for name, cls in built_in(package).items()}
-    defs["Stage"] = _by_name(list(built_in("highway.modules")), {name: _open(_of(hint)) for name, hint in STAGE_SETTINGS.items()})
+    defs["Stage"] = _by_name(list(built_in("highway.modules")), {name: _open(_of(one.annotation)) for name, one in STAGE_SETTINGS.items()})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **file, "$defs": defs}
 
 
@@ -64,9 +65,8 @@ def _become(schema: Schema, other: Schema) -> None:
 
 def _component(name: str, cls: type) -> Schema:
     """What may stand behind a component's name: its parameters, the value of the first one, or nothing."""
-    parameters = inspect.signature(cls).parameters.values()
-    hints = typing.get_type_hints(inspect.getattr_static(cls, "__init__"))
-    properties = {parameter.name: _open(_of(hints[parameter.name])) for parameter in parameters}
+    parameters = parameters_of(cls).values()
+    properties = {parameter.name: _open(_of(parameter.annotation)) for parameter in parameters}
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
     renamed = accepted(name)
     properties |= {old: {"deprecated": True, "description": f"It is called {new} now."} for old, new in renamed.items()}
@@ -90,16 +90,16 @@ def _component(name: str, cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """The schema of a type hint."""
+    """The schema of a type hint, and of the range beside it."""
     if hint in (Any, inspect.Parameter.empty):
         return {}
-    if not is_nested(hint):
-        return msgspec.json.schema(hint)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _of(inner[0])
-    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(_within, (note for note in inner[1:] if isinstance(note, Range)), _of(inner[0]))
+    if origin in UNIONS:
         return {"anyOf": [_of(part) for part in inner]}
+    if not is_nested(hint):
+        return msgspec.json.schema(hint)
     if hint in (Stage, Component):
         return {"$ref": "#/$defs/Stage"}
     if origin is None or origin is collections.abc.Callable:
@@ -107,6 +107,16 @@ def _of(hint: Any) -> Schema:
     if issubclass(origin, collections.abc.Mapping):
         return {"type": "object", "additionalProperties": _open(_of(inner[1]))}
     return {"type": "array", "items": _open(_of(inner[0]))}
+
+
+def _within(schema: Schema, bounds: Range) -> Schema:
+    """A schema whose numbers have bounds."""
+    if schema.get("type") in ("integer", "number"):
+        return {**schema, **bounds.keywords}
+    for key in ("anyOf", "prefixItems"):
+        if key in schema:
+            return {**schema, key: [_within(part, bounds) for part in schema[key]]}
+    return {**schema, "items": _within(schema["items"], bounds)} if isinstance(schema.get("items"), dict) else schema
 
 
 def _by_name(names: Sequence[str], settings: Schema | None = None) -> Schema:

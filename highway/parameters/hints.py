@@ -1,0 +1,141 @@
+"""Type hints: what they allow, in words, and how one writes them."""
+
+from __future__ import annotations
+
+import collections.abc
+import enum
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from highway.parameters.ranges import UNIONS, Range
+
+_PLAIN = (
+    str,
+    int,
+    float,
+    bool,
+    bytes,
+    list,
+    dict,
+    tuple,
+    set,
+    frozenset,
+    object,
+    type(None),
+    collections.abc.Sequence,
+    collections.abc.Mapping,
+)
+Parameters = Mapping[str, inspect.Parameter]
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@functools.cache
+def parameters_of(found: Callable[..., Any]) -> Parameters:
+    """Return the parameters of a class or function by name, with their type hints evaluated.
+
+    Raises:
+        NameError: a hint names what there is not at run time.
+    """
+    hints = typing.get_type_hints(inspect.getattr_static(found, "__init__") if inspect.isclass(found) else found, include_extras=True)
+    return {name: one.replace(annotation=hints.get(name, one.annotation)) for name, one in inspect.signature(found).parameters.items()}
+
+
+def describe_parameter(parameter: inspect.Parameter) -> str:
+    """Return a parameter as one writes it: its name, type, range and default."""
+    stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
+    shown = "" if parameter.annotation is parameter.empty else f": {show(parameter.annotation)}"
+    equals = " = " if shown else "="
+    return f"{stars}{parameter.name}{shown}" + ("" if parameter.default is parameter.empty else f"{equals}{parameter.default!r}")
+
+
+def show(hint: Any) -> str:
+    """Return a type hint as one writes it, with its range.
+
+    >>> show(Annotated[int | None, Range(ge=1)])
+    'int >= 1 | None'
+    """
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        parts = map(show, typing.get_args(inner[0]) if typing.get_origin(inner[0]) in UNIONS else inner[:1])
+        ranges = [note for note in inner[1:] if isinstance(note, Range)]
+        return " | ".join(part if part == "None" or not ranges else ranges[0].around(part) for part in parts)
+    if origin in UNIONS:
+        return " | ".join(map(show, inner))
+    if origin is None or origin is Literal or origin is collections.abc.Callable:
+        simple = hint if isinstance(hint, str) else getattr(hint, "__name__", "") if origin is None else ""
+        return "None" if hint is type(None) else simple or inspect.formatannotation(hint).replace("collections.abc.", "").replace("typing.", "")
+    return f"{origin.__name__}[{', '.join('...' if part is Ellipsis else show(part) for part in inner)}]"
+
+
+def in_words(expected: str, words: Mapping[str, str]) -> str:
+    """Return what msgspec expected in other words, such as YAML's; its own stand in backticks."""
+    return re.sub(r"`([^`]*)`", lambda quoted: " or ".join(words.get(word, word) for word in quoted[1].split(" | ")), expected)
+
+
+def describe(hint: Any) -> str:
+    """Return what a type hint allows, as one says it.
+
+    >>> describe(tuple[int, int] | None)
+    '(int, int) or None'
+    """
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is type(None):
+        return "None"
+    if origin is Literal:
+        return one_of(inner)
+    if origin is typing.Annotated:
+        return describe(inner[0])
+    if origin in UNIONS:
+        return " or ".join(map(describe, inner))
+    if origin is tuple:
+        return f"({', '.join('...' if part is Ellipsis else describe(part) for part in inner)})"
+    if origin is collections.abc.Callable or hint is collections.abc.Callable:
+        return "a function"
+    if origin is not None and issubclass(origin, collections.abc.Mapping):
+        return f"a dict of {describe(inner[0])} to {describe(inner[1])}"
+    if origin is not None and inner:
+        return f"a list of {describe(inner[0]).removeprefix('a ')}"
+    name = getattr(hint, "__name__", str(hint))
+    if hint in _PLAIN:
+        return name
+    methods = [method for method in vars(hint) if not method.startswith("_")] if getattr(hint, "_is_protocol", False) else []
+    return f"a {name}{', an object with ' if methods else ''}{', '.join(methods)}"
+
+
+def one_of(choices: Sequence[Any]) -> str:
+    """Return what to choose from, as one says it."""
+    return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"
+
+
+def literals(hint: Any) -> list[Any]:
+    """Return the values of all ``Literal`` in a type hint."""
+    inner = typing.get_args(hint)
+    return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in literals(part)]
+
+
+@functools.cache
+def is_nested(hint: Any) -> bool:
+    """Say whether a type hint has a component, a struct or a mapping in it, so that its parts are converted one by one."""
+    origin = typing.get_origin(hint)
+    if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
+        return False
+    if origin is not None:
+        own = origin in (dict, collections.abc.Callable, collections.abc.Mapping)
+        return own or any(is_nested(part) for part in typing.get_args(hint))
+    return inspect.isclass(hint) and hint not in _PLAIN and not issubclass(hint, enum.Enum)
+
+
+def form(hint: Any) -> type | None:
+    """What a value has to be so that it can be meant: a list, a mapping, or ``None`` for what may be one or the other."""
+    origin = typing.get_origin(hint) or hint
+    if origin is typing.Annotated:
+        return form(typing.get_args(hint)[0])
+    if not inspect.isclass(origin):
+        return None
+    if issubclass(origin, collections.abc.Mapping) or hasattr(origin, "__struct_fields__"):
+        return dict
+    return list if issubclass(origin, collections.abc.Iterable) and not issubclass(origin, (str, bytes)) else None

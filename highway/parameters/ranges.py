@@ -1,0 +1,98 @@
+"""What a parameter may be besides its type: ranges and predicates, written beside the type in its hint."""
+
+from __future__ import annotations
+
+import operator
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+UNIONS = (typing.Union, types.UnionType)
+_BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
+_BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Bounds of a number, or of each number in a tuple: ``Annotated[int, Range(ge=1)]``.
+
+    Args:
+        ge: At least this.
+        gt: Above this.
+        le: At most this.
+        lt: Below this.
+        words: What errors say is expected; by default made of the bounds.
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    words: str = ""
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds that there are, by name."""
+        return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
+
+    @property
+    def expected(self) -> str:
+        """What is expected, in words."""
+        return self.words or " and ".join(f"{_BOUNDS[name][1]} {bound:g}" for name, bound in self.bounds.items())
+
+    @property
+    def keywords(self) -> dict[str, float]:
+        """The bounds in the words of JSON schemas."""
+        return {_BOUNDS[name][2]: bound for name, bound in self.bounds.items()}
+
+    def around(self, name: str) -> str:
+        """Return the bounds as one writes them, of what is called ``name``: ``0 <= float < 1``."""
+        if self.le is None and self.lt is None:
+            return f"{name} >= {self.ge:g}" if self.ge is not None else f"{name} > {self.gt:g}"
+        low = f"{self.ge:g} <= " if self.ge is not None else f"{self.gt:g} < " if self.gt is not None else ""
+        return f"{low}{name} <= {self.le:g}" if self.le is not None else f"{low}{name} < {self.lt:g}"
+
+    def holds(self, value: Any) -> bool:
+        """Say whether a number, or each in a tuple, is within the bounds; NaN is not."""
+        if isinstance(value, (list, tuple)):
+            return all(map(self.holds, value))
+        return all(_BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What must hold of a value that no bounds can say.
+
+    Args:
+        holds: Says whether it does.
+        expected: What errors say is expected.
+    """
+
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+Count = Annotated[int, Range(ge=1)]
+Epochs = Annotated[int | None, Range(ge=1, words="at least 1, or None to repeat for ever")]
+Probability = Annotated[float, Range(ge=0, le=1, words="a probability from 0 to 1")]
+Seed = Annotated[int, Range(ge=0, lt=2**63, words="a whole number, at least 0")]
+Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels, at least 1")]
+
+
+def unmet(value: Any, hint: Any) -> str:
+    """Return what is expected of a value of the hint's type by the conditions beside it; empty if it meets them all, as ``None`` does.
+
+    >>> unmet(0, Count | None)
+    'at least 1, or None'
+    """
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if value is None:
+        return ""
+    if origin is Annotated:
+        return next((note.expected for note in inner[1:] if isinstance(note, (Range, Predicate)) and not note.holds(value)), "")
+    if origin in UNIONS and type(None) in inner:
+        expected = "".join(unmet(value, part) for part in inner)
+        return expected and f"{expected}, or None"
+    return ""
