@@ -66,8 +66,9 @@ def show(hint: Any) -> str:
     if origin in UNIONS:
         return " | ".join(map(show, inner))
     if origin is None or origin is Literal or origin is collections.abc.Callable:
-        simple = hint if isinstance(hint, str) else getattr(hint, "__name__", "") if origin is None else ""
-        return "None" if hint is type(None) else simple or inspect.formatannotation(hint).replace("collections.abc.", "").replace("typing.", "")
+        if origin is None and inspect.isclass(hint):
+            return "None" if hint is type(None) else hint.__name__
+        return str(hint).replace("collections.abc.", "").replace("typing.", "")
     return f"{origin.__name__}[{', '.join('...' if part is Ellipsis else show(part) for part in inner)}]"
 
 
