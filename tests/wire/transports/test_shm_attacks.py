@@ -220,6 +220,16 @@ def connections(name, count):
         sock.close()
 
 
+@pytest.fixture
+def many_descriptors():
+    """As many as the system allows this process: by default it gives 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
 def test_a_thousand_connections_without_a_hello_keep_nobody_out(name):
     with besides(name) as receiver, contextlib.ExitStack() as stack:
         for sock in connections(name, 1000):
