@@ -154,6 +154,8 @@ def way_out(number: int, address: str) -> str:
         return "; it is not an address of this machine: use * for all interfaces, or connect (bind=False)"
     if number == errno.ENAMETOOLONG:
         return "; the path of a socket has 107 bytes at most: choose a shorter one, such as ipc:///tmp/name, or a name without a file, ipc://@name"
+    if number == errno.EACCES and address.startswith("tcp:"):
+        return "; ports below 1024 are the system's: take another one"
     if number in (errno.ENOENT, errno.EACCES):
         return "; the folder must exist and be writable"
     return ""

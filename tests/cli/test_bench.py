@@ -171,7 +171,7 @@ roles:
     - ImageFileReader: {{data_dir: "highway:photos/val", batch_size: 8, shape: [32, 32], epochs: 2}}
     - ZMQSink: {{link: raw}}
   outside:
-    - ZMQSource: zpull://127.0.0.1:1
+    - ZMQSource: zrpull://127.0.0.1:1
     - Identity
 """.replace("DumpTen", "TenSink")
     )
@@ -187,7 +187,7 @@ def test_a_role_that_is_fed_by_a_link_is_measured_with_what_its_feeder_makes(cha
     assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
     assert re.search(r"^ZMQSource +source +link ", found["trainer"], re.M)
     assert len(list((tmp_path / "out").iterdir())) == 3
-    assert "outside: not measured, since zpull://127.0.0.1:1 is fed by nobody in the file" in captured.out
+    assert "outside: not measured, since zrpull://127.0.0.1:1 is fed by nobody in the file" in captured.out
     assert "--role outside" in captured.out
 
 

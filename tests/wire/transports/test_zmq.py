@@ -1,5 +1,6 @@
 """Sockets: limits, addresses, processes."""
 
+import errno
 import os
 import socket
 import stat
@@ -377,6 +378,10 @@ def test_what_has_left_is_known(ipc):
 def test_an_address_that_cannot_be_bound_says_the_way_out(location, says):
     with pytest.raises(LinkError, match=says.replace("*", r"\*")):
         ZMQReceiver(parse(f"zpull://{location}", "receive"))
+
+
+def test_a_port_that_only_root_may_open_is_said():
+    assert address.way_out(errno.EACCES, "tcp://127.0.0.1:80") == "; ports below 1024 are the system's: take another one"
 
 
 def test_a_folder_that_is_missing_is_said():
