@@ -24,6 +24,15 @@ class ImageFiles(NamedTuple):
     keys: list[str]
     labels: list[int]
 
+    def path(self, number: int) -> str:
+        """Return where a file is."""
+        return os.path.join(self.root, self.keys[number])
+
+    def read(self, number: int) -> bytes:
+        """Return the bytes of a file. Raises OSError."""
+        with open(self.path(number), "rb", buffering=0) as file:
+            return file.read()
+
 
 def label_names(root: str) -> list[str]:
     """Return the names of the label folders in ``root``, sorted; a label's number is its position.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -12,15 +11,13 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.data import resolve_data_dir
-from highway.datasets.folder import labelled_files
+from highway.datasets.folder import ImageFiles, labelled_files
 from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.stage import Passport, Stage, Stamped
 from highway.errors import ConfigError, ImageError
-from highway.images.decode import MAX_PIXELS
-from highway.modules.decode import decode_into
 from highway.parameters.checks import checked
-from highway.reading.loader import epoch_order
-from highway.transforms import BoxCrop
+from highway.reading.decode import DecodeOptions
+from highway.reading.loader import batch_count, epoch_order
 
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # the files' bytes one after the other, how many each has, the labels
 
@@ -71,11 +68,10 @@ class EncodedImageReader:
 
 
 class _Plan(NamedTuple):
-    """The files of a batch."""
+    """The files of a batch, by number."""
 
-    root: str
-    labels: np.ndarray
-    passport: Passport  # whose keys are the files' paths
+    files: ImageFiles
+    numbers: list[int]
 
 
 @dataclass
@@ -86,29 +82,27 @@ class _Plans:
 
     def __iter__(self) -> Iterator[Stamped]:
         reader, size = self.reader, self.reader.batch_size
-        root, keys, labels = labelled_files(resolve_data_dir(reader.data_dir))
-        if reader.drop_last and len(keys) < size:
-            raise ValueError(f"data_dir {root!r}: {len(keys)} images make no batch of {size}; lower batch_size, or drop_last=False")
+        files = labelled_files(resolve_data_dir(reader.data_dir))
+        batches = batch_count(files, size, reader.drop_last)
         for epoch in count() if reader.epochs is None else range(reader.epochs):
-            order = epoch_order(len(keys), epoch, seed_or(reader.seed), reader.shuffle)
-            for index, start in enumerate(range(0, len(keys) - (size - 1 if reader.drop_last else 0), size)):
-                chosen = order[start : start + size]
-                passport = Passport(epoch, index, keys=tuple(keys[number] for number in chosen))
-                yield Stamped(_Plan(root, np.array([labels[number] for number in chosen], np.int32), passport), passport)
+            order = epoch_order(len(files.keys), epoch, seed_or(reader.seed), reader.shuffle)
+            for index in range(batches):
+                numbers = order[index * size : (index + 1) * size].tolist()
+                yield Stamped(_Plan(files, numbers), Passport(epoch, index, keys=tuple(files.keys[number] for number in numbers)))
 
 
 def _read(plan: _Plan) -> Encoded:
-    files = []
-    for key in plan.passport.keys:
+    contents, labels = [], []
+    for number in plan.numbers:
         check_cancelled()
-        with open(os.path.join(plan.root, key), "rb", buffering=0) as file:
-            files.append(file.read())
-    return np.frombuffer(b"".join(files), np.uint8), np.array([len(data) for data in files], np.int32), plan.labels
+        contents.append(plan.files.read(number))
+        labels.append(plan.files.labels[number])
+    return np.frombuffer(b"".join(contents), np.uint8), np.array([len(data) for data in contents], np.int32), np.array(labels, np.int32)
 
 
 @checked
 @dataclass
-class DecodeBatch:
+class DecodeBatch(DecodeOptions):
     """Decode the files of a batch that :class:`EncodedImageReader` read, here or on another machine.
 
     Args:
@@ -136,17 +130,6 @@ class DecodeBatch:
     parallel: ClassVar[bool] = True
     makes: ClassVar = "batches"
 
-    shape: tuple[int, int] | None = None
-    crop: BoxCrop | None = None
-    flip_p: float = 0.0
-    antialias: bool = False
-    max_pixels: int = MAX_PIXELS
-
-    @property
-    def draws(self) -> bool:
-        """Whether chance has a part in what comes out."""
-        return self.crop is not None or self.flip_p > 0
-
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
@@ -157,11 +140,11 @@ class DecodeBatch:
 
     def __call__(self, item: Encoded, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)
-        images = np.empty((len(files), *(self.crop.shape if self.crop is not None else self.shape or ()), 3), np.uint8)
+        images = np.empty((len(files), *(self.output_shape or ()), 3), np.uint8)
         for row, data in enumerate(files):
             check_cancelled()
             try:
-                decode_into(images[row], data.tobytes(), self, rng)
+                self.decoded(data.tobytes(), rng, images[row])
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise

@@ -11,15 +11,26 @@ from highway.data import resolve_data_dir
 from highway.datasets.folder import ImageFiles, flat_files, label_names, labelled_files
 from highway.engine.stage import Stage
 from highway.errors import ConfigError
-from highway.images.decode import MAX_PIXELS
 from highway.parameters.checks import checked
+from highway.reading.decode import DecodeOptions
 from highway.reading.loader import Fill, Images, RowRanges
-from highway.transforms import BoxCrop
+
+
+@dataclass
+class _OfFolder:
+    data_dir: str
+    batch_size: int
+    shape: tuple[int, int] | None = None  # one of DecodeOptions, but third among the arguments
+    epochs: int | None = None
+    shuffle: bool = True
+    seed: int | None = None
+    drop_last: bool = False
+    num_workers: int | None = None
 
 
 @checked
 @dataclass
-class ImageReader:
+class ImageReader(DecodeOptions, _OfFolder):
     """Read the images of one folder and yield batches without labels.
 
     Batches are the same, bit for bit, for any number of workers. An image that cannot be read ends the run with an error that names the
@@ -51,19 +62,6 @@ class ImageReader:
         ImageError: a file is no image, is damaged or cut short, or too large (when it is read).
     """
 
-    data_dir: str
-    batch_size: int
-    shape: tuple[int, int] | None = None
-    epochs: int | None = None
-    shuffle: bool = True
-    seed: int | None = None
-    drop_last: bool = False
-    num_workers: int | None = None
-    crop: BoxCrop | None = None
-    flip_p: float = 0.0
-    antialias: bool = False
-    max_pixels: int = MAX_PIXELS
-
     def __post_init__(self) -> None:
         self._require(self.batch_size >= 1, "batch_size", "at least 1")
         self._require(self.shape is None or (len(self.shape) == 2 and min(self.shape) >= 1), "shape", "(height, width) in pixels")
@@ -77,16 +75,6 @@ class ImageReader:
     def _require(self, ok: bool, parameter: str, expected: str) -> None:
         if not ok:
             raise ConfigError(f"{type(self).__name__}: {parameter}={getattr(self, parameter)!r}; expected {expected}")
-
-    @property
-    def draws(self) -> bool:
-        """Whether chance has a part in what comes out, and not in its order alone."""
-        return self.crop is not None or self.flip_p > 0
-
-    @property
-    def output_shape(self) -> tuple[int, int] | None:
-        """Height and width of what comes out; ``None`` if every image keeps its own."""
-        return self.crop.shape if self.crop is not None else self.shape
 
     def files(self) -> ImageFiles:
         """List the files in the order of their paths."""

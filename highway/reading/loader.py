@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,11 +18,9 @@ from highway.engine.randomness import Substreams
 from highway.engine.stage import DROP, Drop, Passport, Stamped
 from highway.errors import ImageError
 from highway.images.buffers import BufferPool
-from highway.images.decode import backend, checked_header, decode_crop
+from highway.images.decode import backend
 from highway.images.ops import Size
 from highway.process.cores import available_cores
-from highway.transforms import BoxCrop
-from highway.transforms.crop import covering_box
 
 Images = np.ndarray | list[np.ndarray]  # (B, H, W, 3), or B times (H, W, 3)
 _NO_IMAGE = np.empty((0, 0, 3), np.uint8)
@@ -34,19 +31,17 @@ class ImageSource(Protocol):
     """What the loader asks of a reader: the parameters of :class:`~highway.modules.readers.ImageReader`, its files, and what it yields."""
 
     batch_size: int
-    shape: Size | None
     epochs: int | None
     shuffle: bool
     seed: int | None
     drop_last: bool
     num_workers: int | None
-    crop: BoxCrop | None
-    flip_p: float
-    antialias: bool
-    max_pixels: int
 
     @property
+    def draws(self) -> bool: ...
+    @property
     def output_shape(self) -> Size | None: ...
+    def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray: ...
     def files(self) -> ImageFiles: ...
     def item(self, images: Images, labels: np.ndarray, classes: int) -> tuple[Any, ...]: ...
 
@@ -68,15 +63,15 @@ class _Epoch(NamedTuple):
 class _Batch:
     """A batch while its rows are being filled."""
 
-    def __init__(self, job: _Job, epoch: _Epoch, index: int, images: Images) -> None:
-        self.job, self.order, self.bad = job, epoch.order, epoch.bad
+    def __init__(self, reading: _Reading, epoch: _Epoch, index: int, images: Images) -> None:
+        self.reading, self.order, self.bad = reading, epoch.order, epoch.bad
         self.images: Images | None = images
-        self.first = index * job.reader.batch_size  # position of row 0 in the epoch's order
+        self.first = index * reading.reader.batch_size  # position of row 0 in the epoch's order
         self.labels = np.empty(len(images), np.int32)
-        self.keys = [job.files.keys[self.order[self.first + row]] for row in range(len(images))]
+        self.keys = [reading.files.keys[self.order[self.first + row]] for row in range(len(images))]
         self.passport = Passport(epoch.number, index, keys=tuple(self.keys))
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last row range
-        self.ranges = -(-len(images) // job.rows)
+        self.ranges = -(-len(images) // reading.rows)
 
 
 class _RowRange(NamedTuple):
@@ -86,7 +81,7 @@ class _RowRange(NamedTuple):
     rows: range
 
 
-class _Job:
+class _Reading:
     """One reading of a folder: what its planner and its workers share."""
 
     def __init__(self, reader: ImageSource, files: ImageFiles) -> None:
@@ -119,30 +114,28 @@ class RowRanges:
 
     def __iter__(self) -> Iterator[Stamped]:
         reader = self.reader
-        job = _Job(reader, reader.files())
-        total, size = len(job.files.keys), reader.batch_size
-        batches = total // size if reader.drop_last else -(-total // size)
-        if batches == 0:
-            raise ValueError(f"data_dir {job.files.root!r}: {total} images make no batch of {size}; lower batch_size, or drop_last=False")
+        reading = _Reading(reader, reader.files())
+        total, size = len(reading.files.keys), reader.batch_size
+        batches = batch_count(reading.files, size, reader.drop_last)
         shape = reader.output_shape
         pool = BufferPool(size * math.prod(shape) * 3) if shape else None
         for number in count() if reader.epochs is None else range(reader.epochs):
-            epoch = _Epoch(number, epoch_order(total, number, job.seed, reader.shuffle), {})
+            epoch = _Epoch(number, epoch_order(total, number, reading.seed, reader.shuffle), {})
             for index in range(batches):
                 if finish():
-                    job.wait()
+                    reading.wait()
                     return
                 length = min(size, total - index * size)
                 images = pool.take((length, *shape, 3)) if pool and shape else [_NO_IMAGE] * length
-                batch = _Batch(job, epoch, index, images)
-                job.unfinished.add(batch)
-                for start in range(0, length, job.rows):
-                    job.check()
-                    yield Stamped(_RowRange(batch, range(start, min(start + job.rows, length))), batch.passport)
+                batch = _Batch(reading, epoch, index, images)
+                reading.unfinished.add(batch)
+                for start in range(0, length, reading.rows):
+                    reading.check()
+                    yield Stamped(_RowRange(batch, range(start, min(start + reading.rows, length))), batch.passport)
                 if reader.epochs is not None:
                     self.counters["progress"] = (number * batches + index + 1) / (reader.epochs * batches)
                 del batch, images  # its memory shall be free as soon as the consumer is done with it
-        job.wait()
+        reading.wait()
 
 
 @dataclass
@@ -161,7 +154,7 @@ class Fill:
 
     def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[Any, ...]:
         batch, reader = rows.batch, self.reader
-        substreams = Substreams(_key(batch.job.seed, batch.passport.epoch)) if reader.crop is not None or reader.flip_p > 0 else None
+        substreams = Substreams(_key(batch.reading.seed, batch.passport.epoch)) if reader.draws else None
         for row in rows.rows:
             if not self._fill(batch, row, substreams):
                 return DROP
@@ -169,55 +162,61 @@ class Fill:
             return DROP
         images, batch.images = batch.images, None  # others may still hold the batch
         assert images is not None
-        batch.job.unfinished.discard(batch)
-        item = reader.item(images, batch.labels, batch.job.classes)
+        batch.reading.unfinished.discard(batch)
+        item = reader.item(images, batch.labels, batch.reading.classes)
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
     def _fill(self, batch: _Batch, row: int, substreams: Substreams | None) -> bool:
         """Fill a row with its image, or with the next that can be read; say whether there is one."""
-        job, total = batch.job, len(batch.order)
+        reading, total = batch.reading, len(batch.order)
         for step in range(total):
             number = int(batch.order[(batch.first + row + step) % total])
             if number in batch.bad:
                 continue
             check_cancelled()
-            if job.failure is not None:
+            if reading.failure is not None:
                 return False
             try:
-                self._read(batch, row, os.path.join(job.files.root, job.files.keys[number]), substreams)
+                self._read(batch, row, number, substreams)
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 if batch.bad.setdefault(number, reason) is reason:  # atomic: of workers that fail at it together, one reports it
                     report_error(error)
                     self._skipped.append(None)
                 continue
-            batch.keys[row] = job.files.keys[number]
-            if job.files.labels:
-                batch.labels[row] = job.files.labels[number]
+            batch.keys[row] = reading.files.keys[number]
+            if reading.files.labels:
+                batch.labels[row] = reading.files.labels[number]
             return True
         last = next(reversed(batch.bad.values()))
-        job.failure = ImageError(f"data_dir {job.files.root!r}: none of its {total} images can be read; the last error: {last}")
+        reading.failure = ImageError(f"data_dir {reading.files.root!r}: none of its {total} images can be read; the last error: {last}")
         return False
 
-    def _read(self, batch: _Batch, row: int, path: str, substreams: Substreams | None) -> None:
-        reader, rng = self.reader, substreams.at(batch.first + row) if substreams else None
-        assert batch.images is not None
-        with open(path, "rb", buffering=0) as file:
-            data = file.read()
+    def _read(self, batch: _Batch, row: int, file: int, substreams: Substreams | None) -> None:
+        rng, images = substreams.at(batch.first + row) if substreams else None, batch.images
+        assert images is not None
+        data = batch.reading.files.read(file)
         try:
-            header = checked_header(data, reader.max_pixels)
-            if reader.crop is not None:
-                box = reader.crop.box(header.size, rng)
-            elif reader.shape is not None:
-                box = covering_box(header.size, reader.shape[1] / reader.shape[0])
+            if isinstance(images, np.ndarray):
+                self.reader.decoded(data, rng, images[row])
             else:
-                batch.images[row] = np.empty((*header.size, 3), np.uint8)
-                box = (0, 0, *header.size)
-            flipped = rng is not None and reader.flip_p > 0 and bool(rng.random() < reader.flip_p)
-            decode_crop(data, header, box, batch.images[row], flipped, reader.antialias)
+                images[row] = self.reader.decoded(data, rng)
         except ValueError as error:
-            raise ImageError(f"{path}: {error}") from error
+            raise ImageError(f"{batch.reading.files.path(file)}: {error}") from error
+
+
+def batch_count(files: ImageFiles, batch_size: int, drop_last: bool) -> int:
+    """Return the batches of an epoch.
+
+    Raises:
+        ValueError: there are none.
+    """
+    total = len(files.keys)
+    batches = total // batch_size if drop_last else -(-total // batch_size)
+    if batches == 0:
+        raise ValueError(f"data_dir {files.root!r}: {total} images make no batch of {batch_size}; lower batch_size, or drop_last=False")
+    return batches
 
 
 def epoch_order(total: int, epoch: int, seed: int, shuffle: bool) -> np.ndarray:

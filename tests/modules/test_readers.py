@@ -369,7 +369,7 @@ def test_a_bad_file_counts_once_in_an_epoch_and_is_read_once(folder, monkeypatch
         read[bytes(data)] += 1
         return checked_header(data, max_pixels)
 
-    monkeypatch.setattr("highway.reading.loader.checked_header", counted)
+    monkeypatch.setattr("highway.reading.decode.checked_header", counted)
     reader = ImageFileReader(str(folder), 4, (7, 9), epochs=3, shuffle=False, num_workers=workers)
     with Pipeline([Stage(reader, on_error="skip", max_errors=3 * len(bad))]) as pipeline:
         assert [numbers(images) for images, _ in pipeline] == [[5, 5, 5, 5], [5, 5, 5, 5], [5, 7, 9, 11]] * 3

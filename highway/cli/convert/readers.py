@@ -64,7 +64,7 @@ def open_reader(paths: Sequence[str]) -> Reader:
     if os.path.isfile(os.path.join(root, MANIFEST)):
         return _cache(root)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
-    return Reader(lambda skip: FolderSource(found, skip), len(found.keys), _states([os.path.join(root, key) for key in found.keys]))
+    return Reader(lambda skip: FolderSource(found, skip), len(found.keys), _states(list(map(found.path, range(len(found.keys))))))
 
 
 def _matching(path: str) -> list[str]:
@@ -115,8 +115,7 @@ class FolderSource:
             stems.add(stem)
             if self.skip(number):
                 continue
-            with open(os.path.join(self.files.root, path), "rb") as file:
-                sample: dict[str, Any] = {extension: file.read()}
+            sample: dict[str, Any] = {extension: self.files.read(number)}
             if self.files.labels:
                 sample["cls"] = np.int32(self.files.labels[number])
             yield Stamped(sample, Passport(0, number, keys=(key,)))

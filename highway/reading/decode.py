@@ -1,0 +1,67 @@
+"""Image files to the pixels that readers and decoding maps were asked for: the parameters that they share, and what is done by them."""
+
+# Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
+from highway.images.ops import Size
+from highway.transforms import BoxCrop
+from highway.transforms.crop import covering_box
+
+
+@dataclass
+class DecodeOptions:
+    """What becomes of an image file. Components have these parameters by having this as their first base.
+
+    Dataclasses take the fields of the last base first, so that a component's other parameters, in a base behind this one, come before.
+
+    Args:
+        shape: Height and width in pixels; the image is scaled and centre-cropped to it.
+        crop: Draws the box that is decoded and scaled to the crop's shape.
+        flip_p: Probability, 0 to 1, that the image is mirrored left to right.
+        antialias: Whether to average over all pixels that fall together where the image shrinks; slower, smoother.
+        max_pixels: Greatest height x width that an image may announce.
+    """
+
+    shape: tuple[int, int] | None = None
+    crop: BoxCrop | None = None
+    flip_p: float = 0.0
+    antialias: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    @property
+    def draws(self) -> bool:
+        """Whether chance has a part in what comes out, and not in its order alone."""
+        return self.crop is not None or self.flip_p > 0
+
+    @property
+    def output_shape(self) -> Size | None:
+        """Height and width of what comes out; ``None`` if every image keeps its own."""
+        return self.crop.shape if self.crop is not None else self.shape
+
+    def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
+        """Decode an image file: the box that is drawn, else the largest centred one of ``shape``'s proportions, else all.
+
+        Args:
+            data: The file's bytes.
+            rng: Draws the box and the flip; ``None`` is the centre, not flipped.
+            out: Where to, uint8 ``(H, W, 3)`` of ``output_shape``: a row of a batch; a new array if it is left out.
+
+        Raises:
+            ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
+        """
+        header = checked_header(data, self.max_pixels)
+        if self.crop is not None:
+            box = self.crop.box(header.size, rng)
+        elif self.shape is not None:
+            box = covering_box(header.size, self.shape[1] / self.shape[0])
+        else:
+            box = (0, 0, *header.size)
+        if out is None:
+            out = np.empty((*(self.output_shape or header.size), 3), np.uint8)
+        flipped = rng is not None and self.flip_p > 0 and bool(rng.random() < self.flip_p)
+        decode_crop(data, header, box, out, flipped, self.antialias)
+        return out
