@@ -14,7 +14,8 @@ from highway.topology import Topology
 from highway.topology.graph import graph
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
-from highway.wire.url import LinkOptions, parse
+from highway.wire.options import LinkOptions
+from highway.wire.url import parse
 
 MOST_BYTES = 500_000_000  # of the items of a role, kept for the roles that it feeds
 

@@ -16,11 +16,11 @@ from highway.images.software import Comparison, made_here
 from highway.parameters.checks import checked
 from highway.wire import tally
 from highway.wire.codec import named
+from highway.wire.memory import writable
+from highway.wire.options import LinkOptions
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
-from highway.wire.transports.zmq import context
-from highway.wire.transports.zmq.memory import writable
-from highway.wire.url import Link, LinkOptions, parse
+from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
 
@@ -78,7 +78,7 @@ class ZMQSource:
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the senders have ended."""
         link = self._link()
-        if "shm" not in link.transports:  # there, what waits is the sender's
+        if not link.transport.is_senders_budget:
             self.counters["budget_mb"] = link.budget_mb
         with LinkReceiver(link, self.counters) as receiver:
             self.bound = receiver.bound
@@ -184,8 +184,7 @@ class ZMQSink:
 
     def start_threads(self) -> None:
         """Start what runs beside the threads of the pipeline."""
-        if "shm" not in self._link().transports:
-            context.start_collector()
+        self._link().transport.load().start_threads()
 
     def consume(self, items: Items) -> None:
         """Send all items, then the end."""
@@ -219,4 +218,5 @@ class ZMQSink:
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:
     link = parse(url, direction, bind, defaults=defaults)
     named(link.options.codec)
+    link.transport.load()  # before there is a pipeline: at the exit, sockets are closed by what is made here, pipelines before them
     return link

@@ -24,7 +24,7 @@ from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, ShardError
 from highway.parameters.checks import checked
-from highway.wire.url import expand_braces
+from highway.wire.braces import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.topology.plan import Plan, Process, names, port_range
+from highway.wire.url import url_of
 
 
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
@@ -30,8 +31,7 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
     away = [process for process in processes if spec.tap is None and not _is_here(plan, process.host)]
     has_taps = all(plan.roles[process.role].stages for process in processes)
     if spec.kind == "publish" and spec.bind == "from" and (away or not has_taps):
-        transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"zsub{transport}://{plan.link_address(link, process)}?codec={spec.codec}" for process in processes]
+        return [f"{url_of('zsub', spec.over, plan.link_address(link, process))}?codec={spec.codec}" for process in processes]
     if away:
         raise _out_of_reach(plan, link, away)
     return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}" for process in processes]

@@ -24,7 +24,7 @@ def preflight(topology: Topology, processes: Sequence[Process]) -> None:
     """
     for found in link_ends(topology, processes):
         for transport, location in zip(found.link.transports, found.link.locations, strict=True):
-            if transport == "tcp":
+            if transport.has_port:
                 host, _, port = location.rpartition(":")
                 address = _resolve(found, "0.0.0.0" if host == "*" else host.strip("[]"), int(port))
                 if found.link.bind:

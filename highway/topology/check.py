@@ -63,14 +63,14 @@ def check_names(plan: Plan) -> None:
                 raise (location / side).error(f"unknown role {unknown!r}{did_you_mean(unknown, plan.roles)}")
         if both := set(names(spec, "from")) & set(names(spec, "to")):
             raise (location / "to").error(f"{both.pop()} cannot be at both ends of a link")
-        if spec.transport == "tcp" and spec.port is None:
+        if spec.over.has_port and spec.port is None:
             raise location.error("a tcp link needs a port")
         if spec.port is not None and not (ports(spec) and ports(spec)[-1] <= 65535):
             raise (location / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
         if spec.tap is not None and not (port_range(spec.tap) and port_range(spec.tap)[-1] <= 65535):
             raise (location / "tap").error(f"expected a port, or a range such as 7900-7903, within 1 to 65535; got {spec.tap!r}")
-        if spec.kind == "publish" and spec.transport == "shm":
-            raise (location / "transport").error("shm links are of the kind push; for publish use ipc")
+        if spec.kind == "publish" and not spec.over.publishes:
+            raise (location / "transport").error(f"{spec.transport} links are of the kind push; for publish use ipc")
 
 
 def check(topology: Topology) -> list[ConfigError]:
@@ -193,9 +193,9 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
     location = plan.location / "links" / link
     binders, others = ([plan.roles[name] for name in names(spec, side)] for side in (spec.bind, "to" if spec.bind == "from" else "from"))
     hosts = {host for role in (*binders, *others) for host in role.used_hosts}
-    if spec.transport != "tcp" and len(hosts) > 1:
+    if not spec.over.has_port and len(hosts) > 1:
         yield (location / "transport").error(f"a link over {spec.transport} stays on one host, but its roles are on {_and(sorted(hosts))}")
-    if spec.transport != "tcp" or not plan.hosts:
+    if not spec.over.has_port or not plan.hosts:
         return
     for role in binders:
         if role.hosts:
@@ -215,7 +215,7 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
     opened: dict[str, str] = {}
     for link, spec in plan.links.items():
         location = plan.location / "links" / link
-        if spec.transport == "tcp":
+        if spec.over.has_port:
             binders = {
                 process: (plan.port(link, process), plan.link_address(link, process)) for process in plan.processes_at(link, spec.bind)
             }
@@ -237,7 +237,7 @@ def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     links = {
         plan.port(name, process): name
         for name, spec in plan.links.items()
-        if spec.transport == "tcp"
+        if spec.over.has_port
         for process in plan.processes_at(name, spec.bind)
     }
     links |= {

@@ -116,7 +116,7 @@ def graph(topology: Topology) -> Graph:
 
 def _named(topology: Topology) -> Iterator[Edge]:
     for name, spec in topology.plan.links.items():
-        about = " ".join(filter(None, [spec.kind, spec.transport, str(spec.port) if spec.transport == "tcp" else ""]))
+        about = " ".join(filter(None, [spec.kind, spec.transport, str(spec.port) if spec.over.has_port else ""]))
         for source in names(spec, "from"):
             for target in names(spec, "to"):
                 yield Edge(source, target, name, about, spec.kind == "publish", spec.bind == "to")

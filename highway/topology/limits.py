@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from highway.topology.plan import Plan, names
+from highway.wire.codec import named
 
 
 def memory(plan: Plan, host: str) -> dict[str, float]:
@@ -11,8 +12,8 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
     for link, spec in plan.links.items():
         for side in ("from", "to"):
             here = plan.count(link, side, host)
-            peers = 1 if spec.transport == "shm" else plan.count(link, "to" if side == "from" else "from")
-            counted = here if spec.transport != "shm" or side == "from" else 0
+            peers = 1 if spec.over.is_senders_budget else plan.count(link, "to" if side == "from" else "from")
+            counted = here if side == "from" or not spec.over.is_senders_budget else 0
             if counted:
                 needed[link] = needed.get(link, 0.0) + counted * peers * spec.budget_mb
     return needed
@@ -22,18 +23,18 @@ def loss(plan: Plan, link: str) -> list[str]:
     """Return in words what a link may lose, one sentence for each thing that may happen."""
     spec = plan.links[link]
     senders, receivers = " or ".join(names(spec, "from")), " or ".join(names(spec, "to"))
-    waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.transport == "shm" else " at each end of a connection")
+    waiting = f"up to {spec.budget_mb:g} MB" + ("" if spec.over.is_senders_budget else " at each end of a connection")
     if spec.kind == "publish":
         return [
             f"if {receivers} is away, or slow by more than {waiting}: it misses what is sent meanwhile",
             f"if {senders} is killed: what waits to be sent is lost",
             "every gap is counted by the receiver",
         ]
+    is_drained = spec.over.departure == "at once" or named(spec.codec).has_envelopes
     sentences = [
         f"if {receivers} is slow: nothing is lost, {senders} waits",
-        f"if {receivers} is drained: "
-        + ("nothing is lost" if spec.codec != "msgpack" or spec.transport == "shm" else "what is on its way to it is lost"),
+        f"if {receivers} is drained: {'nothing' if is_drained else 'what is on its way to it'} is lost",
         f"if {receivers} is killed: what it was sent and has not handed on is lost, {waiting}",
         f"if {senders} is killed: what waits to be sent is lost",
     ]
-    return sentences + (["if the network is cut: what was under way is lost"] if spec.transport == "tcp" else [])
+    return sentences + [spec.over.loss] * bool(spec.over.loss)

@@ -17,7 +17,7 @@ from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean
 from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
-from highway.wire.url import DIRECTIONS, SCHEMES, Direction
+from highway.wire.url import DIRECTIONS, SCHEMES, Direction, url_of
 
 Side = Literal["from", "to"]
 
@@ -134,14 +134,13 @@ class Plan:
         """
         spec = self.links[link]
         number, _ = self._place(link, spec.bind, process)
-        if spec.transport != "tcp":
-            name = _socket_name(f"{self.name}-{link}-{number}")
-            return f"{SOCKETS_FOLDER}/{name}" if spec.transport == "ipc" else f"highway-{os.getuid()}-{name}"
-        return self._listens(process, self.port(link, process), listen)
+        if spec.over.has_port:
+            return self._listens(process, self.port(link, process), listen)
+        return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}")
 
     def socket_paths(self, processes: Collection[Process]) -> list[str]:
-        """Return the paths of the sockets that processes at the binding sides of ``ipc`` links open."""
-        links = [name for name, spec in self.links.items() if spec.transport == "ipc"]
+        """Return the paths of the sockets that processes at the binding sides of links whose locations are paths open."""
+        links = [name for name, spec in self.links.items() if spec.over.location == "path"]
         return [
             self.link_address(link, process)
             for link in links
@@ -219,12 +218,11 @@ class Plan:
         addresses = (
             [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, process) for process in islice(others, most)]
         )
-        transport = "" if spec.transport == "tcp" else f"+{spec.transport}"
-        return [f"{scheme}{transport}://{address}?{self._options(link, own, direction)}" for address in addresses]
+        return [f"{url_of(scheme, spec.over, address)}?{self._options(link, own, direction)}" for address in addresses]
 
     def _options(self, link: str, process: Process, direction: Direction) -> str:
         spec = self.links[link]
-        options: dict[str, object] = {"codec": spec.codec, "budget_mb" if spec.transport == "shm" else "hwm_mb": f"{spec.budget_mb:g}"}
+        options: dict[str, object] = {"codec": spec.codec, "budget_mb": f"{spec.budget_mb:g}"}
         if direction == "send":
             options["receivers"] = self.count(link, "to") if spec.receivers is None else spec.receivers
             options["tap"] = self.tap(link, process, listen=True)

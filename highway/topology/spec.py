@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from highway.wire.codec import CodecName
+from highway.wire.transports.table import TRANSPORTS, BetweenProcesses, Transport
+
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
 Replicas = Annotated[int, Meta(ge=1, le=1000)]
@@ -44,8 +47,8 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     bind: Annotated[Literal["from", "to"], Meta(description="Which side opens the ports; the other connects, and more of it may join.")] = (
         "from"
     )
-    transport: Annotated[Literal["tcp", "ipc", "shm"], Meta(description="ipc and shm are for roles on one host.")] = "tcp"
-    codec: Annotated[Literal["tensorcom", "tenbin", "msgpack"], Meta(description="How items become bytes.")] = "tensorcom"
+    transport: Annotated[BetweenProcesses, Meta(description="ipc and shm are for roles on one host.")] = "tcp"
+    codec: Annotated[CodecName, Meta(description="How items become bytes.")] = "tensorcom"
     budget_mb: Annotated[
         float, Meta(gt=0, description="Megabytes that may wait at each end of each connection; for shm, at the sender.")
     ] = 64.0
@@ -60,6 +63,11 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delivery: Annotated[
         Literal["at-most-once"], Meta(description="What is promised: nothing comes twice, and `check` says what may be lost.")
     ] = "at-most-once"
+
+    @property
+    def over(self) -> Transport:
+        """What its messages travel over."""
+        return TRANSPORTS[self.transport]
 
 
 When = Literal["never", "on-failure", "always"]

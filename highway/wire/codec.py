@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from highway.engine import batch
 from highway.errors import ConfigError, FrameError, ItemError
@@ -152,7 +152,8 @@ class Msgpack:
         return Message(item, None)
 
 
-CODECS: dict[str, Codec] = {"tensorcom": Tensorcom(), "tenbin": Tenbin(), "msgpack": Msgpack()}
+CodecName = Literal["tensorcom", "tenbin", "msgpack"]
+CODECS: dict[CodecName, Codec] = {"tensorcom": Tensorcom(), "tenbin": Tenbin(), "msgpack": Msgpack()}
 
 
 def named(name: str) -> Codec:
@@ -161,9 +162,10 @@ def named(name: str) -> Codec:
     Raises:
         ConfigError: there is none of that name.
     """
-    if name not in CODECS:
+    found = CODECS.get(cast(CodecName, name))
+    if found is None:
         raise ConfigError(f"unknown codec '{name}'{did_you_mean(name, CODECS)}")
-    return CODECS[name]
+    return found
 
 
 def _kind(item: Any) -> ItemKind:

@@ -14,11 +14,13 @@ from highway.adapters.arrays import Converter, listify, transform_with
 from highway.engine import batch
 from highway.errors import EndOfStream, FrameError, LinkError
 from highway.wire import abandoned, tenbin
+from highway.wire.memory import writable as writable_copy
+from highway.wire.options import LinkOptions
 from highway.wire.rates import Statistics
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
-from highway.wire.transports.zmq.memory import writable as writable_copy
-from highway.wire.url import DIRECTIONS, LinkOptions, kind_of, parse
+from highway.wire.transports.zmq.context import close_at_exit
+from highway.wire.url import DIRECTIONS, kind_of, parse
 
 
 class Connection:
@@ -119,7 +121,7 @@ class Connection:
         """What tensorcom has here; raises AttributeError, which says what to use in place of it."""
         raise AttributeError(
             "a Connection does not give away its `socket`: what passes by it would be neither numbered nor counted. Use recv(timeout=) and "
-            "send(timeout=) for RCVTIMEO and SNDTIMEO, ?hwm_mb= and ?linger_ms= in the URL for RCVHWM, SNDHWM and LINGER, and close()"
+            "send(timeout=) for RCVTIMEO and SNDTIMEO, ?budget_mb= and ?linger_ms= in the URL for RCVHWM, SNDHWM and LINGER, and close()"
         )
 
     @property
@@ -306,4 +308,4 @@ def _close_all() -> None:
     abandoned.close_abandoned()
 
 
-weakref.finalize(Connection, _close_all)  # made after that of the sockets, so it runs before it
+close_at_exit(_close_all)

@@ -177,8 +177,8 @@ class Leave:
 
 
 def has_back_channel(link: Link) -> bool:
-    """Say whether receivers can tell the senders of a link that they leave: where they push and pull over tcp and ipc."""
-    return link.kind in ("push", "pull") and {"tcp", "ipc"}.issuperset(link.transports)
+    """Say whether receivers can tell the senders of a link that they leave: where they push and pull over a transport that has marks."""
+    return link.kind in ("push", "pull") and link.transport.departure == "marks"
 
 
 def path_of(name: bytes) -> str:
@@ -187,11 +187,12 @@ def path_of(name: bytes) -> str:
 
 
 def interface(link: Link, bound: Sequence[str]) -> str:
-    """Return the address of this machine that a link uses over tcp (the first one's), or ``""`` if it uses none or that is not known."""
-    over_tcp = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
-    if not over_tcp:
+    """Return this machine's address that a link uses to reach others (the first one's); ``""`` if it has none or that is not known."""
+    addresses = zip(link.transports, bound or link.addresses, strict=True)
+    locations = [address.removeprefix(f"{transport.name}://") for transport, address in addresses if transport.has_port]
+    if not locations:
         return ""
-    host, port = over_tcp[0].rsplit(":", 1)
+    host, port = locations[0].rsplit(":", 1)
     host = host.strip("[]")
     if bound:
         return host

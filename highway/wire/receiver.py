@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -17,18 +16,10 @@ from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.goodbye import Leave, has_back_channel
 from highway.wire.sequence_numbers import Senders
-from highway.wire.transports import shm
-from highway.wire.transports.protocol import Peers, SourceAddress, TransportReceiver
-from highway.wire.transports.zmq.socket import ZMQReceiver
+from highway.wire.transports.protocol import Peers, SourceAddress
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
-
-RECEIVERS: dict[str, Callable[[Link], TransportReceiver]] = {
-    **dict.fromkeys(("tcp", "ipc", "inproc"), ZMQReceiver),
-    "shm": shm.open_receiver,
-}
-"""Transport -> what opens the end that receives."""
 
 CHECK_EVERY_AT_THE_END = 0.1  # seconds between two looks at who is connected, when somebody has ended
 CHECK_EVERY = 1.0  # the same before
@@ -65,7 +56,7 @@ class LinkReceiver:
         for name in ("messages", "bytes", "received"):
             counters.setdefault(name, 0)
         self._silence = _Silence(counters["messages"], time.monotonic())
-        self._transport = RECEIVERS[link.transports[0]](link)
+        self._transport = link.transport.load().open_receiver(link)
         self.bound = self._transport.bound
 
     def attach(self, link: Link) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,15 +22,10 @@ from highway.wire.envelope import Envelope
 from highway.wire.goodbye import LeaveServer, has_back_channel
 from highway.wire.pausable import PausableSender
 from highway.wire.tap import open_tap
-from highway.wire.transports import shm
 from highway.wire.transports.protocol import TransportSender
-from highway.wire.transports.zmq.socket import ZMQSender
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
-
-SENDERS: dict[str, Callable[[Link], TransportSender]] = {**dict.fromkeys(("tcp", "ipc", "inproc"), ZMQSender), "shm": shm.open_sender}
-"""Transport -> what opens the end that sends."""
 
 CHECK_EVERY = 0.01  # seconds between two looks at what has left and who is connected
 TELL_AFTER = 10.0  # seconds of waiting for receivers before it is said
@@ -57,7 +52,7 @@ class LinkSender:
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self._transport: TransportSender = SENDERS[link.transports[0]](link)
+        self._transport: TransportSender = link.transport.load().open_sender(link)
         self.bound = self._transport.bound
         self._leave: LeaveServer | None = None
         if hears_leave and has_back_channel(link) and self._codec.has_envelopes:

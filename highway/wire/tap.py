@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from highway.engine import cancel
 from highway.errors import LinkError
 from highway.wire.transports.protocol import Frame
-from highway.wire.transports.zmq.socket import ZMQSender
 from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")
@@ -24,8 +23,8 @@ CHECK_VIEWERS_EVERY = 0.05  # seconds between two looks at whether somebody has 
 VIEWERS_MAY_STAY = 1.0  # seconds that viewers may take to go when the stream has ended
 END_AGAIN_EVERY = 0.02  # seconds between two ends
 LINGER = 0.5  # seconds that the last messages may take to leave
-# As ``hwm_mb``: two bytes, and so two messages of any size, may wait for each viewer. That is the high-water mark from the start, and stays
-# it; setting it again while subscribers come and go crashes libzmq 4.3.5.
+# As ``budget_mb``: two bytes, and so two messages of any size, may wait for each viewer. That is the high-water mark from the start, and
+# stays it; setting it again while subscribers come and go crashes libzmq 4.3.5.
 LEAST = 2e-6
 NEVER = float("inf")
 ANY_SIZE = 1e6  # as ``max_mb``: what the link takes the tap takes
@@ -60,8 +59,9 @@ class Tap:
     """
 
     def __init__(self, link: Link) -> None:
-        options = dataclasses.replace(link.options, tap="", hwm_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
-        self._sender = ZMQSender(parse(f"zpub+{link.options.tap}", "send", defaults=options))
+        options = dataclasses.replace(link.options, tap="", budget_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
+        self._link = parse(f"zpub+{link.options.tap}", "send", defaults=options)
+        self._sender = self._link.transport.load().open_sender(self._link)
         self.bound = self._sender.bound
         self._due = 0.0  # when to look again, by ``time.monotonic()``; never if closed
         self.is_watched = False
@@ -99,5 +99,5 @@ class Tap:
             if self.is_watched:
                 self._sender.send(frames, 0)
         except Exception as error:  # whatever it is, the link goes on
-            log.warning("%s: the tap is closed: %s", self._sender.link, error)
+            log.warning("%s: the tap is closed: %s", self._link, error)
             self.close(0)

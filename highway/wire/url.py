@@ -27,13 +27,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import parse_qsl
 
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
+from highway.wire.braces import expand_braces
+from highway.wire.options import DEFAULTS, LinkOptions, parse_options
+from highway.wire.transports.table import TRANSPORTS, Transport
 
 Kind = Literal["push", "pull", "pub", "sub"]
 Direction = Literal["send", "receive"]
@@ -50,51 +52,13 @@ SCHEMES: dict[str, tuple[Kind, bool]] = {
 }
 """Scheme -> (socket, whether it binds)."""
 
-TRANSPORTS = ("tcp", "ipc", "shm", "inproc")
-ALONE = {
-    "shm": "shm is shared memory, which no socket of ZeroMQ reads; use ipc in its place, or give each a source or sink of its own",
-    "inproc": "over inproc ZeroMQ does not tell who is connected, so the end of the stream would be missed; use ipc in its place",
-}
-"""Transport -> why its URLs share no socket with those of others, and what to do."""
-
+_DEFAULT, *_ = TRANSPORTS.values()
 DIRECTIONS: dict[Kind, Direction] = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 
 _URL = re.compile(r"(?P<scheme>[^:/?#+]+)(?:\+(?P<transport>[^:/?#]*))?://(?P<location>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<topic>.*))?")
 _TCP = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+|\*)")
-_BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
 SHOWN_URLS = 4  # of a link, in messages
-
-
-@dataclass(frozen=True)
-class LinkOptions:
-    """What the query of a URL can set.
-
-    Args:
-        codec: How items become frames: ``tensorcom`` (one header and one data frame for each array), ``tenbin`` (the same in a single
-            frame) or ``msgpack`` (Highway 2017's).
-        hwm_mb: Megabytes of messages that may wait at each end of each connection. At least two messages may, at most 1000 at a sender and
-            four at a receiver; three more may be on their way.
-        linger_ms: Milliseconds that the tail of a stream waits for a receiver when there is none.
-        budget_mb: Megabytes of shared memory that the sender of a same-host link (``+shm``) may use, in place of ``hwm_mb``; one message
-            may take half.
-        max_mb: Megabytes that one frame may have; whoever sends a larger one is disconnected by the receiver.
-        senders: Senders that must at least have ended before a receiver ends, besides all that are connected; 0 means one for each URL of
-            a receiver that connects.
-        receivers: Receivers that must be connected before the first item is sent.
-        end: Whether the sender tells the receivers when its stream has ended.
-        tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
-    """
-
-    codec: str = "tensorcom"
-    hwm_mb: float = 64.0
-    budget_mb: float = 256.0
-    linger_ms: int = 5000
-    max_mb: float = 1024.0
-    senders: int = 0
-    receivers: int = 0
-    end: bool = True
-    tap: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,20 +78,25 @@ class Link:
     urls: tuple[str, ...]
     kind: Kind
     bind: bool
-    transports: tuple[str, ...]
+    transports: tuple[Transport, ...]
     locations: tuple[str, ...]
     topic: str = ""
-    options: LinkOptions = LinkOptions()
+    options: LinkOptions = DEFAULTS
+
+    @property
+    def transport(self) -> Transport:
+        """The transport of its first URL. Those that share a socket differ in what their locations are, and in nothing else."""
+        return self.transports[0]
 
     @property
     def budget_mb(self) -> float:
         """Megabytes that may wait at this end: of each connection, or (``+shm``) of all."""
-        return self.options.budget_mb if "shm" in self.transports else self.options.hwm_mb
+        return self.transport.budget_mb if self.options.budget_mb is None else self.options.budget_mb
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """What ZeroMQ calls them: ``transport://location`` of each URL."""
-        return tuple(f"{transport}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
+        return tuple(f"{transport.name}://{location}" for transport, location in zip(self.transports, self.locations, strict=True))
 
     def __str__(self) -> str:
         """What messages call it: its URLs without their options, and the first ones of many."""
@@ -141,7 +110,7 @@ def parse(
     bind: bool | None = None,
     *,
     braces: bool = True,
-    defaults: LinkOptions = LinkOptions(),
+    defaults: LinkOptions = DEFAULTS,
 ) -> Link:
     """Return what one URL, or several that share a socket, say.
 
@@ -150,7 +119,7 @@ def parse(
         direction: Whether items are sent or received at this end.
         bind: Who binds, for plain URLs such as ``tcp://host:port``; ``None`` means that the sender does.
         braces: Whether braces are expanded.
-        defaults: LinkOptions that the query does not set.
+        defaults: Options that the query does not set.
 
     Raises:
         ConfigError: a URL cannot be used as written; the message says what is expected.
@@ -166,14 +135,24 @@ def joined(links: Sequence[Link]) -> Link:
     """Return what several links say that share a socket; a ConfigError names the first one that cannot."""
     first = links[0]
     for link in links[1:]:
-        if (link.kind, link.bind, link.topic, link.options) != (first.kind, first.bind, first.topic, first.options):
-            raise ConfigError(f"'{link}' and '{first}' cannot share a socket: scheme, options and topic must be the same")
-        why = [ALONE[each] for each in (*link.transports, *first.transports) if each in ALONE]
+        why = [each.alone for each in (*link.transports, *first.transports) if each.alone]
         if why and set(link.transports) != set(first.transports):
             raise ConfigError(f"'{link}' and '{first}' cannot share a socket: {why[0]}")
+        if _settings(link) != _settings(first):
+            raise ConfigError(f"'{link}' and '{first}' cannot share a socket: scheme, options and topic must be the same")
     parts = zip(*((link.urls, link.transports, link.locations) for link in links), strict=True)
     urls, transports, locations = (tuple(itertools.chain(*each)) for each in parts)
     return dataclasses.replace(first, urls=urls, transports=transports, locations=locations)
+
+
+def _settings(link: Link) -> tuple[object, ...]:
+    """Return what is the same for all URLs of a socket."""
+    return link.kind, link.bind, link.topic, dataclasses.replace(link.options, budget_mb=link.budget_mb)
+
+
+def url_of(scheme: str, transport: Transport, location: str) -> str:
+    """Return a URL without options; the transport is left out where it is the default."""
+    return f"{scheme}://{location}" if transport is _DEFAULT else f"{scheme}+{transport.name}://{location}"
 
 
 def kind_of(url: str | Sequence[str]) -> Kind:
@@ -190,56 +169,30 @@ def kind_of(url: str | Sequence[str]) -> Kind:
     return SCHEMES[scheme][0]
 
 
-def expand_braces(text: str) -> list[str]:
-    """Expand ``{a,b}`` and ``{0..3}`` as a shell does; numbers keep leading zeros.
-
-    >>> expand_braces("zsub://h{a,b}:788{0..1}")
-    ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
-    """
-    found = _BRACES.search(text)
-    if not found:
-        return [text]
-    head, tail = text[: found.start()], text[found.end() :]
-    # Braces within braces are expanded from the inside, which repeats what stands beside them.
-    return list(dict.fromkeys(whole for choice in _choices(found[1], text) for whole in expand_braces(head + choice + tail)))
-
-
-def _choices(body: str, text: str) -> Iterator[str]:
-    if "," in body:
-        yield from body.split(",")
-        return
-    first, last = body.split("..", 1)
-    if not (first.isdigit() and last.isdigit()):
-        raise ConfigError(f"'{text}': '{{{body}}}' is no range; expected such as {{0..3}} or {{a,b}}")
-    start, stop = int(first), int(last)
-    if abs(stop - start) >= 10_000:
-        raise ConfigError(f"'{text}': '{{{body}}}' expands to {abs(stop - start) + 1} URLs; expected at most 10000")
-    width = max(len(first), len(last)) if first.startswith("0") or last.startswith("0") else 0
-    step = 1 if stop >= start else -1
-    for number in range(start, stop + step, step):
-        yield str(number).zfill(width)
-
-
 def _parse_one(url: str, direction: Direction, bind: bool | None, defaults: LinkOptions) -> Link:
     match = _URL.fullmatch(url)
     if not match:
         raise ConfigError(f"'{url}' is no URL; expected KIND[+TRANSPORT]://location, such as tcp://host:5555 or zsub://host:7880")
-    scheme, transport = match["scheme"], match["transport"]
+    scheme, name = match["scheme"], match["transport"]
     kind, binds = _scheme(url, scheme, direction, bind)
     if scheme in TRANSPORTS:
-        if transport is not None:
-            raise ConfigError(f"'{url}': '{scheme}' is a transport itself; leave '+{transport}' out, or name a kind: zpush+{scheme}")
-        transport = scheme
-    transport = "tcp" if transport is None else transport
-    if transport not in TRANSPORTS:
-        raise ConfigError(f"'{url}': unknown transport '{transport}'{did_you_mean(transport, TRANSPORTS)}")
-    if transport == "shm" and kind not in ("push", "pull"):
-        raise ConfigError(f"'{url}': shm links push and pull; use zpush+shm and zpull+shm, or {scheme}+ipc")
+        if name is not None:
+            raise ConfigError(f"'{url}': '{scheme}' is a transport itself; leave '+{name}' out, or name a kind: zpush+{scheme}")
+        name = scheme
+    name = _DEFAULT.name if name is None else name
+    if name not in TRANSPORTS:
+        raise ConfigError(f"'{url}': unknown transport '{name}'{did_you_mean(name, TRANSPORTS)}")
+    transport = TRANSPORTS[name]
+    if kind not in ("push", "pull") and not transport.publishes:
+        raise ConfigError(f"'{url}': {name} links push and pull; use zpush+{name} and zpull+{name}, or {scheme}+ipc")
     location = _location(url, transport, match["location"], binds)
     topic = match["topic"] or ""
     if topic and kind not in ("pub", "sub"):
         raise ConfigError(f"'{url}': a {kind} socket has no topics; leave '#{topic}' out, or use zpub and zsub")
-    return Link((url,), kind, binds, (transport,), (location,), topic, _options(url, match["query"] or "", defaults))
+    options = parse_options(url, match["query"] or "", defaults)
+    if options.tap:
+        _check_tap(url, *options.tap.partition("://")[::2])
+    return Link((url,), kind, binds, (transport,), (location,), topic, options)
 
 
 def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> tuple[Kind, bool]:
@@ -259,10 +212,10 @@ def _scheme(url: str, scheme: str, direction: Direction, bind: bool | None) -> t
     return kind, binds
 
 
-def _location(url: str, transport: str, location: str, bind: bool) -> str:
-    if transport != "tcp":
+def _location(url: str, transport: Transport, location: str, bind: bool) -> str:
+    if not transport.has_port:
         if not location:
-            raise ConfigError(f"'{url}': no {'path' if transport == 'ipc' else 'name'} behind '://'")
+            raise ConfigError(f"'{url}': no {transport.location} behind '://'")
         return location
     match = _TCP.fullmatch(location.rstrip("/"))
     if not match:
@@ -275,45 +228,8 @@ def _location(url: str, transport: str, location: str, bind: bool) -> str:
     return f"{host}:{port}"
 
 
-def _options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
-    known = {field.name: field.type for field in dataclasses.fields(LinkOptions)}
-    values: dict[str, object] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in known:
-            raise ConfigError(f"'{url}': unknown option '{name}'{did_you_mean(name, known)}")
-        try:
-            values[name] = _CONVERT[str(known[name])](text)
-        except (ValueError, KeyError):
-            raise ConfigError(f"'{url}': {name}={text!r}; expected {_EXPECTED[str(known[name])]}") from None
-    options = dataclasses.replace(defaults, **values)  # type: ignore[arg-type]
-    if options.tap:
-        _check_tap(url, *options.tap.partition("://")[::2])
-    return options
-
-
-def _check_tap(url: str, transport: str, location: str) -> None:
-    if transport not in ("ipc", "tcp"):
-        raise ConfigError(f"'{url}': tap='{transport}'; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900")
+def _check_tap(url: str, name: str, location: str) -> None:
+    transport = TRANSPORTS.get(name)
+    if transport is None or transport.within_process or not transport.publishes:
+        raise ConfigError(f"'{url}': tap='{name}'; expected an address to bind, such as ipc://@name or tcp://127.0.0.1:7900")
     _location(url, transport, location, bind=True)
-
-
-def _natural(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError(text)
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise ValueError(text)
-    return value
-
-
-_CONVERT: dict[str, Callable[[str], object]] = {
-    "str": str,
-    "float": _positive,
-    "int": _natural,
-    "bool": {"0": False, "1": True, "false": False, "true": True}.__getitem__,
-}
-_EXPECTED = {"str": "text", "float": "a number above 0", "int": "a whole number, at least 0", "bool": "0 or 1"}

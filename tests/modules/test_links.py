@@ -199,7 +199,10 @@ def test_a_subscriber_gets_the_topic_it_asks_for(ipc):
 
 def test_a_slow_subscriber_counts_what_it_missed(ipc, caplog):
     place, batch = ipc(), [np.zeros(1_000_000, np.uint8)]
-    with Connection(f"zsub+ipc://{place}?hwm_mb=2") as subscriber, Connection(f"zpub+ipc://{place}?hwm_mb=2&receivers=1") as publisher:
+    with (
+        Connection(f"zsub+ipc://{place}?budget_mb=2") as subscriber,
+        Connection(f"zpub+ipc://{place}?budget_mb=2&receivers=1") as publisher,
+    ):
         for _ in range(60):
             publisher.send(batch)
         with contextlib.suppress(TimeoutError):
@@ -233,9 +236,9 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
         assert gate.wait(20)
         return item
 
-    sender = Pipeline([Batches(30, size=300), ZMQSink(f"ipc://{place}?hwm_mb=1&linger_ms=50")])
+    sender = Pipeline([Batches(30, size=300), ZMQSink(f"ipc://{place}?budget_mb=1&linger_ms=50")])
     with running(sender):
-        receiver = Pipeline([ZMQSource(f"ipc://{place}?hwm_mb=1"), slowly])
+        receiver = Pipeline([ZMQSource(f"ipc://{place}?budget_mb=1"), slowly])
         with pytest.raises(TimeoutError):
             receiver.dequeue(timeout=0.5)
         gate.set()
@@ -245,8 +248,8 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
 @pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull")])
 def test_the_tail_outlasts_a_receiver_that_pauses_at_the_end(send, receive, ipc):
     place = ipc()
-    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?hwm_mb=1&linger_ms=50&receivers=1")])):
-        receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?hwm_mb=1", "receive"))
+    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?budget_mb=1&linger_ms=50&receivers=1")])):
+        receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?budget_mb=1", "receive"))
         count = len([receiver.recv(timeout=20)])
         time.sleep(1)  # the queue of this end is full, and the rest is with the system
         while count < 20:

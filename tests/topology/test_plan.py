@@ -89,8 +89,8 @@ def test_several_binding_replicas_take_the_ports_of_a_range_and_the_others_conne
 def test_what_the_link_says_rides_in_the_url(topology):
     plan = topology(THREE).plan
     sender, receiver = parse(plan.urls("done", "worker", 0, "send"), "send"), parse(plan.urls("done", "trainer", 0, "receive"), "receive")
-    assert (sender.options.codec, sender.options.hwm_mb, sender.options.receivers) == ("tensorcom", 8.0, 1)
-    assert (receiver.options.hwm_mb, receiver.options.senders) == (8.0, 3)
+    assert (sender.options.codec, sender.options.budget_mb, sender.options.receivers) == ("tensorcom", 8.0, 1)
+    assert (receiver.options.budget_mb, receiver.options.senders) == (8.0, 3)
 
 
 def taps(plan, link, role, replicas=1):

@@ -265,7 +265,7 @@ def test_a_sender_can_connect_to_a_second_receiver(ipc):
                 assert_batch(two.recv(timeout=0.05))
 
 
-@pytest.mark.parametrize("second", ["zpush+ipc://b", "zpull+ipc://b", "zsub+ipc://b#topic", "zsub+ipc://b?hwm_mb=7", "zrsub+ipc://b"])
+@pytest.mark.parametrize("second", ["zpush+ipc://b", "zpull+ipc://b", "zsub+ipc://b#topic", "zsub+ipc://b?budget_mb=7", "zrsub+ipc://b"])
 def test_what_cannot_share_the_socket_is_an_error_and_the_first_goes_on(second, ipc):
     with Connection(f"zsub+ipc://{ipc()}") as incoming:
         with pytest.raises(ConfigError, match="cannot share a socket: scheme, options and topic must be the same"):
@@ -297,7 +297,7 @@ def test_frameworks_find_the_attributes_of_a_loader():
         assert incoming.batch_size == 1
 
 
-@pytest.mark.parametrize(("name", "way_out"), [("socket", r"Use recv\(timeout=\).*hwm_mb=.*close\(\)"), ("context", r"use close\(\)")])
+@pytest.mark.parametrize(("name", "way_out"), [("socket", r"Use recv\(timeout=\).*budget_mb=.*close\(\)"), ("context", r"use close\(\)")])
 def test_what_a_connection_keeps_to_itself_is_an_error_that_says_what_to_use(name, way_out):
     assert not hasattr(Connection(), name)
     with pytest.raises(AttributeError, match=way_out):

@@ -11,6 +11,7 @@ from highway.wire import receiver, sequence_numbers
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 from highway.wire.receiver import LinkReceiver
+from highway.wire.transports import zmq
 from highway.wire.transports.protocol import Peers
 from highway.wire.url import parse
 
@@ -46,7 +47,7 @@ class Script:
 
 def receive(monkeypatch, messages, url="zsub+ipc://x"):
     """Return the numbers that came, the counters, and whether the stream ended."""
-    monkeypatch.setitem(receiver.RECEIVERS, "ipc", lambda link: Script(messages))
+    monkeypatch.setattr(zmq, "open_receiver", lambda link: Script(messages))
     counters, numbers = {}, []
     with LinkReceiver(parse(url, "receive"), counters) as end:
         try:
@@ -145,7 +146,7 @@ def test_a_sender_that_does_not_come_is_missed_aloud(monkeypatch, caplog):
 def test_what_is_waited_for_is_said_again_at_growing_intervals(monkeypatch, caplog):
     now = [0.0]
     monkeypatch.setattr(receiver, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(receiver, "RECEIVERS", {"ipc": lambda link: Script([])})
+    monkeypatch.setattr(zmq, "open_receiver", lambda link: Script([]))
     with LinkReceiver(parse("zrpull+ipc://x", "receive"), {}) as end:
         said = []
         for second in range(2000):
@@ -159,7 +160,7 @@ def test_what_is_waited_for_is_said_again_at_growing_intervals(monkeypatch, capl
 def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, caplog):
     now = [0.0]
     monkeypatch.setattr(receiver, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(receiver, "RECEIVERS", {"ipc": lambda link: Script([Peers(1, 1)])})
+    monkeypatch.setattr(zmq, "open_receiver", lambda link: Script([Peers(1, 1)]))
     with LinkReceiver(parse("zrpull+ipc://x", "receive"), {}) as end:
         with pytest.raises(TimeoutError):
             end._transport.recv()

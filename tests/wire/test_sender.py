@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from highway import EndOfStream
-from highway.wire import sender
-from highway.wire.receiver import Inlet
-from highway.wire.sender import Outlet
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
+from highway.wire.transports import zmq
 from highway.wire.transports.zmq.socket import ZMQSender
 from highway.wire.url import parse
 
@@ -23,17 +23,17 @@ def test_a_publisher_tells_its_end_again_to_a_subscriber_that_was_behind(publish
             super().send_to_each(*arguments)
             told.set()
 
-    monkeypatch.setitem(sender.SENDERS, "inproc", TellingSender)
-    place, numbers = f"+inproc://behind-{publish}?hwm_mb=8", []
-    with ThreadPoolExecutor() as pool, Outlet(parse(f"{publish}{place}&linger_ms=1000&receivers=1", "send")) as outlet:
-        with Inlet(parse(subscribe + place, "receive"), {}) as inlet:
-            outlet.wait_for_receivers()
+    monkeypatch.setattr(zmq, "open_sender", TellingSender)
+    place, numbers = f"+inproc://behind-{publish}?budget_mb=8", []
+    with ThreadPoolExecutor() as pool, LinkSender(parse(f"{publish}{place}&linger_ms=1000&receivers=1", "send")) as sender:
+        with LinkReceiver(parse(subscribe + place, "receive"), {}) as receiver:
+            sender.wait_for_receivers()
             for _ in range(20):
-                outlet.send((np.zeros(1, np.uint8),))
-            finished = pool.submit(outlet.finish)
+                sender.send((np.zeros(1, np.uint8),))
+            finished = pool.submit(sender.finish)
             assert told.wait(20)
             with pytest.raises(EndOfStream):
                 while True:
-                    numbers.append(inlet.recv(20).envelope.number)
+                    numbers.append(receiver.recv(20).envelope.number)
         finished.result(20)
     assert numbers == [0, 1, 2, 3]  # there was no room for more, nor for the first end

@@ -3,7 +3,9 @@
 import pytest
 
 from highway import ConfigError
-from highway.wire.url import SCHEMES, LinkOptions, expand_braces, kind_of, parse
+from highway.wire.braces import expand_braces
+from highway.wire.options import LinkOptions
+from highway.wire.url import SCHEMES, kind_of, parse
 
 DIRECTION = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 
@@ -23,7 +25,7 @@ DIRECTION = {"push": "send", "pub": "send", "pull": "receive", "sub": "receive"}
 )
 def test_the_scheme_fixes_the_socket_and_who_binds(scheme, kind, binds):
     link = parse(f"{scheme}://127.0.0.1:7880", DIRECTION[kind])
-    assert (link.kind, link.bind, link.transports, link.locations) == (kind, binds, ("tcp",), ("127.0.0.1:7880",))
+    assert (link.kind, link.bind, link.transport.name, link.locations) == (kind, binds, "tcp", ("127.0.0.1:7880",))
     assert len(SCHEMES) == 8
 
 
@@ -57,16 +59,18 @@ def test_a_plain_url_is_push_and_pull_and_the_sender_binds_unless_told(direction
 )
 def test_transports_and_locations(url, transport, location):
     link = parse(url, "receive")
-    assert (link.transports, link.locations) == ((transport,), (location,))
+    assert (link.transport.name, link.locations) == (transport, (location,))
 
 
 def test_options_and_topic_are_read():
     link = parse("zsub://h:1?codec=msgpack&hwm_mb=6.5&linger_ms=20&max_mb=2&senders=3&end=0#images", "receive")
-    assert link.options == LinkOptions(codec="msgpack", hwm_mb=6.5, linger_ms=20, max_mb=2.0, senders=3, end=False)
+    assert link.options == LinkOptions(codec="msgpack", budget_mb=6.5, linger_ms=20, max_mb=2.0, senders=3, end=False)
     assert link.topic == "images"
 
 
 def test_the_query_goes_before_the_defaults():
+    assert parse("zsub://h:1?hwm_mb=6.5", "receive").options == LinkOptions(budget_mb=6.5)  # its name before
+    assert (parse("zsub://h:1", "receive").budget_mb, parse("zpull+shm://h", "receive").budget_mb) == (64, 256)
     defaults = LinkOptions(codec="msgpack", senders=2)
     assert parse("zpull://h:1?senders=5", "receive", defaults=defaults).options == LinkOptions(codec="msgpack", senders=5)
 
@@ -146,7 +150,7 @@ def test_urls_that_differ_in_kind_cannot_share_a_socket():
 def test_ipc_and_tcp_share_a_socket():
     link = parse(["ipc:///tmp/x", "zpull://127.0.0.1:5555"], "receive", bind=True)
     assert (link.kind, link.bind) == ("pull", True)
-    assert (link.transports, link.locations) == (("ipc", "tcp"), ("/tmp/x", "127.0.0.1:5555"))
+    assert (link.addresses, link.locations) == (("ipc:///tmp/x", "tcp://127.0.0.1:5555"), ("/tmp/x", "127.0.0.1:5555"))
     assert link.addresses == ("ipc:///tmp/x", "tcp://127.0.0.1:5555")
 
 

@@ -22,7 +22,7 @@ from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.folder import CacheFolder
 from highway.modules.ten import TenSource
 from highway.modules.webdataset import WebDatasetSource
-from highway.wire.url import expand_braces
+from highway.wire.braces import expand_braces
 
 Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
 

@@ -23,7 +23,8 @@ from highway.modules import Augmentations, ZMQSink
 from highway.process.cores import available_cores
 from highway.run.role import run as run_pipeline
 from highway.transforms import Normalize
-from highway.wire.url import SHOWN_URLS, expand_braces, parse
+from highway.wire.braces import expand_braces
+from highway.wire.url import SHOWN_URLS, parse
 
 SHAPE = (224, 224)  # height and width of the images that are served
 _TICK = 0.1  # seconds between two looks at the publishers

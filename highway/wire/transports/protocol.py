@@ -97,3 +97,21 @@ class TransportReceiver(TransportEnd, Protocol):
 
     def times_used(self, connection: Hashable) -> int:
         """Return how many connections have had this name: a number may be used again when its connection was closed."""
+
+
+class Opener(Protocol):
+    """What opens the ends of a transport: its package."""
+
+    def open_sender(self, link: Link) -> TransportSender:
+        """Return the end that sends, which listens or connects as the link says.
+
+        Raises:
+            ConfigError: this platform does not have the transport, or a name is too long.
+            LinkError: an address cannot be bound or connected.
+        """
+
+    def open_receiver(self, link: Link) -> TransportReceiver:
+        """Return the end that receives. Raises as :meth:`open_sender`."""
+
+    def start_threads(self) -> None:
+        """Start what runs beside the threads that use an end, while threads can still be started."""

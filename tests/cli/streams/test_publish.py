@@ -23,8 +23,8 @@ def numbered(n):
 class Publisher:
     """A publisher that sends numbered batches of 1 MB, and waits until its subscribers are there where it is told to."""
 
-    def __init__(self, stack, hwm_mb=64, subscribers=1):
-        self.sender = stack.enter_context(LinkSender(parse(f"zpub://127.0.0.1:0?hwm_mb={hwm_mb}&receivers={subscribers}", "send")))
+    def __init__(self, stack, budget_mb=64, subscribers=1):
+        self.sender = stack.enter_context(LinkSender(parse(f"zpub://127.0.0.1:0?budget_mb={budget_mb}&receivers={subscribers}", "send")))
         self.address = self.sender.bound[0].removeprefix("tcp://")
         self.sent = 0
 
@@ -34,8 +34,8 @@ class Publisher:
             self.sent += 1
 
 
-def subscribe(stack, publisher, hwm_mb=64):
-    return stack.enter_context(LinkReceiver(parse(f"zsub://{publisher.address}?hwm_mb={hwm_mb}", "receive"), {}))
+def subscribe(stack, publisher, budget_mb=64):
+    return stack.enter_context(LinkReceiver(parse(f"zsub://{publisher.address}?budget_mb={budget_mb}", "receive"), {}))
 
 
 def drain(receiver, patience=0.5):
@@ -76,8 +76,8 @@ def test_a_late_subscriber_is_told_how_many_it_missed(stack):
 
 
 def test_what_a_slow_subscriber_loses_is_its_gaps_to_the_last_batch(stack):
-    publisher = Publisher(stack, hwm_mb=2)
-    receiver = subscribe(stack, publisher, hwm_mb=2)
+    publisher = Publisher(stack, budget_mb=2)
+    receiver = subscribe(stack, publisher, budget_mb=2)
     publisher.sender.wait_for_receivers()
     publisher.send(100)  # far more than the two ends and the kernel hold, while nobody reads
     before = drain(receiver)

@@ -122,7 +122,7 @@ def test_waiting_runs_out_at_either_end(ipc):
 
 
 def test_what_waits_is_bounded_by_bytes(ipc):
-    sender, receiver = pair(ipc, "?hwm_mb=4")
+    sender, receiver = pair(ipc, "?budget_mb=4")
     sent = 0
     with pytest.raises(TimeoutError):
         while True:
@@ -151,8 +151,8 @@ def send_until_it_waits(sender, frames):
 @pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
 def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(ipc, first, frames, push, pull):
     place = ipc()
-    sender = ZMQSender(parse(f"{push}+ipc://{place}?hwm_mb=8", "send"))
-    receiver = ZMQReceiver(parse(f"{pull}+ipc://{place}?hwm_mb=8", "receive"))
+    sender = ZMQSender(parse(f"{push}+ipc://{place}?budget_mb=8", "send"))
+    receiver = ZMQReceiver(parse(f"{pull}+ipc://{place}?budget_mb=8", "receive"))
     sender.send(first, timeout=20)
     receiver.recv(timeout=20)
     sent = send_until_it_waits(sender, frames)
@@ -166,8 +166,8 @@ def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(ipc, fir
 
 def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobody(ipc, caplog):
     place = ipc()
-    sender = ZMQSender(parse(f"zpub+ipc://{place}?hwm_mb=8", "send"))
-    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?hwm_mb=8", "receive"))
+    sender = ZMQSender(parse(f"zpub+ipc://{place}?budget_mb=8", "send"))
+    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?budget_mb=8", "receive"))
     while sender.peers().live < 1:
         time.sleep(0.001)
     sender.send([b"small"])
@@ -183,7 +183,7 @@ SLEEPS = """
     import sys
     from highway.wire.transports.zmq.socket import ZMQReceiver
     from highway.wire.url import parse
-    receiver = ZMQReceiver(parse("zpull+ipc://" + sys.argv[1] + "?hwm_mb=64", "receive"))
+    receiver = ZMQReceiver(parse("zpull+ipc://" + sys.argv[1] + "?budget_mb=64", "receive"))
     receiver.recv(timeout=60)
     print("ready", flush=True)
     sys.stdin.read()
@@ -222,10 +222,10 @@ def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(ipc):
 def ends(ipc, send, receive, receivers):
     """A sender that binds, and receivers that come one by one; each has the first message that was sent when it was there."""
     place = ipc()
-    sender = ZMQSender(parse(f"{send}+ipc://{place}?hwm_mb=4", "send"))
+    sender = ZMQSender(parse(f"{send}+ipc://{place}?budget_mb=4", "send"))
     there = []
     for number in range(receivers):
-        there.append(ZMQReceiver(parse(f"{receive}+ipc://{place}?hwm_mb=4", "receive")))
+        there.append(ZMQReceiver(parse(f"{receive}+ipc://{place}?budget_mb=4", "receive")))
         while sender.peers().live < number + 1:
             time.sleep(0.001)
         sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
@@ -272,8 +272,8 @@ def test_a_publisher_outlives_subscribers_that_come_and_go(ipc):
 
 def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
     place = ipc()
-    sender = ZMQSender(parse(f"zpub+ipc://{place}?hwm_mb=2", "send"))
-    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?hwm_mb=2", "receive"))
+    sender = ZMQSender(parse(f"zpub+ipc://{place}?budget_mb=2", "send"))
+    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?budget_mb=2", "receive"))
     while sender.peers().live < 1:
         time.sleep(0.001)
     for number in range(100):
@@ -286,7 +286,7 @@ def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
 
 @pytest.mark.parametrize("is_sender", [True, False])
 def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(ipc, is_sender):
-    place, large = f"+ipc://{ipc()}?hwm_mb=16", [np.zeros(8_000_000, np.uint8)]
+    place, large = f"+ipc://{ipc()}?budget_mb=16", [np.zeros(8_000_000, np.uint8)]
 
     def sender():
         return ZMQSender(parse(("zrpush" if is_sender else "zpush") + place, "send"))
@@ -318,7 +318,7 @@ def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(ipc, is_s
 
 @pytest.mark.parametrize("first", [1, 3_000_000])
 def test_messages_of_changing_size_never_stall(first, ipc):
-    sender, receiver = pair(ipc, "?hwm_mb=2")
+    sender, receiver = pair(ipc, "?budget_mb=2")
     for round_ in range(40):
         for size in (first, 1, 1_500_000, 10):
             sender.send([np.zeros(size, np.uint8)], timeout=20)

@@ -15,7 +15,7 @@ from highway.wire.transports.shm.receiver import ShmReceiver
 from highway.wire.transports.shm.sender import ShmSender
 from highway.wire.url import Link
 
-__all__ = ["ShmReceiver", "ShmSender", "open_receiver", "open_sender"]
+__all__ = ["ShmReceiver", "ShmSender", "open_receiver", "open_sender", "start_threads"]
 
 
 def open_sender(link: Link) -> ShmSender:
@@ -25,7 +25,7 @@ def open_sender(link: Link) -> ShmSender:
         ConfigError: this platform has no same-host links, or a name is too long.
         LinkError: another process listens under a name.
     """
-    sender = ShmSender(str(link), link.options.budget_mb)
+    sender = ShmSender(str(link), link.budget_mb)
     _open(sender.connections, link)
     return sender
 
@@ -36,6 +36,10 @@ def open_receiver(link: Link) -> ShmReceiver:
     _open(receiver.connections, link)
     same_thread.add(receiver)
     return receiver
+
+
+def start_threads() -> None:
+    """Start nothing: an end has no threads."""
 
 
 def _open(connections: Connections[Any], link: Link) -> None:

@@ -1,1 +1,7 @@
 """Sockets of ZeroMQ, and all that imports it. Begin with ``socket``."""
+
+from highway.wire.transports.zmq.context import start_collector as start_threads
+from highway.wire.transports.zmq.socket import ZMQReceiver as open_receiver
+from highway.wire.transports.zmq.socket import ZMQSender as open_sender
+
+__all__ = ["open_receiver", "open_sender", "start_threads"]

@@ -15,6 +15,7 @@ from highway.engine.cancel import check_cancelled, wait
 from highway.errors import LinkError
 from highway.wire import address
 from highway.wire.transports.protocol import Peers
+from highway.wire.transports.table import Transport
 from highway.wire.transports.zmq import context
 from highway.wire.transports.zmq.backlog import COPY_BELOW
 from highway.wire.transports.zmq.monitor import Monitor
@@ -68,7 +69,7 @@ class BaseSocket:
         options = self.link.options
         self.socket.linger = options.linger_ms
         self.socket.sndtimeo = self.socket.rcvtimeo = POLL_MS
-        self._first_mark = _mark(options.hwm_mb / USUAL_MB)
+        self._first_mark = _mark(self.link.budget_mb / USUAL_MB)
         if self._option == zmq.RCVHWM:
             self._first_mark = min(self._first_mark, RECEIVED)
         self.socket.setsockopt(self._option, self._first_mark)
@@ -79,7 +80,7 @@ class BaseSocket:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
-        if "inproc" not in self.link.transports:
+        if not self.link.transport.within_process:
             self._monitor = Monitor(self.socket)
 
     def attach(self, link: Link) -> None:
@@ -95,44 +96,47 @@ class BaseSocket:
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
         self.socket.immediate = len(whole.locations) > 1
-        if any(address.startswith("ipc://@") for address in link.addresses):  # no file, so that its mode keeps nobody out
+        ends = list(zip(link.urls, link.transports, link.locations, strict=True))
+        if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
+            # It is no file, so that its mode keeps nobody out.
             self.socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        for url, transport, location in zip(link.urls, link.transports, link.locations, strict=True):
-            self._attach(url, transport, location)
+        for end in ends:
+            self._attach(*end)
 
-    def _attach(self, url: str, transport: str, location: str) -> None:
-        if transport == "ipc":
+    def _attach(self, url: str, transport: Transport, location: str) -> None:
+        has_path = transport.location == "path"
+        if has_path:
             address.check_folder(url, location)
         if not self.link.bind:
-            if transport == "tcp":
+            if transport.has_port:
                 address.warn_unresolved(url, location)
-            self._call(self.socket.connect, url, f"{transport}://{location}")
+            self._call(self.socket.connect, url, f"{transport.name}://{location}")
             return
-        if transport == "tcp":
+        if transport.has_port:
             location = address.interface(url, location)
         deadline = time.monotonic() + RELEASE
         while True:
             try:
-                if transport == "ipc":
+                if has_path:
                     address.check_free(url, location)
-                self._call(self.socket.bind, url, f"{transport}://{location}")
+                self._call(self.socket.bind, url, f"{transport.name}://{location}")
                 break
             except LinkError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                     raise
                 wait(RELEASE / 10)
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        if transport == "ipc" and (file := address.SocketFile.at(location)):
+        if has_path and (file := address.SocketFile.at(location)):
             self._files.append(file)
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
 
     def _meet(self) -> None:
         """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
-        paths = self.link.transports.count("ipc")
-        self._checks_user = paths > 0 and not self.link.bind
+        checked = self._checked_locations()
+        self._checks_user = bool(checked) and not self.link.bind
         if self._checks_user and self._monitor is not None:
-            self._monitor.wait_for_attempts(paths, ATTEMPT)
+            self._monitor.wait_for_attempts(len(checked), ATTEMPT)
             self._check_user()
 
     def _check_user(self) -> None:
@@ -142,8 +146,11 @@ class BaseSocket:
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
-            paths = [place for place, transport in zip(self.link.locations, self.link.transports, strict=True) if transport == "ipc"]
-            raise address.of_another_user(self.link, self._monitor.other_user, paths)
+            raise address.of_another_user(self.link, self._monitor.other_user, self._checked_locations())
+
+    def _checked_locations(self) -> list[str]:
+        """Return where a socket of another user's is refused."""
+        return [location for location, transport in zip(self.link.locations, self.link.transports, strict=True) if transport.checks_user]
 
     def _call(self, method: Any, url: str, target: str) -> None:
         try:
@@ -178,7 +185,7 @@ class BaseSocket:
         receiver, or is 1, can leave a connection waiting for ever. What later messages take is bounded elsewhere: at a receiver by a
         mark that is never raised, at a sender by the bytes of its :class:`~highway.wire.transports.zmq.backlog.Backlog`.
         """
-        allowed = _mark(self.link.options.hwm_mb * 1e6 / max(nbytes, COPY_BELOW))
+        allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
         if allowed < self._first_mark or (allowed > self._first_mark and self._may_raise):
             if not self._is_calm():
                 return
@@ -226,7 +233,7 @@ class BaseSocket:
     def _may_raise(self) -> bool:
         """Whether the mark may be higher than for messages of a usual size: not where one slow receiver of several could keep it all."""
         link = self.link
-        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and "inproc" not in link.transports
+        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and not link.transport.within_process
 
     @property
     def _is_alone(self) -> bool:

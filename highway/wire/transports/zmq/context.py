@@ -9,6 +9,7 @@ import atexit
 import os
 import weakref
 from collections import Counter
+from collections.abc import Callable
 
 import zmq
 from zmq.utils import garbage
@@ -43,6 +44,11 @@ def opened() -> None:
 def closed() -> None:
     """Note that one was closed."""
     _open[os.getpid()] -= 1
+
+
+def close_at_exit(close: Callable[[], None]) -> None:
+    """Have sockets closed when the process exits, before it waits for what they have still to send."""
+    weakref.finalize(garbage.gc, close)  # made after the two below, so it runs before them
 
 
 def _flush() -> None:

@@ -17,10 +17,10 @@ import zmq
 
 from highway.engine.cancel import check_cancelled, wait
 from highway.errors import ItemError
+from highway.wire.memory import keep_freed_memory
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.zmq.backlog import COPY_BELOW, Backlog
 from highway.wire.transports.zmq.base import BaseSocket
-from highway.wire.transports.zmq.memory import keep_freed_memory
 from highway.wire.transports.zmq.monitor import readable
 from highway.wire.url import Link
 
@@ -42,7 +42,7 @@ class ZMQSender(BaseSocket):
         self._sent = 0
         self._backlog, self._largest = Backlog(), 0
         # Within a process, a receiver holds on to what it got.
-        self._budget = float("inf") if "inproc" in link.transports else link.options.hwm_mb * 1e6
+        self._budget = float("inf") if link.transport.within_process else link.budget_mb * 1e6
         self._is_dropping = self._told = False
         self._subscriptions = self._subscribed = 0
         super().__init__(link)
@@ -107,10 +107,10 @@ class ZMQSender(BaseSocket):
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they "
-                "are larger than the first one was; a larger hwm_mb than %g leaves more room",
+                "are larger than the first one was; a larger budget_mb than %g leaves more room",
                 self.link,
                 waiting / 1e6,
-                self.link.options.hwm_mb,
+                self.link.budget_mb,
             )
 
     def _send_once(self, views: Sequence[memoryview], timeout: float | None, copy_below: int) -> bool:
@@ -176,7 +176,7 @@ class ZMQReceiver(BaseSocket):
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self._recv: Callable[..., Frame] = super(zmq.Socket, self.socket).recv
-        if "inproc" not in link.transports:
+        if not link.transport.within_process:
             keep_freed_memory()
 
     def refuse(self) -> None:
@@ -194,7 +194,7 @@ class ZMQReceiver(BaseSocket):
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
         """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
-        if "inproc" in self.link.transports:
+        if self.link.transport.within_process:
             return None
         return SourceAddress(int(frames[0].get(zmq.SRCFD)), _host(str(frames[0].get("Peer-Address"))))
 

@@ -1,0 +1,40 @@
+"""Braces in URLs and file names, expanded as a shell does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from highway.errors import ConfigError
+
+_BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
+
+
+def expand_braces(text: str) -> list[str]:
+    """Expand ``{a,b}`` and ``{0..3}`` as a shell does; numbers keep leading zeros.
+
+    >>> expand_braces("zsub://h{a,b}:788{0..1}")
+    ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
+    """
+    found = _BRACES.search(text)
+    if not found:
+        return [text]
+    head, tail = text[: found.start()], text[found.end() :]
+    # Braces within braces are expanded from the inside, which repeats what stands beside them.
+    return list(dict.fromkeys(whole for choice in _choices(found[1], text) for whole in expand_braces(head + choice + tail)))
+
+
+def _choices(body: str, text: str) -> Iterator[str]:
+    if "," in body:
+        yield from body.split(",")
+        return
+    first, last = body.split("..", 1)
+    if not (first.isdigit() and last.isdigit()):
+        raise ConfigError(f"'{text}': '{{{body}}}' is no range; expected such as {{0..3}} or {{a,b}}")
+    start, stop = int(first), int(last)
+    if abs(stop - start) >= 10_000:
+        raise ConfigError(f"'{text}': '{{{body}}}' expands to {abs(stop - start) + 1} URLs; expected at most 10000")
+    width = max(len(first), len(last)) if first.startswith("0") or last.startswith("0") else 0
+    step = 1 if stop >= start else -1
+    for number in range(start, stop + step, step):
+        yield str(number).zfill(width)

@@ -1,0 +1,87 @@
+"""What the query of a link's URL can set: ``?option=value&...``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+
+OLD_NAMES: Mapping[str, str] = {"hwm_mb": "budget_mb"}  # which are accepted still
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What the query of a URL can set.
+
+    Args:
+        codec: How items become frames: ``tensorcom`` (one header and one data frame for each array), ``tenbin`` (the same in a single
+            frame) or ``msgpack`` (Highway 2017's).
+        budget_mb: Megabytes of messages that may wait at each end of each connection, 64 by default. At least two messages may, at most
+            1000 at a sender and four at a receiver; three more may be on their way. On a same-host link (``+shm``) it is the shared memory
+            that the sender may use, 256 by default, of which one message may take half.
+        linger_ms: Milliseconds that the tail of a stream waits for a receiver when there is none.
+        max_mb: Megabytes that one frame may have; whoever sends a larger one is disconnected by the receiver.
+        senders: Senders that must at least have ended before a receiver ends, besides all that are connected; 0 means one for each URL of
+            a receiver that connects.
+        receivers: Receivers that must be connected before the first item is sent.
+        end: Whether the sender tells the receivers when its stream has ended.
+        tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
+    """
+
+    codec: str = "tensorcom"
+    budget_mb: float | None = None
+    linger_ms: int = 5000
+    max_mb: float = 1024.0
+    senders: int = 0
+    receivers: int = 0
+    end: bool = True
+    tap: str = ""
+
+
+DEFAULTS = LinkOptions()
+
+
+def parse_options(url: str, query: str, defaults: LinkOptions) -> LinkOptions:
+    """Return what a query sets, and else the defaults.
+
+    Raises:
+        ConfigError: an option is unknown, or its value cannot be used; the message names the ``url``.
+    """
+    kinds = {field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(LinkOptions)}
+    values: dict[str, object] = {}
+    for given, text in parse_qsl(query, keep_blank_values=True):
+        name = OLD_NAMES.get(given, given)
+        if name not in kinds:
+            raise ConfigError(f"'{url}': unknown option '{given}'{did_you_mean(given, [*kinds, *OLD_NAMES])}")
+        convert, expected = _CONVERT[kinds[name]]
+        try:
+            values[name] = convert(text)
+        except (ValueError, KeyError):
+            raise ConfigError(f"'{url}': {given}={text!r}; expected {expected}") from None
+    return dataclasses.replace(defaults, **values)  # type: ignore[arg-type]
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError(text)
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+_CONVERT: dict[str, tuple[Callable[[str], object], str]] = {
+    "str": (str, "text"),
+    "float": (_positive, "a number above 0"),
+    "int": (_natural, "a whole number, at least 0"),
+    "bool": ({"0": False, "1": True, "false": False, "true": True}.__getitem__, "0 or 1"),
+}
+"""Type of an option -> what makes one of a text, and what is expected."""
