@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from highway.engine.batch import nbytes
 from highway.engine.stage import Shape, Stage, Stamped, expand
 from highway.modules import ZMQSink, ZMQSource
-from highway.observe.profile import Measured, measure
+from highway.observe.profile import Profile, profile
 from highway.topology import Topology
 from highway.topology.graph import graph
 from highway.wire.codec import named
@@ -33,7 +33,7 @@ class Roles:
     topology: Topology
     most: int
     limit: float
-    _done: dict[str, tuple[list[tuple[Stage, Shape]], Measured]] = field(default_factory=dict, init=False)
+    _done: dict[str, tuple[list[tuple[Stage, Shape]], Profile]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
@@ -52,7 +52,7 @@ class Roles:
         urls = source.url if isinstance(source, ZMQSource) and not self._feeders(role) else []
         return [urls] if isinstance(urls, str) else urls
 
-    def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Measured]:
+    def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
         """Return a role's stages and what was found out about them. Sending is left out; a feeder's items take the place of receiving."""
         if role in self._done:
             return self._done[role]
@@ -63,9 +63,9 @@ class Roles:
             if given is None and items:
                 given = list(_carried(sink, items))
         running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
-        found = measure(running, self.topology.seed, self.most, self.limit, given)
+        found = profile(running, self.topology.seed, self.most, self.limit, given)
         seconds = found.seconds + [0.0] * (len(stages) - len(running))
-        self._done[role] = stages, Measured(seconds, _some(found.items))
+        self._done[role] = stages, Profile(seconds, _some(found.items))
         return self._done[role]
 
     def _feeders(self, role: str) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace
-from highway.engine.stage import DROP
+from highway.engine.stage import DROP, takes_rng
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 
@@ -39,10 +38,7 @@ class Map:
     _takes_rng: bool = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        try:
-            self._takes_rng = "rng" in signature(self.fn).parameters
-        except (TypeError, ValueError):  # a builtin without a signature
-            self._takes_rng = False
+        self._takes_rng = takes_rng(self.fn)
 
     def __call__(self, item: Item, rng: Generator | None = None) -> Any:
         value = item if self.field is None else get(item, self.field)

@@ -110,9 +110,9 @@ class _EachPass:
         self.inner, self._passes, self._length = op, passes, length
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        feed = _Feed(items)
-        while feed.look() is not None:
-            one = _OnePass(feed, self._length)
+        ahead = _Lookahead(items)
+        while ahead.peek() is not None:
+            one = _OnePass(ahead, self._length)
             for index, out in enumerate(_drawn_anew(self.inner, one.number).stream(one)):
                 yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
             self._passes.enough = max(self._passes.enough, one.number)
@@ -120,14 +120,14 @@ class _EachPass:
                 pass
 
 
-class _Feed:
+class _Lookahead:
     """The items of a stream, of which one can be looked at before it is taken."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
         self._next: Stamped | None = None
 
-    def look(self) -> Stamped | None:
+    def peek(self) -> Stamped | None:
         """Return the next item, ``None`` if there is none."""
         if self._next is None:
             for item in self._items:
@@ -136,27 +136,27 @@ class _Feed:
         return self._next
 
     def take(self) -> Stamped | None:
-        taken, self._next = self.look(), None
+        taken, self._next = self.peek(), None
         return taken
 
 
 class _OnePass:
     """The items of one pass, as a stream sees them."""
 
-    def __init__(self, feed: _Feed, length: int) -> None:
-        first = feed.look()
+    def __init__(self, ahead: _Lookahead, length: int) -> None:
+        first = ahead.peek()
         self.passport = first.passport if first is not None else Passport()
         self.number = self.passport.epoch // length
-        self._feed, self._length = feed, length
+        self._ahead, self._length = ahead, length
 
     def __iter__(self) -> _OnePass:
         return self
 
     def __next__(self) -> Any:
-        following = self._feed.look()
+        following = self._ahead.peek()
         if following is None or following.passport.epoch // self._length != self.number:
             raise StopIteration
-        self._feed.take()
+        self._ahead.take()
         self.passport = following.passport
         return following.item
 

@@ -1,4 +1,4 @@
-"""Stages run one at a time: each on what the one before it has made, from memory."""
+"""The stage profiler: runs stages one at a time, each on what the one before it has made, from memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Collect:
                 return
 
 
-class Measured(NamedTuple):
+class Profile(NamedTuple):
     """What was found out about the stages of a pipeline.
 
     Args:
@@ -66,7 +66,7 @@ class Measured(NamedTuple):
     items: list[Stamped]
 
 
-def measure(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None) -> Measured:
+def profile(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None) -> Profile:
     """Run stages one after the other.
 
     Args:
@@ -77,18 +77,18 @@ def measure(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: floa
         given: What stands in for the items of the source, which is then not run.
     """
     (source, _), *others = stages
-    passing, seconds = _source(source, seed, most, limit) if given is None else (list(given), 0.0)
+    passing, seconds = _profile_source(source, seed, most, limit) if given is None else (list(given), 0.0)
     costs, made = [seconds], 1.0  # seconds, and items here, for each item of the source
     for stage, shape in others:
         seconds, per_input = 0.0, 1.0
         if passing:
-            passing, seconds, per_input = _stage(stage, shape, passing, seed, limit)
+            passing, seconds, per_input = _profile_stage(stage, shape, passing, seed, limit)
         costs.append(seconds * made)
         made *= per_input
-    return Measured([cost / made for cost in costs], passing)
+    return Profile([cost / made for cost in costs], passing)
 
 
-def _source(stage: Stage, seed: int, most: int, limit: float) -> tuple[list[Stamped], float]:
+def _profile_source(stage: Stage, seed: int, most: int, limit: float) -> tuple[list[Stamped], float]:
     """Return what a source gives, and its seconds for each item."""
     collect = _Collect(most)
     began = time.perf_counter()
@@ -104,12 +104,12 @@ def _source(stage: Stage, seed: int, most: int, limit: float) -> tuple[list[Stam
     return collect.items, (collect.last - collect.first) / (count - 1)
 
 
-def _stage(stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float) -> tuple[list[Stamped], float, float]:
+def _profile_stage(stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float) -> tuple[list[Stamped], float, float]:
     """Return what a stage makes of its input, its busy seconds for each item of that, and how many it makes of one."""
     replay, collect = _Replay(given), _Collect(2**63)
     began = time.perf_counter()
-    alone = replace(stage, num_workers=1) if shape == "map" else stage
-    stats = _run([replay, alone] if shape == "sink" else [replay, alone, collect], seed, lambda: time.perf_counter() - began > limit)
+    single = replace(stage, num_workers=1) if shape == "map" else stage
+    stats = _run([replay, single] if shape == "sink" else [replay, single, collect], seed, lambda: time.perf_counter() - began > limit)
     waiting, figures = stats.stages[0].queued, stats.stages[1]
     taken = figures.items if shape == "sink" else replay.given - waiting
     if taken <= 0 or figures.items == 0:

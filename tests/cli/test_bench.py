@@ -5,7 +5,7 @@ import pytest
 from highway.cli import main as highway_main
 from highway.cli.bench import Cost, _rate, balance
 from highway.engine.stage import Stage, expand
-from highway.observe.profile import measure
+from highway.observe.profile import profile
 from highway.parameters.location import Location
 from highway.topology.plan import Role
 
@@ -86,7 +86,7 @@ class Waits:
 
 def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
     few, many = Spin(2_000), Spin(200_000)
-    _, *others = measure(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0).seconds
+    _, *others = profile(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0).seconds
     assert few.calls == 50 and many.calls == 25
     assert others[0] * 10 < others[2]
 
@@ -94,18 +94,18 @@ def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
 def test_each_stage_sees_what_the_one_before_it_has_made():
     seen = []
     drain = Drain()
-    measure(expand([[1, 2, 3], lambda n: seen.append(n) or n * 10, lambda n: seen.append(n) or n, drain]), 0, 2, 5.0)
+    profile(expand([[1, 2, 3], lambda n: seen.append(n) or n * 10, lambda n: seen.append(n) or n, drain]), 0, 2, 5.0)
     assert seen == [1, 2, 10, 20] and drain.count == 2
 
 
 def test_a_stage_that_waits_for_its_peer_is_not_measured():
-    found = measure(expand([range(5), identity, Waits()]), 0, 5, 0.3).seconds
+    found = profile(expand([range(5), identity, Waits()]), 0, 5, 0.3).seconds
     assert found[0] > 0 and found[1] > 0 and found[2] == 0.0
 
 
 def test_an_error_of_a_stage_is_raised():
     with pytest.raises(ZeroDivisionError):
-        measure(expand([range(5), lambda n: 1 / n]), 0, 5, 5.0)
+        profile(expand([range(5), lambda n: 1 / n]), 0, 5, 5.0)
 
 
 @pytest.fixture
