@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         costs = _costs(roles, role)
         show(console, costs, available_cores())
         console.print()
-        rates[role] = _rate(costs, topology.roles[role], available_cores())
+        rates[role] = role_rate(costs, topology.roles[role], available_cores())
     _compare(console, topology, {role: rate for role, rate in rates.items() if rate})
     return command.DONE
 
@@ -122,7 +122,7 @@ def _costs(roles: Roles, role: str) -> list[Cost]:
     return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
 
 
-def _rate(costs: list[Cost], role: Role, cores: int) -> float:
+def role_rate(costs: list[Cost], role: Role, cores: int) -> float:
     """Return the items per second of all replicas of a role, on machines like this one; 0 if nothing was measured."""
     machines = len(set(role.hosts)) or 1
     return machines * min((cost.rate(cores, role.replicas / machines) for cost in costs if cost.seconds), default=0.0)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from highway.cli import main as highway_main
-from highway.cli.bench import Cost, _rate, balance
+from highway.cli.bench import Cost, balance, role_rate
 from highway.engine.stage import Stage, expand
 from highway.observe.profile import profile
 from highway.parameters.location import Location
@@ -42,7 +42,7 @@ def test_on_one_core_every_stage_has_one_worker():
 @pytest.mark.parametrize(("hosts", "rate"), [((), 2.0), (("a",), 2.0), (("a", "b"), 4.0), (("a", "b", "c", "d"), 4.0)])
 def test_replicas_share_the_cores_of_a_machine(hosts, rate):
     role = Role("r", [], Location(), replicas=4, hosts=hosts)
-    assert _rate(costs(0.0, 1.0, workers=1), role, cores=2) == rate
+    assert role_rate(costs(0.0, 1.0, workers=1), role, cores=2) == rate
 
 
 def test_nothing_measured_changes_nothing():

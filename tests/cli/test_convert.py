@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -202,10 +203,13 @@ def test_a_missing_source_is_named(tmp_path, capsys):
     assert "nowhere': no such folder" in capsys.readouterr().err
 
 
-def test_a_key_that_leads_out_of_the_folder_is_an_error(photos, tmp_path, capsys):
-    from highway.cli.convert.writers import _place
-
-    with pytest.raises(ValueError, match=r"the key '../../x' leads out of the folder"):
-        _place("../../x", {})
-    with pytest.raises(ValueError, match=r"leads out of the folder"):
-        _place("/etc/x", {})
+@pytest.mark.parametrize("key", ["../../x", "/etc/x"])
+def test_a_key_that_leads_out_of_the_folder_is_an_error(photos, tmp_path, capsys, key):
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        info = tarfile.TarInfo(f"{key}.jpg")
+        with open(photos / "cat" / "00.jpg", "rb") as image:
+            info.size = os.fstat(image.fileno()).st_size
+            archive.addfile(info, image)
+    assert convert(tmp_path / "s.tar", tmp_path / "out", "--to", "folder") == 1
+    assert f"the key {key!r} leads out of the folder" in capsys.readouterr().err
+    assert not files(tmp_path / "out")
