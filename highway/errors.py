@@ -6,7 +6,7 @@
     ├── EndOfStream      (EOFError)    nothing more will come: the normal end, or stop()
     ├── PipelineError    (TypeError)   stages that do not fit together, or a pipeline used against its shape
     ├── ConfigError      (ValueError)  a topology file, URL or parameter that cannot be used as written
-    │   └── ParameterError (TypeError)  a parameter that there is not, or a value of another type than it takes
+    │   └── ParameterError (TypeError)  a parameter that there is not, or a value that it does not take
     ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
     ├── FrameError       (ValueError)  received bytes that are not a message
     ├── ImageError       (ValueError)  an image file that cannot be used
@@ -44,7 +44,7 @@ class ConfigError(HighwayError, ValueError):
 
 
 class ParameterError(ConfigError, TypeError):
-    """A parameter that there is not, or a value of another type than it takes; names the class, the value and what was expected."""
+    """A parameter that there is not, or a value that it does not take; names the class, the value and what was expected."""
 
 
 class ItemError(HighwayError, TypeError, ValueError):

@@ -22,7 +22,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "wire": {"engine", "parameters", "process"},
     "tenbin": {"wire"},
     "datasets": {"engine", "images", "wire"},
-    "reading": {"datasets", "engine", "images", "process", "transforms"},
+    "reading": {"datasets", "engine", "images", "parameters", "process", "transforms"},
     "modules": {"datasets", "engine", "functional", "images", "parameters", "process", "reading", "transforms", "wire"},
     "topology": {"engine", "modules", "parameters", "process", "transforms", "wire"},
     "observe": {"engine", "parameters", "topology", "wire"},

@@ -22,10 +22,11 @@ import enum
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from highway.errors import EndOfStream, PipelineError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Range
 
 
 class Drop(enum.Enum):
@@ -113,20 +114,16 @@ class Stage:
     """
 
     op: Any
-    num_workers: int | None = None
+    num_workers: Count | None = None
     ordered: bool = True
-    buffer_size: int = 2
+    buffer_size: Count = 2
     on_error: OnError = "raise"
-    max_errors: int | None = None
+    max_errors: Annotated[int, Range(ge=0)] | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):
             raise PipelineError(f"a Stage inside a Stage: {self.op!r}; give the settings to one of them")
-        if self.num_workers is not None and self.num_workers < 1:
-            raise PipelineError(f"{self.label}: num_workers={self.num_workers}; expected at least 1, or None")
-        if self.buffer_size < 1:
-            raise PipelineError(f"{self.label}: buffer_size={self.buffer_size}; expected at least 1")
         if self.max_errors is not None and self.on_error != "skip":
             raise PipelineError(f"{self.label}: max_errors={self.max_errors} without on_error='skip'")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
@@ -14,6 +14,7 @@ from highway.modules.caching.input import Kind
 from highway.modules.caching.run import CacheRun, Gate
 from highway.modules.caching.serving import Reading, serve
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Epochs, Predicate, Seed
 
 
 @checked
@@ -68,26 +69,18 @@ class Cache:
         ValueError: the samples differ in their fields or the types of those, or in shape and are to be stacked.
     """
 
-    path: str | None = None
-    budget: int | None = None
-    batch_size: int | None = None
+    path: Annotated[str | None, Predicate(bool, "a folder, or None to keep the cache in memory")] = None
+    budget: Count | None = None
+    batch_size: Count | None = None
     stack: bool = True
     shuffle: bool = True
-    seed: int | None = None
-    epochs: int | None = None
+    seed: Seed | None = None
+    epochs: Count | None = None
     key: str = ""
     batched: bool | None = None
     counters: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("budget", "batch_size", "epochs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"Cache: {name}={value!r}; expected at least 1, or None")
-        if not 0 <= (self.seed or 0) < 2**63:
-            raise ConfigError(f"Cache: seed={self.seed!r}; expected a whole number, at least 0")
-        if self.path == "":
-            raise ConfigError("Cache: path=''; expected a folder, or None to keep the cache in memory")
         if self.batched and self.batch_size is not None:
             raise ConfigError(
                 f"Cache: batched=True takes batches, but batch_size={self.batch_size} takes samples, of which it makes some; "
@@ -143,11 +136,11 @@ class CacheReader:
     """
 
     path: str
-    batch_size: int
+    batch_size: Count
     stack: bool = True
     shuffle: bool = True
-    seed: int | None = None
-    epochs: int | None = None
+    seed: Seed | None = None
+    epochs: Epochs = None
 
     def __post_init__(self) -> None:
         self._cache = Cache(self.path, None, self.batch_size, self.stack, self.shuffle, self.seed, self.epochs)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from numpy.random import Generator
 
 from highway.engine import batch
-from highway.errors import ConfigError, ImageError
+from highway.errors import ImageError
 from highway.images.decode import decode
-from highway.parameters.checks import checked
+from highway.parameters.checks import checked, require
 from highway.reading.decode import DecodeOptions
 
 
@@ -44,10 +44,9 @@ class DecodeImage(DecodeOptions, _OfField):
     parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.shape is not None and (self.crop is not None or min(self.shape) < 1):
-            raise ConfigError(f"DecodeImage: shape={self.shape}; expected (height, width) in pixels, and not together with crop")
-        if not 0 <= self.flip_p <= 1 or (self.flip_p and self.shape is None and self.crop is None):
-            raise ConfigError(f"DecodeImage: flip_p={self.flip_p}; expected a probability from 0 to 1, together with shape or crop")
+        require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
+        scaled = self.shape is not None or self.crop is not None
+        require(scaled or not self.flip_p, self, "flip_p", "a probability from 0 to 1, together with shape or crop")
 
     def __call__(self, item: batch.Item, rng: Generator) -> batch.Item:
         data = batch.get(item, self.field)

@@ -16,6 +16,7 @@ from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.stage import Passport, Stage, Stamped
 from highway.errors import ConfigError, ImageError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Epochs, Seed
 from highway.reading.decode import DecodeOptions
 from highway.reading.loader import batch_count, epoch_order
 
@@ -48,20 +49,12 @@ class EncodedImageReader:
     """
 
     data_dir: str
-    batch_size: int
-    epochs: int | None = None
+    batch_size: Count
+    epochs: Epochs = None
     shuffle: bool = True
-    seed: int | None = None
+    seed: Seed | None = None
     drop_last: bool = False
-    num_workers: int = 4
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "num_workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"EncodedImageReader: {name}={value}; expected at least 1")
-        if not 0 <= (self.seed or 0) < 2**63:
-            raise ConfigError(f"EncodedImageReader: seed={self.seed}; expected a whole number, at least 0")
+    num_workers: Count = 4
 
     def stages(self) -> list[Any]:
         return [Stage(_Plans(self), name="plan"), Stage(_read, num_workers=self.num_workers, name="read")]
@@ -133,10 +126,6 @@ class DecodeBatch(DecodeOptions):
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
-        if self.shape is not None and min(self.shape) < 1:
-            raise ConfigError(f"DecodeBatch: shape={self.shape}; expected (height, width) in pixels")
-        if not 0 <= self.flip_p <= 1:
-            raise ConfigError(f"DecodeBatch: flip_p={self.flip_p}; expected a probability from 0 to 1")
 
     def __call__(self, item: Encoded, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count as numbers
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -12,6 +13,14 @@ from numpy.random import Generator, Philox
 from highway.engine.cancel import seed_or
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Predicate, Range, Seed
+
+
+def _is_number_type(dtype: str) -> bool:
+    try:
+        return np.dtype(dtype).kind in "biuf"
+    except TypeError:
+        return False
 
 
 @checked
@@ -39,27 +48,20 @@ class Noise:
     [(8, 24, 24, 3, 8)]
     """
 
-    shape: tuple[int | tuple[int, ...], ...] = (64, 224, 224, 3)
-    n_tensors: int | None = None
-    dtype: str = "uint8"
+    shape: Annotated[
+        tuple[int | tuple[int, ...], ...],
+        Predicate(lambda shape: len(set(map(type, shape))) <= 1, "one shape, or a list of shapes"),
+        Range(ge=0, words="lengths, at least 0"),
+    ] = (64, 224, 224, 3)
+    n_tensors: Count | None = None
+    dtype: Annotated[str, Predicate(_is_number_type, "bool, or the name of an integer or float type of numpy's, such as uint8")] = "uint8"
     constant: bool = False
-    count: int | None = None
-    seed: int | None = None
+    count: Annotated[int | None, Range(ge=0, words="at least 0, or None for no end")] = None
+    seed: Seed | None = None
 
     def __post_init__(self) -> None:
-        several = [isinstance(part, tuple) for part in self.shape]
-        self._require(all(several) or not any(several), "shape", "one shape, or a list of shapes")
-        self._require(all(length >= 0 for shape in self.shapes for length in shape), "shape", "lengths, at least 0")
-        self._require(len(self.shapes) >= 1, "n_tensors", "at least 1")
         if self.n_tensors not in (None, len(self.shapes)):
             raise ConfigError(f"Noise: n_tensors={self.n_tensors}, but {len(self.shapes)} shapes; leave out n_tensors")
-        self._require(_kind(self.dtype) in "biuf", "dtype", "bool, or the name of an integer or float type of numpy's, such as uint8")
-        self._require(self.count is None or self.count >= 0, "count", "at least 0, or None for no end")
-        self._require(0 <= (self.seed or 0) < 2**63, "seed", "a whole number, at least 0")
-
-    def _require(self, ok: bool, parameter: str, expected: str) -> None:
-        if not ok:
-            raise ConfigError(f"Noise: {parameter}={getattr(self, parameter)!r}; expected {expected}")
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -86,10 +88,3 @@ class Noise:
             return rng.integers(0, 2, shape, np.uint8).astype(bool)
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-
-
-def _kind(dtype: str) -> str:
-    try:
-        return np.dtype(dtype).kind
-    except TypeError:
-        return "?"

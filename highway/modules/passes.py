@@ -14,6 +14,7 @@ from highway.engine.stage import Component, Items, Passport, Stage, Stamped, sha
 from highway.errors import ConfigError
 from highway.modules.inner import component, expect_source, opened
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Epochs
 
 _APART = 0x9E3779B97F4A7C15  # between the seeds of two passes; odd, so that no two of them meet
 
@@ -43,13 +44,11 @@ class Repeat:
     adds_a_stage: ClassVar[bool] = False
 
     source: Component | None = None
-    times: int | None = None
+    times: Epochs = None
 
     def __post_init__(self) -> None:
         if self.source is not None:
             expect_source(self, f"source={component(self.source)!r:.80}", self.source)
-        if self.times is not None and self.times < 1:
-            raise ConfigError(f"Repeat: times={self.times}; expected at least 1, or None to repeat for ever")
 
     def __iter__(self) -> Iterator[Stamped]:
         if self.source is None:

@@ -12,7 +12,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from numpy.random import Generator
 
@@ -23,6 +23,7 @@ from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.children.child import Whole, Work
 from highway.modules.children.pickling import Script, importing, pack, unpack
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
@@ -60,16 +61,11 @@ class Processes:
         RemoteError: a process died, or a map raised an error that cannot be made again here (when running).
     """
 
-    maps: list[Component]
-    num_processes: int | None = None
-    budget_mb: float = 1024.0
+    maps: Annotated[list[Component], Predicate(bool, "at least one map")]
+    num_processes: Count | None = None
+    budget_mb: Annotated[float, Range(gt=0)] = 1024.0
 
     def __post_init__(self) -> None:
-        if not self.maps:
-            raise ConfigError("Processes: maps is empty; expected at least one map")
-        if self.num_processes is not None and self.num_processes < 1:
-            raise ConfigError(f"Processes: num_processes={self.num_processes}; expected at least 1, or None")
-
         if (wholes := self._wholes()) and self.num_processes not in (None, len(wholes)):
             raise ConfigError(
                 f"Processes: num_processes={self.num_processes} for {len(wholes)} whole pipeline(s), each in one process; "

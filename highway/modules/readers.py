@@ -12,6 +12,7 @@ from highway.datasets.folder import ImageFiles, flat_files, label_names, labelle
 from highway.engine.stage import Stage
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Epochs, Seed, Shape
 from highway.reading.decode import DecodeOptions
 from highway.reading.loader import Fill, Images, RowRanges
 
@@ -19,13 +20,13 @@ from highway.reading.loader import Fill, Images, RowRanges
 @dataclass
 class _OfFolder:
     data_dir: str
-    batch_size: int
-    shape: tuple[int, int] | None = None  # one of DecodeOptions, but third among the arguments
-    epochs: int | None = None
+    batch_size: Count
+    shape: Shape | None = None  # one of DecodeOptions, but third among the arguments
+    epochs: Epochs = None
     shuffle: bool = True
-    seed: int | None = None
+    seed: Seed | None = None
     drop_last: bool = False
-    num_workers: int | None = None
+    num_workers: Count | None = None
 
 
 @checked
@@ -63,18 +64,9 @@ class ImageReader(DecodeOptions, _OfFolder):
     """
 
     def __post_init__(self) -> None:
-        self._require(self.batch_size >= 1, "batch_size", "at least 1")
-        self._require(self.shape is None or (len(self.shape) == 2 and min(self.shape) >= 1), "shape", "(height, width) in pixels")
-        self._require(self.epochs is None or self.epochs >= 1, "epochs", "at least 1, or None to repeat for ever")
-        self._require(0 <= (self.seed or 0) < 2**63, "seed", "a whole number, at least 0")
-        self._require(0 <= self.flip_p <= 1, "flip_p", "a probability from 0 to 1")
-        self._require(self.max_pixels >= 1, "max_pixels", "at least 1")
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
             raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")
 
-    def _require(self, ok: bool, parameter: str, expected: str) -> None:
-        if not ok:
-            raise ConfigError(f"{type(self).__name__}: {parameter}={getattr(self, parameter)!r}; expected {expected}")
 
     def files(self) -> ImageFiles:
         """List the files in the order of their paths."""

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from highway.engine.batch import Item, get, names
 from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError
 from highway.images.grid import Tile, draw_grid, fitted
 from highway.images.items import file_name, row_keys, rows, to_pillow, writing
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Range
 
 
 @checked
@@ -39,10 +39,6 @@ class DumpImages:
     path: str
     field: str | int | None = None
     format: Literal["png", "jpg"] = "png"
-
-    def __post_init__(self) -> None:
-        if self.format not in ("png", "jpg"):
-            raise ConfigError(f"{type(self).__name__}: format={self.format!r}; expected 'png' or 'jpg'")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         numbers = count()
@@ -104,17 +100,12 @@ class ContactSheet:
     """
 
     path: str
-    columns: int = 8
-    limit: int = 64
-    size: int = 128
+    columns: Count = 8
+    limit: Count = 64
+    size: Annotated[int, Range(ge=16)] = 128
     field: str | int | None = None
     label: str | int | None = None
     classes: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("columns", 1), ("limit", 1), ("size", 16)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"ContactSheet: {name}={getattr(self, name)}; expected at least {least}")
 
     def consume(self, items: Items) -> None:
         tiles: list[Tile] = []

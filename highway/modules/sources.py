@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -17,6 +17,9 @@ from highway.engine.stage import Component, Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner import all_opened, component, expect_source, opened
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Predicate, Seed
+
+Sources = Annotated[list[Component], Predicate(bool, "at least one")]
 
 
 @checked
@@ -28,7 +31,7 @@ class Concat:
         sources: Any iterables.
     """
 
-    sources: list[Component]
+    sources: Sources
 
     def __post_init__(self) -> None:
         _expect_sources(self, self.sources)
@@ -60,7 +63,7 @@ class Zip:
     [('a', 1, 10), ('b', 2, 20)]
     """
 
-    sources: list[Component]
+    sources: Sources
     strict: bool = True
 
     def __post_init__(self) -> None:
@@ -97,10 +100,10 @@ class Mix:
         ConfigError: the weights do not fit the sources, or a source has no length (on construction).
     """
 
-    sources: list[Component]
+    sources: Sources
     weights: list[float] | None = None
     by_size: bool = False
-    seed: int | None = None
+    seed: Seed | None = None
     stop: Literal["first", "all"] = "all"
 
     def __post_init__(self) -> None:
@@ -114,8 +117,6 @@ class Mix:
                 raise ConfigError(
                     f"Mix: by_size needs the length of each source, but sources[{position}], {component(source)!r}, has none; give weights"
                 )
-        if not 0 <= (self.seed or 0) < 2**63:
-            raise ConfigError(f"Mix: seed={self.seed}; expected a whole number, at least 0")
 
     def __iter__(self) -> Iterator[Stamped]:
         rng = Generator(Philox(key=seed_or(self.seed)))
@@ -176,7 +177,5 @@ def _joined(items: list[Item]) -> Item:
 
 
 def _expect_sources(owner: object, sources: list[Component]) -> None:
-    if not sources:
-        raise ConfigError(f"{type(owner).__name__}: sources is empty; expected at least one")
     for position, source in enumerate(sources):
         expect_source(owner, f"sources[{position}]", source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -13,8 +13,8 @@ from numpy.random import Generator, Philox
 from highway.engine.batch import Item, collate, fields, names, split
 from highway.engine.cancel import seed_or
 from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Range, Seed
 
 
 @checked
@@ -37,12 +37,9 @@ class Batch:
 
     makes: ClassVar = "batches"
 
-    batch_size: int
+    batch_size: Count
     drop_last: bool = False
     as_list: bool = False
-
-    def __post_init__(self) -> None:
-        _require(self.batch_size >= 1, self, "batch_size", "at least 1")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         index, rows = count(), _Rows()
@@ -69,11 +66,8 @@ class BatchByShape:
 
     makes: ClassVar = "batches"
 
-    batch_size: int
+    batch_size: Count
     drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        _require(self.batch_size >= 1, self, "batch_size", "at least 1")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         index = count()
@@ -146,14 +140,9 @@ class Shuffle:
 
     draws: ClassVar[bool] = False  # the order alone
 
-    buffer_size: int
-    reuse: int = 1
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        _require(self.buffer_size >= 1, self, "buffer_size", "at least 1")
-        _require(self.reuse >= 1, self, "reuse", "at least 1")
-        _require(0 <= (self.seed or 0) < 2**63, self, "seed", "a whole number, at least 0")
+    buffer_size: Count
+    reuse: Count = 1
+    seed: Seed | None = None
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         rng = Generator(Philox(key=seed_or(self.seed)))
@@ -187,10 +176,7 @@ class Duplicate:
         times: How often, at least 1.
     """
 
-    times: int
-
-    def __post_init__(self) -> None:
-        _require(self.times >= 1, self, "times", "at least 1")
+    times: Count
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for item in items:
@@ -207,10 +193,7 @@ class Take:
         n: Items, at least 0.
     """
 
-    n: int
-
-    def __post_init__(self) -> None:
-        _require(self.n >= 0, self, "n", "at least 0")
+    n: Annotated[int, Range(ge=0)]
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for _, item in zip(range(self.n), items, strict=False):  # range first: the item after the last is not asked for
@@ -236,8 +219,3 @@ class Tee:
 
 def _copy(item: Any, passport: Passport, number: int, of: int) -> Stamped:
     return Stamped(item, passport._replace(index=passport.index * of + number))
-
-
-def _require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    if not ok:
-        raise ConfigError(f"{type(owner).__name__}: {parameter}={getattr(owner, parameter)!r}; expected {expected}")

@@ -15,6 +15,7 @@ from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.images.items import writing
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Epochs, Seed
 from highway.wire.checksum import check, with_checksums
 from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named
@@ -43,9 +44,9 @@ class TenSource:
     """
 
     paths: str | list[str]
-    epochs: int | None = 1
+    epochs: Epochs = 1
     shuffle: bool = False
-    seed: int | None = None
+    seed: Seed | None = None
     mmap: bool = False
 
     def __iter__(self) -> Iterator[Any]:

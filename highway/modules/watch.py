@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from highway.engine.batch import Field, Item, fields, names, nbytes
 from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Range
 
 PARTS = 16  # of a list or dict that are printed
 
@@ -27,12 +27,8 @@ class Peek:
         names: What to call the fields of tuples and lists, in their order; else they are called by their positions.
     """
 
-    n: int = 1
+    n: Annotated[int, Range(ge=0)] = 1
     names: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.n < 0:
-            raise ConfigError(f"Peek: n={self.n}; expected at least 0")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for position, item in enumerate(items):
@@ -50,11 +46,7 @@ class Benchmark:
         n: Items between two lines, at least 1.
     """
 
-    n: int = 100
-
-    def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ConfigError(f"Benchmark: n={self.n}; expected at least 1")
+    n: Count = 100
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         count = size = 0

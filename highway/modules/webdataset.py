@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from numpy.random import Generator, Philox
 
@@ -22,13 +22,25 @@ from highway.datasets.tar import Member, read_members
 from highway.engine import batch
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError, ShardError
+from highway.errors import ShardError
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
 from highway.wire.braces import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")
 Counters = dict[str, Any]
+
+
+def _shards(urls: str | list[str]) -> list[str]:
+    return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
+
+
+def _numbers_files(path: str) -> bool:
+    try:
+        return path % 1 != path % 2
+    except (TypeError, ValueError):
+        return False
 
 
 @checked
@@ -60,26 +72,17 @@ class WebDatasetSource:
     makes: ClassVar = "samples"
     draws: ClassVar[bool] = False  # the order alone
 
-    urls: str | list[str]
+    urls: Annotated[str | list[str], Predicate(_shards, "at least one shard, such as 'photos-{000..015}.tar'")]
     fields: dict[str, str] | None = None
-    epochs: int | None = None
+    epochs: Epochs = None
     shuffle: bool = True
-    seed: int | None = None
+    seed: Seed | None = None
     counters: Counters = field(default_factory=lambda: {"shards": 0, "ignored_files": 0}, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not self.shards:
-            raise ConfigError(f"WebDatasetSource: urls={self.urls!r}; expected at least one shard, such as 'photos-{{000..015}}.tar'")
-        if self.epochs is not None and self.epochs < 1:
-            raise ConfigError(f"WebDatasetSource: epochs={self.epochs}; expected at least 1, or None to repeat for ever")
-        if not 0 <= (self.seed or 0) < 2**63:
-            raise ConfigError(f"WebDatasetSource: seed={self.seed}; expected a whole number, at least 0")
 
     @property
     def shards(self) -> list[str]:
         """The shards' URLs, braces expanded."""
-        given = [self.urls] if isinstance(self.urls, str) else self.urls
-        return [shard for url in given for shard in expand_braces(url)]
+        return _shards(self.urls)
 
     def __iter__(self) -> Iterator[Stamped]:
         shards, seed = self.shards, seed_or(self.seed)
@@ -173,20 +176,10 @@ class ShardSink:
         TypeError: an item is no dict, or one of its values cannot be written. ValueError: an item is a batch.
     """
 
-    path: str
-    max_samples: int = 10_000
-    max_mb: float = 1000.0
+    path: Annotated[str, Predicate(_numbers_files, "one place for the shard's number, such as 'photos-%06d.tar'")]
+    max_samples: Count = 10_000
+    max_mb: Annotated[float, Range(gt=0)] = 1000.0
     counters: Counters = field(default_factory=lambda: {"shards": 0}, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        try:
-            unique = self.path % 1 != self.path % 2
-        except (TypeError, ValueError):
-            unique = False
-        if not unique:
-            raise ConfigError(f"ShardSink: path={self.path!r}; expected one place for the shard's number, such as 'photos-%06d.tar'")
-        if self.max_samples < 1 or self.max_mb <= 0:
-            raise ConfigError(f"ShardSink: max_samples={self.max_samples}, max_mb={self.max_mb}; expected at least 1, and above 0")
 
     def consume(self, items: Items) -> None:
         samples = (self._encoded(item, items.passport) for item in items)

@@ -102,6 +102,12 @@ _IN_PYTHON = _InPython()
 _WORDS = {"array": "list", "object": "dict", "null": "None"}
 
 
+def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
+    """Raise a ParameterError that names a parameter and its value unless ``ok``: for what no hint can say, since it hangs on others."""
+    if not ok:
+        raise ParameterError(f"{type(owner).__name__}: {parameter}={_short(getattr(owner, parameter))}; expected {expected}")
+
+
 def _short(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 import enum
 import functools
 import inspect
@@ -40,7 +41,12 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
     Raises:
         NameError: a hint names what there is not at run time.
     """
-    hints = typing.get_type_hints(inspect.getattr_static(found, "__init__") if inspect.isclass(found) else found, include_extras=True)
+    try:
+        hints = typing.get_type_hints(inspect.getattr_static(found, "__init__") if inspect.isclass(found) else found, include_extras=True)
+    except NameError:
+        if not dataclasses.is_dataclass(found):
+            raise
+        hints = typing.get_type_hints(found, include_extras=True)  # the names of a base's module are not in that of the class
     return {name: one.replace(annotation=hints.get(name, one.annotation)) for name, one in inspect.signature(found).parameters.items()}
 
 
@@ -56,13 +62,13 @@ def show(hint: Any) -> str:
     """Return a type hint as one writes it, with its range.
 
     >>> show(Annotated[int | None, Range(ge=1)])
-    'int >= 1 | None'
+    'int (at least 1) | None'
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         parts = map(show, typing.get_args(inner[0]) if typing.get_origin(inner[0]) in UNIONS else inner[:1])
         ranges = [note for note in inner[1:] if isinstance(note, Range)]
-        return " | ".join(part if part == "None" or not ranges else ranges[0].around(part) for part in parts)
+        return " | ".join(part if part == "None" or not ranges else f"{part} ({ranges[0]})" for part in parts)
     if origin in UNIONS:
         return " | ".join(map(show, inner))
     if origin is None or origin is Literal or origin is collections.abc.Callable:

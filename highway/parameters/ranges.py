@@ -12,6 +12,7 @@ from typing import Annotated, Any
 UNIONS = (typing.Union, types.UnionType)
 _BOUNDS = {"ge": (operator.ge, "at least", "minimum"), "gt": (operator.gt, "above", "exclusiveMinimum")}
 _BOUNDS |= {"le": (operator.le, "at most", "maximum"), "lt": (operator.lt, "below", "exclusiveMaximum")}
+_MANY = 2**53  # what no number reaches but by mistake is not worth a word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +40,16 @@ class Range:
 
     @property
     def expected(self) -> str:
-        """What is expected, in words."""
-        return self.words or " and ".join(f"{_BOUNDS[name][1]} {bound:g}" for name, bound in self.bounds.items())
+        """What errors say is expected."""
+        return self.words or str(self)
+
+    def __str__(self) -> str:
+        return " and ".join(f"{_BOUNDS[name][1]} {bound:g}" for name, bound in self.bounds.items() if bound < _MANY)
 
     @property
     def keywords(self) -> dict[str, float]:
         """The bounds in the words of JSON schemas."""
         return {_BOUNDS[name][2]: bound for name, bound in self.bounds.items()}
-
-    def around(self, name: str) -> str:
-        """Return the bounds as one writes them, of what is called ``name``: ``0 <= float < 1``."""
-        if self.le is None and self.lt is None:
-            return f"{name} >= {self.ge:g}" if self.ge is not None else f"{name} > {self.gt:g}"
-        low = f"{self.ge:g} <= " if self.ge is not None else f"{self.gt:g} < " if self.gt is not None else ""
-        return f"{low}{name} <= {self.le:g}" if self.le is not None else f"{low}{name} < {self.lt:g}"
 
     def holds(self, value: Any) -> bool:
         """Say whether a number, or each in a tuple, is within the bounds; NaN is not."""

@@ -8,6 +8,7 @@ from numpy.random import Generator
 
 from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
 from highway.images.ops import Size
+from highway.parameters.ranges import Count, Probability, Shape
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
 
@@ -26,11 +27,11 @@ class DecodeOptions:
         max_pixels: Greatest height x width that an image may announce.
     """
 
-    shape: tuple[int, int] | None = None
+    shape: Shape | None = None
     crop: BoxCrop | None = None
-    flip_p: float = 0.0
+    flip_p: Probability = 0.0
     antialias: bool = False
-    max_pixels: int = MAX_PIXELS
+    max_pixels: Count = MAX_PIXELS
 
     @property
     def draws(self) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.errors import ConfigError
 from highway.images.ops import Box, Size
 
 
@@ -135,18 +134,3 @@ def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tupl
 def happens(p: float, rng: Generator | None) -> bool:
     """Say whether something of probability ``p`` is to happen; without ``rng`` only what is certain does."""
     return p >= 1 if rng is None else bool(rng.random() < p)
-
-
-def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
-    """Raise a ConfigError that names a transform's parameter, its value and what was expected, unless ``ok``."""
-    if not ok:
-        raise ConfigError(f"{type(owner).__name__}: {parameter}={getattr(owner, parameter)!r}; expected {expected}")
-
-
-def require_p(owner: Any) -> None:
-    require(0 <= owner.p <= 1, owner, "p", "a probability from 0 to 1")
-
-
-def require_size(owner: object, parameter: str, expected: str = "(height, width), at least 1") -> None:
-    size = getattr(owner, parameter)
-    require(isinstance(size, tuple) and min(size) >= 1, owner, parameter, expected)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Size
-from highway.parameters.checks import checked
-from highway.transforms.base import Transform, happens, require, require_p
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Predicate, Probability, Range
+from highway.transforms.base import Transform, happens
+
+Amount = Annotated[float, Range(ge=0), Predicate(math.isfinite, "a finite number")]
 
 
 @checked
@@ -28,10 +31,7 @@ class AdditiveNoise(Transform):
 
     strength: float = 0.2
     mu: float = 0.0
-    sigma: float = 50.0
-
-    def __post_init__(self) -> None:
-        require(self.sigma >= 0, self, "sigma", "at least 0")
+    sigma: Annotated[float, Range(ge=0)] = 50.0
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
         return None if rng is None else int(rng.integers(2**63))  # a seed: how many channels the noise needs is not known here
@@ -80,13 +80,12 @@ class Normalize(Transform):
     """
 
     mean: F.PerChannel = F.IMAGENET_MEAN
-    std: F.PerChannel = F.IMAGENET_STD
+    std: Annotated[F.PerChannel, Range(gt=0, words="numbers above 0")] = F.IMAGENET_STD
 
     def __post_init__(self) -> None:
-        stds = self.std if isinstance(self.std, tuple) else (self.std,)
-        require(all(value > 0 for value in stds), self, "std", "numbers above 0")
         several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
-        require(not several or len(self.mean) == len(stds), self, "mean", f"as many numbers as std={self.std!r}")  # type: ignore[arg-type]
+        fit = not several or len(self.mean) == len(self.std)  # type: ignore[arg-type]
+        require(fit, self, "mean", f"as many numbers as std={self.std!r}")
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.normalize(image, self.mean, self.std)
@@ -99,9 +98,6 @@ class _Factor(Transform, Protocol):
     """Draw a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
 
     amount: float
-
-    def __post_init__(self) -> None:
-        require(0 <= self.amount < math.inf, self, "amount", "at least 0")
 
     def draw(self, size: Size, rng: Generator | None) -> float:
         return 1.0 if rng is None else float(rng.uniform(max(0.0, 1 - self.amount), 1 + self.amount))
@@ -116,7 +112,7 @@ class Brightness(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: float = 0.4
+    amount: Amount = 0.4
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.brightness(image, params)
@@ -131,7 +127,7 @@ class Contrast(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: float = 0.4
+    amount: Amount = 0.4
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.contrast(image, params)
@@ -146,7 +142,7 @@ class Saturation(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: float = 0.4
+    amount: Amount = 0.4
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.saturation(image, params)
@@ -162,11 +158,10 @@ class Grayscale(Transform):
         keep_channels: Whether the result has as many channels as the image, all equal; else it is ``(H, W, 1)``.
     """
 
-    p: float = 1.0
+    p: Probability = 1.0
     keep_channels: bool = True
 
     def __post_init__(self) -> None:
-        require_p(self)
         require(self.keep_channels or self.p == 1, self, "p", "1 with keep_channels=False")
 
     def draw(self, size: Size, rng: Generator | None) -> bool:

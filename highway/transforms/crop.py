@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Box, Size
-from highway.parameters.checks import checked
-from highway.transforms.base import Crop, placed, require, require_size
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Predicate, Range, Shape
+from highway.transforms.base import Crop, placed
+
+Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
+Shares = Annotated[tuple[float, float], Predicate(lambda scale: 0 < scale[0] <= scale[1] <= 1, "(least, greatest), within 0 to 1")]
+Ratios = Annotated[tuple[float, float], Predicate(lambda ratio: 0 < ratio[0] <= ratio[1], "(least, greatest), above 0")]
 
 
 @checked
@@ -26,10 +32,7 @@ class CenterCrop(Crop):
         ValueError: the image is smaller (when called). So for every crop here but :class:`RandomResizedCrop`.
     """
 
-    shape: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        require_size(self, "shape")
+    shape: Shape
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         down, right = _spare(self, size, self.shape)
@@ -45,10 +48,7 @@ class RandomCrop(Crop):
         shape: Height and width in pixels.
     """
 
-    shape: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        require_size(self, "shape")
+    shape: Shape
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         down, right = _spare(self, size, self.shape)
@@ -66,10 +66,7 @@ class TopCenterCrop(Crop):
         crop_shape: Height and width in pixels.
     """
 
-    crop_shape: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        require_size(self, "crop_shape")
+    crop_shape: Shape
 
     @property
     def shape(self) -> Size:
@@ -97,14 +94,13 @@ class Slicer(Crop):
         ConfigError: a share is out of its range, or a size and twice its offset are more than 1 together (on construction).
     """
 
-    height: float = 0.33
-    width: float = 1.0
+    height: Share = 0.33
+    width: Share = 1.0
     yoffset: float = 0.0
     xoffset: float = 0.0
 
     def __post_init__(self) -> None:
         for size, offset in (("height", "yoffset"), ("width", "xoffset")):
-            require(0 < getattr(self, size) <= 1, self, size, "a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")
             most = (1 - getattr(self, size)) / 2
             require(
                 0 <= getattr(self, offset) <= most + 1e-9,
@@ -135,14 +131,9 @@ class RandomResizedCrop(Crop):
     it: ten tries for a box that fits into the image, else the largest centred box with proportions within ``ratio``. Scaling is bilinear.
     """
 
-    shape: tuple[int, int]
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-
-    def __post_init__(self) -> None:
-        require_size(self, "shape")
-        require(len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1] <= 1, self, "scale", "(least, greatest), within 0 to 1")
-        require(len(self.ratio) == 2 and 0 < self.ratio[0] <= self.ratio[1], self, "ratio", "(least, greatest), above 0")
+    shape: Shape
+    scale: Shares = (0.08, 1.0)
+    ratio: Ratios = (3 / 4, 4 / 3)
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         height, width = size

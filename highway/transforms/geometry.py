@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Interpolation, Size
-from highway.parameters.checks import checked
-from highway.transforms.base import Geometric, happens, placed, require, require_p, require_size
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Predicate, Probability, Range
+from highway.transforms.base import Geometric, happens, placed
 
 
 @checked
@@ -24,10 +25,7 @@ class FlipX(Geometric):
         p: Probability, from 0 to 1.
     """
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        require_p(self)
+    p: Probability = 0.5
 
     def draw(self, size: Size, rng: Generator | None) -> bool:
         return happens(self.p, rng)
@@ -51,10 +49,7 @@ class FlipY(Geometric):
         p: Probability, from 0 to 1.
     """
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        require_p(self)
+    p: Probability = 0.5
 
     def draw(self, size: Size, rng: Generator | None) -> bool:
         return happens(self.p, rng)
@@ -80,16 +75,14 @@ class Shift(Geometric):
             :func:`highway.functional.shift`. Boxes and points know only the image itself, not what comes in by reflection or wrapping.
     """
 
-    shift: int | float
-    mode: F.Border = "constant"
-
-    def __post_init__(self) -> None:
-        require(
-            self.shift >= 0 and (isinstance(self.shift, int) or self.shift < 1),
-            self,
-            "shift",
+    shift: Annotated[
+        int | float,
+        Predicate(
+            lambda shift: shift >= 0 and (isinstance(shift, int) or shift < 1),
             "a share of the image as a float from 0 to below 1 (0.1), or pixels as a whole number, at least 0 (10)",
-        )
+        ),
+    ]
+    mode: F.Border = "constant"
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, int]:
         down, right = (self.shift if isinstance(self.shift, int) else int(self.shift * length) for length in size)
@@ -112,11 +105,8 @@ class PadCrop(Geometric):
         mode: What the padding holds, in the words of ``numpy.pad``: see :func:`highway.functional.pad`.
     """
 
-    padsize: int = 4
+    padsize: Annotated[int, Range(ge=0, words="pixels, at least 0")] = 4
     mode: F.Padding = "constant"
-
-    def __post_init__(self) -> None:
-        require(self.padsize >= 0, self, "padsize", "pixels, at least 0")
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, int]:
         return _offsets(self.padsize, self.padsize, rng)
@@ -143,12 +133,9 @@ class Rotate(Geometric):
         reshape: Whether the result grows to hold the whole turned image (the images of a batch then differ in size). New pixels are 0.
     """
 
-    angle: int | float
+    angle: Annotated[int | float, Range(ge=0, words="degrees, at least 0")]
     interpolation: F.Sampling = "nearest"
     reshape: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.angle >= 0, self, "angle", "degrees, at least 0")
 
     def draw(self, size: Size, rng: Generator | None) -> float:
         if rng is None:
@@ -180,11 +167,8 @@ class Zoom(Geometric):
         interpolation: As for :class:`Rotate`.
     """
 
-    fac: float
+    fac: Annotated[float, Range(ge=0, lt=1)]
     interpolation: F.Sampling = "nearest"
-
-    def __post_init__(self) -> None:
-        require(0 <= self.fac < 1, self, "fac", "at least 0 and below 1")
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
         """Return the factor, and the place of the image or window: from top to bottom and from left to right, each 0 to 1."""
@@ -232,7 +216,8 @@ class Resize(Geometric):
         elif isinstance(self.shape, float):
             require(0 < self.shape < math.inf, self, "shape", "a share of the image's size, above 0")
         else:  # a whole number was a percentage in Highway of 2017, and is the shorter edge elsewhere: refused, not guessed
-            require_size(self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
+            good = isinstance(self.shape, tuple) and min(self.shape) >= 1
+            require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
 
     def output(self, params: None, size: Size) -> Size:
         shape, (height, width) = self.shape, size

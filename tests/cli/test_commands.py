@@ -112,7 +112,7 @@ def test_the_components_are_listed_and_described():
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
     code, out, error = call("list", "FlipX")
     assert (code, error) == (0, "")
-    assert out.startswith("FlipX(p: float = 0.5)\n\nMirror left and right")
+    assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
     assert call("list", "mine:Say", "--plugin", "mine") == (0, "mine:Say(prefix: str = '')\n\nPrint what arrives.\n", "")
 
 

@@ -156,11 +156,12 @@ def test_stages_that_do_not_fit_are_refused_when_constructed(stages, message):
     [
         ({"num_workers": 0}, "num_workers=0; expected at least 1, or None"),
         ({"buffer_size": 0}, "buffer_size=0"),
+        ({"max_errors": -1, "on_error": "skip"}, "max_errors=-1; expected at least 0, or None"),
         ({"max_errors": 3}, "max_errors=3 without on_error='skip'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(PipelineError, match=message):
+    with pytest.raises(TypeError, match=message):
         Stage(str, **settings)
 
 

@@ -219,14 +219,14 @@ def test_mix_is_an_order_of_its_seed():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Mix([]), "Mix: sources is empty"),
+        (lambda: Mix([]), r"Mix: sources=\[\]; expected at least one"),
         (lambda: Mix([[1]], weights=[1, 2]), r"weights=\[1.0, 2.0\]; expected one above 0 for each of 1 sources"),
         (lambda: Mix([[1]], weights=[0]), r"weights=\[0.0\]"),
         (lambda: Mix([[1]], weights=[1], by_size=True), "two answers to one question"),
         (lambda: Mix([iter([1])], by_size=True), r"sources\[0\], .* has none; give weights"),
         (lambda: Mix([[1]], seed=-1), "seed=-1"),
         (lambda: Concat([[1], 5]), r"Concat: sources\[1\] is no source: 5 is no stage: expected an iterable"),
-        (lambda: Zip([]), "Zip: sources is empty"),
+        (lambda: Zip([]), r"Zip: sources=\[\]; expected at least one"),
         (lambda: Repeat([1], 0), "Repeat: times=0"),
         (lambda: Mix([[1], Noise]), r"Mix: sources\[1\] is no source: Noise is a class; an instance is meant: Noise\(...\)"),
         (lambda: Mix([lambda n: n]), r"Mix: sources\[0\] is no source"),

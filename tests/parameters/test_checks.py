@@ -47,7 +47,7 @@ def test_every_component_checks_its_parameters(cls):
         (ImageFileReader, ("d", "16"), {}, "ImageFileReader: batch_size='16'; expected int"),
         (ImageFileReader, ("d", 16.0), {}, "ImageFileReader: batch_size=16.0; expected int"),
         (ImageFileReader, ("d", True), {}, "ImageFileReader: batch_size=True; expected int"),
-        (ImageFileReader, ("d",), {}, "ImageFileReader needs batch_size: int"),
+        (ImageFileReader, ("d",), {}, "ImageFileReader needs batch_size: int (at least 1)"),
         (ImageFileReader, (), {"batch_size": 4}, "ImageFileReader needs data_dir: str"),
         (ImageFileReader, ("d", 4), {"shuffle": 1}, "ImageFileReader: shuffle=1; expected bool"),
         (ImageFileReader, ("d", 4), {"batch_size": 8}, "ImageFileReader: batch_size is given twice, as 4 by position and as 8 by name"),

@@ -348,5 +348,5 @@ def test_a_large_topology_is_checked_in_a_moment(topology):
 def test_replicas_that_differ_are_all_checked(topology):
     text = "roles: {r: {replicas: 3, stages: [Noise: {shape: [2], count: 3}, Augmentations: [{FlipX: '${p}'}]]}}\nvars: {p: '${replica}'}"
     assert errors(topology(text)) == [
-        "t.yaml:1: roles.r.stages[1].Augmentations[0].FlipX: FlipX: p=2.0; expected a probability from 0 to 1"
+        "t.yaml:1: roles.r.stages[1].Augmentations[0].FlipX: expected a probability from 0 to 1, got float 2.0"
     ]

@@ -191,9 +191,9 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
         ),
         (
             {"ImageFileReader": "d"},
-            "at.ImageFileReader: ImageFileReader needs batch_size: int; `highway list ImageFileReader` shows all it takes",
+            "at.ImageFileReader: ImageFileReader needs batch_size: int (at least 1); `highway list ImageFileReader` shows all it takes",
         ),
-        ({"ImageFileReader": {**READER, "batch_size": 0}}, "at.ImageFileReader: ImageFileReader: batch_size=0; expected at least 1"),
+        ({"ImageFileReader": {**READER, "batch_size": 0}}, "at.ImageFileReader.batch_size: expected at least 1, got int 0"),
         ({"Augmentations": [], "num_worker": 2}, "at.num_worker: unknown setting 'num_worker' of a stage; did you mean num_workers?"),
         (
             {"Augmentations": None, "transforms": []},
@@ -202,7 +202,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(value, hint, message)
         ({"Augmentations": [], "ImageFileReader": READER}, "at: Augmentations and ImageFileReader in one item of the list; begin each"),
         ({"num_workers": 2}, "at: settings of a stage (num_workers), but no component that they are for"),
         ({"Augmentations": [], "num_workers": "2"}, "at.num_workers: expected int or null, got str '2'"),
-        ({"Augmentations": [], "num_workers": 0}, "at: Augmentations: num_workers=0; expected at least 1"),
+        ({"Augmentations": [], "num_workers": 0}, "at.num_workers: expected at least 1, or null, got int 0"),
         ({"Augmentations": [], "on_error": "ignore"}, "at.on_error: got str 'ignore'; expected one of raise, skip"),
         ("FlipX", "at: FlipX transforms one image and is no stage of its own; write  Augmentations: [FlipX]"),
         ([], "at: expected a component"),
@@ -264,7 +264,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(plugin):
 
 
 def test_a_description_holds_signature_and_docstring(plugin):
-    assert Components().describe("FlipX").startswith("FlipX(p: float = 0.5)\n\nMirror left and right")
+    assert Components().describe("FlipX").startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
     assert "\nArgs:\n    data_dir: " in Components().describe("ImageFileReader")  # inherited
     assert Components([plugin]).describe(f"{plugin}:double") == f"{plugin}:double(n: int)\n\nReturn twice n."
     assert message_of(Components().describe, "FlipXX") == "unknown component 'FlipXX'; did you mean FlipX?"

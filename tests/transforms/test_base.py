@@ -264,7 +264,7 @@ def test_a_new_transform_needs_only_what_is_its_own():
         (lambda: T.Resize((2, 4), "width"), r"Resize: shape=\(2, 4\); expected the new width in pixels with mode='width'"),
         (lambda: T.Resize((2, 2), mode="height"), "Resize: mode='height'; expected 'resize' or 'width'"),
         (lambda: T.Resize((2, 2), interpolation="spline"), "Resize: interpolation='spline'; expected one of nearest, bilinear,"),
-        (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected \(height, width\), at least 1"),
+        (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected \(height, width\) in pixels, at least 1"),
         (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape\[0\]=2.0; expected int"),
         (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected \(int, int\)"),
         (lambda: T.Slicer(0.0), "Slicer: height=0.0; expected a share of the image, above 0 and at most 1"),
