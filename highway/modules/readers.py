@@ -67,7 +67,6 @@ class ImageReader(DecodeOptions, _OfFolder):
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
             raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")
 
-
     def files(self) -> ImageFiles:
         """List the files in the order of their paths."""
         return flat_files(resolve_data_dir(self.data_dir))
