@@ -14,8 +14,6 @@ from highway.topology import Topology
 from highway.topology.graph import graph
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
-from highway.wire.options import LinkOptions
-from highway.wire.url import parse
 
 MOST_BYTES = 500_000_000  # of the items of a role, kept for the roles that it feeds
 
@@ -83,7 +81,7 @@ class Roles:
 
 def _carried(sink: ZMQSink, items: list[Stamped]) -> Iterator[Stamped]:
     """Yield items as a receiver gets them: of the types that the codec has, and read-only."""
-    codec = named(parse(sink.url, "send", sink.bind, defaults=LinkOptions(codec=sink.codec)).options.codec)
+    codec = named(sink.link.options.codec)
     for item, passport in items:
         frames = codec.encode(item, Envelope(passport=passport), sink.allow64)
         yield Stamped(codec.decode([memoryview(frame) for frame in frames]).item, passport)

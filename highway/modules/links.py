@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from highway.engine.cancel import check_cancelled, finish, report_error
 from highway.engine.stage import Items, Stamped
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
 from highway.images.software import Comparison, made_here
 from highway.parameters.checks import checked
+from highway.parameters.ranges import Range
 from highway.wire import tally
 from highway.wire.codec import named
 from highway.wire.memory import writable
@@ -49,6 +50,10 @@ class ZMQSource:
         timeout: Seconds to wait for an item, or ``None`` for ever.
         writable: Whether arrays are copies that may be written into. By default they are read-only views of the message: numpy says
             ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not writable.
+        budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL goes first.
+
+    Attributes:
+        link: What its URLs say.
 
     Yields:
         What was sent; arrays are read-only, unless ``writable``.
@@ -66,6 +71,8 @@ class ZMQSource:
     senders: int = 0
     timeout: float | None = None
     writable: bool = False
+    budget_mb: Annotated[float | None, Range(gt=0)] = None
+    link: Link = field(init=False, repr=False, compare=False)
     bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -73,11 +80,12 @@ class ZMQSource:
     on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
 
     def __post_init__(self) -> None:
-        self._link()
+        options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb)
+        self.link = _parsed(self.url, "receive", self.bind, options)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the senders have ended."""
-        link = self._link()
+        link = self.link
         if not link.transport.is_senders_budget:
             self.counters["budget_mb"] = link.budget_mb
         with LinkReceiver(link, self.counters) as receiver:
@@ -92,7 +100,7 @@ class ZMQSource:
         yield from rest  # with the socket closed, so that the senders turn to others
 
     def _items(self, receiver: LinkReceiver, timeout: float | None) -> Iterator[Any]:
-        counts, comparison, made = tally.here(), Comparison(self._link()), None
+        counts, comparison, made = tally.here(), Comparison(self.link), None
         while True:
             check_cancelled()
             try:
@@ -118,7 +126,7 @@ class ZMQSource:
         From senders that cannot be told, it is what has arrived: no more than the link's budget, since quick ones would go on for ever.
         """
         receiver.leave()
-        most = receiver.counters["bytes"] + self._link().budget_mb * 1e6
+        most = receiver.counters["bytes"] + self.link.budget_mb * 1e6
         items: list[Any] = []
         now = since = awaited_at = time.monotonic()
         while now - since < LEAVE and now - awaited_at < LAST_CALL:
@@ -138,13 +146,10 @@ class ZMQSource:
             log.warning(
                 "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
                 "or had sent too much); what is on its way here from them is lost",
-                self._link(),
+                self.link,
                 untold,
             )
         return items
-
-    def _link(self) -> Link:
-        return _parsed(self.url, "receive", self.bind, LinkOptions(codec=self.codec, senders=self.senders))
 
 
 @checked
@@ -162,6 +167,12 @@ class ZMQSink:
         allow64: Whether arrays with 64-bit elements may be sent.
         receivers: Receivers to wait for before the first item is sent, so that each gets its share, and its end.
         end: Whether to tell the receivers that the stream has ended. To a stock tensorcom peer that is a batch of no samples.
+        budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the memory that all of
+            them may take, by default 256. An option of the URL goes first, as for ``tap``.
+        tap: Address at which viewers may look at what is sent, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
+
+    Attributes:
+        link: What its URLs say.
 
     Raises:
         ConfigError: the URL cannot be used as written.
@@ -176,19 +187,23 @@ class ZMQSink:
     allow64: bool = False
     receivers: int = 0
     end: bool = True
+    budget_mb: Annotated[float | None, Range(gt=0)] = None
+    tap: str = ""
+    link: Link = field(init=False, repr=False, compare=False)
     bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._link()
+        options = LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end, budget_mb=self.budget_mb, tap=self.tap)
+        self.link = _parsed(self.url, "send", self.bind, options)
 
     def start_threads(self) -> None:
         """Start what runs beside the threads of the pipeline."""
-        self._link().transport.load().start_threads()
+        self.link.transport.load().start_threads()
 
     def consume(self, items: Items) -> None:
         """Send all items, then the end."""
-        link = self._link()
+        link = self.link
         self.counters["budget_mb"] = link.budget_mb
         with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:
             self.bound = sender.bound
@@ -210,9 +225,6 @@ class ZMQSink:
                 if not isinstance(error, ItemError):
                     raise
                 report_error(error)
-
-    def _link(self) -> Link:
-        return _parsed(self.url, "send", self.bind, LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end))
 
 
 def _parsed(url: str | Sequence[str], direction: Any, bind: bool | None, defaults: LinkOptions) -> Link:

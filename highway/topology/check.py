@@ -16,7 +16,7 @@ from highway.topology.limits import memory
 from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range, ports
 from highway.topology.spec import LinkSpec
-from highway.wire.url import Direction, Link, parse
+from highway.wire.url import Direction, Link
 
 DOES = {"from": "sends", "to": "receives"}
 WRITES = {"from": "ZMQSink", "to": "ZMQSource"}
@@ -133,7 +133,7 @@ class _Stages:
         self.link_ends: list[LinkEnd] = []
         self.stages: list[Stage] = []
         role, used = topology.roles[process.role], 0
-        for index, built in topology.build(role, process.replica, self._urls, only):
+        for index, built in topology.build(role, process.replica, self._parameters, only):
             name, used = self.uses[-1][0] if len(self.uses) > used else "", len(self.uses)
             if isinstance(built, ConfigError):
                 self.errors.append(built)
@@ -146,8 +146,8 @@ class _Stages:
             except HighwayError as error:
                 self.errors.append(role.location.error(str(error)))
 
-    def _urls(self, link: str, direction: Direction) -> list[str]:
-        found = self._topology.plan.urls(link, self._process.role, self._process.replica, direction, self._most)
+    def _parameters(self, link: str, direction: Direction) -> dict[str, Any]:
+        found = self._topology.plan.link_parameters(link, self._process.role, self._process.replica, direction, self._most)
         self.uses.append((link, direction))
         return found
 
@@ -155,7 +155,7 @@ class _Stages:
         for component, direction in COMPONENTS.items():
             is_end: bool = type(op) is built_in("highway.modules")[component]
             if is_end:
-                self.link_ends.append(LinkEnd(self._process, direction, parse(op.url, direction, op.bind), location, name))
+                self.link_ends.append(LinkEnd(self._process, direction, op.link, location, name))
 
 
 def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:

@@ -16,9 +16,10 @@ from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
-LINK_SAYS = ("url", "bind", "codec", "senders", "receivers")  # parameters that a stage with ``link: NAME`` takes from the link
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")
+"""Parameters that a stage with ``link: NAME`` takes from the link."""
 
-Urls = Callable[[str, Direction], list[str]]  # link, direction -> URLs
+LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> what its component is given
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Topology:
         """
         role = self.role(name)
         stages = []
-        for _, built in self.build(role, replica, lambda link, direction: self.plan.urls(link, name, replica, direction)):
+        for _, built in self.build(role, replica, lambda link, direction: self.plan.link_parameters(link, name, replica, direction)):
             if isinstance(built, ConfigError):
                 raise built
             stages.append(built)
@@ -111,46 +112,48 @@ class Topology:
         except PipelineError as error:
             raise self.roles[name].location.error(str(error)) from None
 
-    def build(self, role: Role, replica: int, urls: Urls, only: Sequence[int] | None = None) -> Iterator[tuple[int, Stage | ConfigError]]:
+    def build(
+        self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Stage | ConfigError]]:
         """Yield the stages of a role with their numbers, in place of each that cannot be built what is wrong with it.
 
         Args:
             role: The role.
             replica: Which one of its processes, from 0.
-            urls: Returns the URLs for ``{link: NAME}``; asked once for each.
+            linked: Returns the parameters for ``{link: NAME}``; asked once for each.
             only: The numbers of the stages to build; by default all.
         """
         variables = self.variables.having(role=role.name, replica=replica)
         for index in range(len(role.stages)) if only is None else only:
             spec, location = role.stages[index], role.location / index
             try:
-                yield index, self.registry.build_stage(_with_urls(variables.fill(spec, location), location, urls), location)
+                yield index, self.registry.build_stage(_with_links(variables.fill(spec, location), location, linked), location)
             except ConfigError as error:
                 yield index, error
 
 
-def _with_urls(spec: Any, location: Location, urls: Urls) -> Any:
-    """Return a copy of a stage in which every ``link: NAME`` has become the link's URLs."""
+def _with_links(spec: Any, location: Location, linked: LinkParameters) -> Any:
+    """Return a copy of a stage in which every ``link: NAME`` has become what the link says."""
     if isinstance(spec, list):
-        return [_with_urls(part, location / index, urls) for index, part in enumerate(spec)]
+        return [_with_links(part, location / index, linked) for index, part in enumerate(spec)]
     if not isinstance(spec, dict):
         return spec
     return {
-        key: _linked(key, part, location / key, urls)
+        key: _linked(key, part, location / key, linked)
         if key in COMPONENTS and isinstance(part, dict) and "link" in part
-        else _with_urls(part, location / key, urls)
+        else _with_links(part, location / key, linked)
         for key, part in spec.items()
     }
 
 
-def _linked(component: str, given: Mapping[str, Any], location: Location, urls: Urls) -> dict[str, Any]:
+def _linked(component: str, given: Mapping[str, Any], location: Location, linked: LinkParameters) -> dict[str, Any]:
     for key in LINK_SAYS:
         if key in given:
             raise (location / key).error(f"the link says what {key} is; leave it out, or leave out the link")
     if not isinstance(given["link"], str):
         raise (location / "link").error(f"expected the name of a link, got {show(given['link'])}")
     try:
-        found = urls(given["link"], COMPONENTS[component])
+        found = linked(given["link"], COMPONENTS[component])
     except ConfigError as error:
         raise (location / "link").error(str(error)) from None
-    return {"url": found if len(found) > 1 else found[0], **{key: value for key, value in given.items() if key != "link"}}
+    return {**found, **{key: value for key, value in given.items() if key != "link"}}

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlencode
 
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean
@@ -191,7 +190,7 @@ class Plan:
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link.
+        """Return the URLs of one end of a link, without options.
 
         Args:
             link: The link.
@@ -218,17 +217,19 @@ class Plan:
         addresses = (
             [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, process) for process in islice(others, most)]
         )
-        return [f"{url_of(scheme, spec.over, address)}?{self._options(link, own, direction)}" for address in addresses]
+        return [url_of(scheme, spec.over, address) for address in addresses]
 
-    def _options(self, link: str, process: Process, direction: Direction) -> str:
-        spec = self.links[link]
-        options: dict[str, object] = {"codec": spec.codec, "budget_mb": f"{spec.budget_mb:g}"}
-        if direction == "send":
-            options["receivers"] = self.count(link, "to") if spec.receivers is None else spec.receivers
-            options["tap"] = self.tap(link, process, listen=True)
-        else:
-            options["senders"] = self.count(link, "from") if spec.senders is None else spec.senders
-        return urlencode(options)
+    def link_parameters(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> dict[str, Any]:
+        """Return what the component at one end of a link is given for ``{link: NAME}``: its URLs, and what else the link says.
+
+        Takes and raises the same as :meth:`urls`.
+        """
+        urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
+        found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb}
+        if direction == "receive":
+            return {**found, "senders": self.count(link, "from") if spec.senders is None else spec.senders}
+        tap = self.tap(link, Process(role, replica, self.roles[role].host(replica)), listen=True)
+        return {**found, "tap": tap, "receivers": self.count(link, "to") if spec.receivers is None else spec.receivers}
 
 
 def names(spec: LinkSpec, side: Side) -> list[str]:

@@ -225,7 +225,7 @@ class RatePrinter:
         return Count(max(at), *map(sum, sums))
 
     def _announce(self) -> None:
-        links = [parse(publisher.sink.url, "send") for publisher in self.publishers]
+        links = [publisher.sink.link for publisher in self.publishers]
         where = [*itertools.chain(*(p.sink.bound if link.bind else [str(link)] for p, link in zip(self.publishers, links, strict=True)))]
         if len(where) == len(links):
             more = f" and {len(where) - SHOWN_URLS} more" if len(where) > SHOWN_URLS else ""
