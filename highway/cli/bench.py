@@ -17,7 +17,8 @@ from rich.table import Table
 from highway.cli import arguments, command
 from highway.cli.files import add_file_options, load_checked
 from highway.cli.recorded import Roles
-from highway.engine.stage import Shape, Stage
+from highway.engine.component import Shape
+from highway.engine.stage import Stage
 from highway.engine.workers import worker_count
 from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource

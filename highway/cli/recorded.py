@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from highway.engine.batch import nbytes
-from highway.engine.stage import Shape, Stage, Stamped, expand
+from highway.engine.component import Shape
+from highway.engine.stage import Stage, Stamped, expand
 from highway.modules import ZMQSink, ZMQSource
 from highway.observe.profile import Profile, profile
 from highway.topology import Topology

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Any, Literal
 
 from highway.errors import Cancelled
 
@@ -24,7 +24,8 @@ class Scope:
         self._event = threading.Event()  # set: check() raises
         self.cancelled = False
         self.draining = False
-        self._draining = threading.Lock()
+        self._lock = threading.Lock()
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id; what holds on to it keeps that its own
         self._report_error = report_error
         self.report_state = report_state
         self.seed = seed
@@ -34,13 +35,13 @@ class Scope:
         self._event.set()
 
     def drain(self, interrupt: bool) -> None:
-        with self._draining:  # so that finish() sees both or neither
+        with self._lock:  # so that finish() sees both or neither
             self.draining = True
             if interrupt:
                 self._event.set()
 
     def finish(self) -> bool:
-        with self._draining:
+        with self._lock:
             self._event.clear()
             if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
                 self._event.set()
@@ -53,6 +54,17 @@ class Scope:
     def wait(self, seconds: float) -> None:
         if self._event.wait(seconds):
             raise Cancelled
+
+    def counters(self, component: object) -> dict[str, Any]:
+        return self._counters.setdefault(id(component), (component, {}))[1]
+
+    def counted(self, components: Iterable[object]) -> dict[str, Any]:
+        return {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}
+
+    def count(self, component: object, name: str) -> None:
+        with self._lock:
+            counters = self.counters(component)
+            counters[name] = counters.get(name, 0) + 1
 
     def report_error(self, error: Exception) -> None:
         if self._report_error is None:
@@ -96,6 +108,21 @@ def seed() -> int:
 def seed_or(own: int | None) -> int:
     """Return the seed that a component draws by: its ``own`` if it has one, else that of the pipeline, as a number from 0 to 2**63 - 1."""
     return seed() % 2**63 if own is None else own
+
+
+def counters(component: object) -> dict[str, Any]:
+    """Return what a component counts in this run, to be written into; statistics show it beside what the engine counts of its stage.
+
+    It belongs to the stage that runs on this thread: a component that two pipelines are built of counts for each of them apart. It is
+    empty at first; outside of a stage it is a dict that nobody else has.
+    """
+    return _here.scope.counters(component) if in_stage() else {}
+
+
+def count(component: object, name: str) -> None:
+    """Add 1 to one of :func:`counters`, whatever other threads of the stage count meanwhile."""
+    if in_stage():
+        _here.scope.count(component, name)
 
 
 def check_cancelled() -> None:

@@ -1,30 +1,17 @@
-"""What the author of a component needs: the four shapes, ``Stage``, ``DROP``, and the passport beside each item.
+"""What the author of a component needs: ``Stage``, which says how to run one, ``DROP``, and the passport beside each item.
 
-A component needs no base class. It is recognised by what it defines (:func:`shape_of`):
-
-=========  ==================================================================  =====================
-shape      defines                                                             workers
-=========  ==================================================================  =====================
-source     ``__iter__(self)``; first in the list                               1
-map        ``__call__(self, item)`` or ``__call__(self, item, rng)``           n, the order is kept
-stream     ``stream(self, items)``, an iterator of outputs                     1
-sink       ``consume(self, items)``; last in the list                          1
-composite  ``stages(self)``, a list of stages that take its place              theirs
-=========  ==================================================================  =====================
-
-A stage that must know what stands before it, as a cache must, defines ``after(self, stages)`` besides: it returns what takes the place of
-those stages and of itself, the last of which runs as the stage does, unless the component says ``adds_a_stage = False``.
+What a component is stands in :mod:`highway.engine.component`.
 """
 
 from __future__ import annotations
 
 import enum
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
-from highway.errors import EndOfStream, PipelineError
+from highway.engine.component import Shape, Traits, name_of, shape_of
+from highway.errors import PipelineError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 
@@ -66,11 +53,6 @@ class Stamped(NamedTuple):
 
     item: Any
     passport: Passport
-
-
-@runtime_checkable
-class Component(Protocol):
-    """What a parameter is hinted with that takes any stage: a component, or a :class:`Stage` around one."""
 
 
 class Items(Protocol):
@@ -130,89 +112,12 @@ class Stage:
     @property
     def label(self) -> str:
         """``name``, or what the component is called."""
-        if self.name:
-            return self.name
-        named = self.op if inspect.isroutine(self.op) or inspect.isclass(self.op) else type(self.op)
-        return getattr(named, "__name__", type(self.op).__name__).strip("<>")
+        return self.name or name_of(self.op)
 
-
-Shape = Literal["source", "map", "stream", "sink", "composite"]
-
-
-def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
-    """Return the shape of a component by what it defines; only the ``first`` of a list can be a source.
-
-    A callable is a source if it can be called without arguments, else a map, but for a generator function, which is a source or an error.
-    Errors call the component by its ``label``.
-
-    Raises:
-        PipelineError: it has none of the shapes, or is a class where an instance is meant.
-    """
-    if inspect.isclass(op) and _defines_a_shape(op):
-        raise PipelineError(f"{op.__name__} is a class; an instance is meant: {op.__name__}(...)")
-    for method, shape in _METHODS.items():
-        if callable(getattr(op, method, None)):
-            return shape
-    if first and (hasattr(op, "__iter__") or (callable(op) and _needs_nothing(op))):
-        return "source"
-    if inspect.isgeneratorfunction(op):
-        raise PipelineError(
-            f"{label or Stage(op).label} is a generator function, of which a map would make a generator for each item; "
-            "to make several items of one, define  stream(self, items)  in a class"
-        )
-    if callable(op):
-        return "map"
-    if hasattr(op, "__iter__"):
-        raise PipelineError(f"{label or Stage(op).label} is an iterable, a source; only the first stage can be one")
-    raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume()")
-
-
-_METHODS: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume": "sink"}
-
-
-def _defines_a_shape(cls: type) -> bool:
-    return any(inspect.isfunction(getattr(cls, method, None)) for method in (*_METHODS, "__call__", "__iter__"))
-
-
-def _needs_nothing(op: Callable[..., Any]) -> bool:
-    """Say whether a callable can be called without arguments."""
-    try:
-        inspect.signature(op).bind()
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature: calling it will tell
-        return True
-    return True
-
-
-def open_source(op: Any) -> Iterator[Any]:
-    """Return the iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``."""
-    if callable(stamped := getattr(op, "stamped", None)):  # a pipeline
-        return stamped()  # type: ignore[no-any-return]
-    if hasattr(op, "__iter__"):
-        return iter(op)
-    try:
-        first = op()
-    except (EndOfStream, StopIteration):
-        return iter(())
-    return first if isinstance(first, Iterator) else _call_until_end(op, first)
-
-
-def _call_until_end(function: Callable[[], Any], item: Any) -> Iterator[Any]:
-    while True:
-        yield item
-        try:
-            item = function()
-        except (EndOfStream, StopIteration):
-            return
-
-
-def takes_rng(op: Callable[..., Any]) -> bool:
-    """Say whether a map has a parameter named ``rng``."""
-    try:
-        return "rng" in inspect.signature(op).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        return False
+    @property
+    def traits(self) -> Traits:
+        """What the component says of itself, read anew."""
+        return Traits.of(self.op)
 
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
@@ -242,9 +147,10 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
     for given in stages:
         stage = _as_stage(given)
         first = at_start and not flat
-        if flat and callable(getattr(stage.op, "after", None)):
-            *flat, last = stage.op.after(flat)
-            if getattr(stage.op, "adds_a_stage", True):
+        traits = stage.traits
+        if flat and traits.after is not None:
+            *flat, last = traits.after(flat)
+            if traits.adds_a_stage:
                 last = replace(stage, op=last.op, name=stage.label)
             elif replace(stage, op=None) != Stage(None, name=stage.name):
                 raise PipelineError(f"{stage.label} runs as the stages before it do; give settings to those")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from highway.columns import WIDTH, Cell, fit, number
-from highway.engine.stage import Shape
+from highway.engine.component import Shape
 
 BUSY: Final = 0
 STARVED: Final = 1

@@ -14,7 +14,8 @@ from types import TracebackType
 
 from highway.engine import cancel, script
 from highway.engine.channel import Channel
-from highway.engine.stage import Origin, Shape, Stage
+from highway.engine.component import Shape
+from highway.engine.stage import Origin, Stage
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
@@ -38,7 +39,7 @@ class Run:
             workers.before = list(self.workers)
             self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
-        if last.shape == "sink" and getattr(first.stage.op, "on_demand", False):
+        if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
         self._seed = seed
         self.stopped = False
@@ -64,8 +65,8 @@ class Run:
                 for number in range(len(workers.meters)):
                     name = f"highway:{workers.stage.name}:{number}"
                     self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
-                if start_threads := getattr(workers.stage.op, "start_threads", None):
-                    start_threads()
+                if workers.traits.start_threads is not None:
+                    workers.traits.start_threads()
             for thread in self._threads:
                 thread.start()
 

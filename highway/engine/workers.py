@@ -14,8 +14,9 @@ from numpy.random import Generator
 from highway.engine import cancel
 from highway.engine.batch import nbytes
 from highway.engine.channel import Channel
+from highway.engine.component import Shape, layers, open_source, takes_rng
 from highway.engine.randomness import generator, stage_key
-from highway.engine.stage import DROP, Origin, Passport, Shape, Stage, Stamped, open_source, takes_rng
+from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.process.cores import available_cores
@@ -36,7 +37,7 @@ class StageWorkers:
     """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
 
     def __init__(self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, origin: Origin) -> None:
-        self.stage, self.shape, self.origin = stage, shape, origin
+        self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(worker_count(stage, shape))]
         self.scope = cancel.Scope(self._report_error, self._report_state)
@@ -50,7 +51,7 @@ class StageWorkers:
         self._unreported = 0
         self._warned = -WARN_EVERY
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
-        self._ends_between = shape == "source" and not getattr(stage.op, "finishes", False)
+        self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self._key = 0
 
@@ -63,7 +64,6 @@ class StageWorkers:
         return 0 if self.shape == "sink" else self.outbox.capacity
 
     def stats(self) -> StageStats:
-        counters = dict(getattr(self.stage.op, "counters", {}))
         queued = 0 if self.shape == "sink" else len(self.outbox)
         return StageStats.of(
             self.stage.name,
@@ -71,8 +71,8 @@ class StageWorkers:
             queued=queued,
             capacity=self.capacity,
             shape=self.shape,
-            counters=counters,
-            parameter=getattr(self.stage.op, "workers_parameter", "num_workers"),
+            counters=self.scope.counted(layers(self.stage.op)),
+            parameter=self.traits.workers_parameter,
         )
 
     def work(self, number: int, owner: Owner) -> None:
@@ -169,8 +169,8 @@ class StageWorkers:
                 if self._ends_between:
                     self.scope.check()
         finally:
-            if callable(close := getattr(outputs, "close", None)) and inspect.isgenerator(outputs):
-                close()
+            if inspect.isgenerator(outputs):
+                outputs.close()
 
     # --- passports and randomness ---
 
@@ -287,7 +287,7 @@ def worker_count(stage: Stage, shape: Shape) -> int:
     """Return how many threads run a stage: one, but for a map, which gets what it asks for."""
     if shape != "map":
         return 1
-    return stage.num_workers or (available_cores() if getattr(stage.op, "parallel", False) else 1)
+    return stage.num_workers or (available_cores() if stage.traits.parallel else 1)
 
 
 def _origin(origin: Origin) -> str:

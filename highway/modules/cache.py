@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
+from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
 from highway.modules.caching.file import CacheFile
 from highway.modules.caching.folder import CacheFolder
-from highway.modules.caching.input import Kind
 from highway.modules.caching.run import CacheRun, Gate
 from highway.modules.caching.serving import Reading, serve
 from highway.parameters.checks import checked
@@ -78,7 +78,6 @@ class Cache:
     epochs: Count | None = None
     key: str = ""
     batched: bool | None = None
-    counters: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.batched and self.batch_size is not None:
@@ -90,7 +89,7 @@ class Cache:
             raise ConfigError("Cache: stack=False is for batches, but with batched=False samples go out; leave one of them out")
 
     @property
-    def takes(self) -> Kind | None:
+    def takes(self) -> Makes | None:
         """What comes in, as far as it was said."""
         if self.batched is None and self.batch_size is None:
             return None

@@ -73,6 +73,10 @@ class _Plans:
 
     reader: EncodedImageReader
 
+    @property
+    def stands_for(self) -> EncodedImageReader:
+        return self.reader
+
     def __iter__(self) -> Iterator[Stamped]:
         reader, size = self.reader, self.reader.batch_size
         files = labelled_files(resolve_data_dir(reader.data_dir))

@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from highway.engine import Pipeline
-from highway.engine.stage import Passport, Stage, Stamped, expand, open_source, shape_of
+from highway.engine.component import open_source, shape_of
+from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
 

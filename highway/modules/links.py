@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, finish, report_error
 from highway.engine.stage import Items, Stamped
 from highway.errors import Cancelled, EndOfStream, FrameError, ItemError
@@ -37,8 +38,8 @@ class ZMQSource:
     """Receive items from other processes.
 
     Ends when its senders have said that they ended (:class:`ZMQSink` does; stock tensorcom peers never end); when the pipeline is drained,
-    with what has arrived. Passports travel with the items. Gaps and repetitions in what a sender numbers are counted in ``counters``, and
-    warned of once.
+    with what has arrived. Passports travel with the items. Gaps and repetitions in what a sender numbers are counted in the ``counters`` of
+    its stage, which have the addresses that are ``bound``, too; and warned of once.
 
     Args:
         url: Where from: ``tcp://host:port`` or ``ipc://path``, or with a scheme that says what socket and who binds, such as ``zsub://``
@@ -73,8 +74,6 @@ class ZMQSource:
     writable: bool = False
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     link: Link = field(init=False, repr=False, compare=False)
-    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     finishes: ClassVar[bool] = True
     on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
@@ -85,11 +84,11 @@ class ZMQSource:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield items until the senders have ended."""
-        link = self.link
+        link, counters = self.link, cancel.counters(self)
         if not link.transport.is_senders_budget:
-            self.counters["budget_mb"] = link.budget_mb
-        with LinkReceiver(link, self.counters) as receiver:
-            self.bound = receiver.bound
+            counters["budget_mb"] = link.budget_mb
+        with LinkReceiver(link, counters) as receiver:
+            counters["bound"] = receiver.bound
             try:
                 yield from self._items(receiver, self.timeout)
                 return
@@ -115,7 +114,7 @@ class ZMQSource:
             if envelope and envelope.made != made and envelope.made:
                 made = envelope.made
                 comparison.note(made)
-            counts[tally.SENDERS] = int(self.counters.get("senders", 0))
+            counts[tally.SENDERS] = int(receiver.counters["senders"])
             if self.writable:
                 item = writable(item)
             yield Stamped(item, envelope.passport) if envelope and envelope.passport else item
@@ -142,7 +141,7 @@ class ZMQSource:
             if len(items) < wanted or (receiver.counters["bytes"] >= most and not awaited):  # the stream has ended, or goes on for ever
                 break
         if untold := receiver.untold():
-            self.counters["untold"] = untold
+            receiver.counters["untold"] = untold
             log.warning(
                 "%s: %d of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached, "
                 "or had sent too much); what is on its way here from them is lost",
@@ -190,8 +189,6 @@ class ZMQSink:
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     tap: str = ""
     link: Link = field(init=False, repr=False, compare=False)
-    bound: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         options = LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end, budget_mb=self.budget_mb, tap=self.tap)
@@ -203,10 +200,10 @@ class ZMQSink:
 
     def consume(self, items: Items) -> None:
         """Send all items, then the end."""
-        link = self.link
-        self.counters["budget_mb"] = link.budget_mb
+        link, counters = self.link, cancel.counters(self)
+        counters["budget_mb"] = link.budget_mb
         with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:
-            self.bound = sender.bound
+            counters["bound"] = sender.bound
             sender.wait_for_receivers()
             try:
                 self._send_all(items, sender)

@@ -10,7 +10,8 @@ from typing import Any
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace
-from highway.engine.stage import DROP, takes_rng
+from highway.engine.component import takes_rng
+from highway.engine.stage import DROP
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from highway.engine import Pipeline
 from highway.engine.cancel import seed_or
-from highway.engine.stage import Component, Items, Passport, Stage, Stamped, shape_of
+from highway.engine.component import Component, Traits, shape_of
+from highway.engine.stage import Items, Passport, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules.inner import component, expect_source, opened
 from highway.parameters.checks import checked
@@ -68,7 +69,7 @@ class Repeat:
             raise ConfigError("Repeat: a source is given, but stages stand before it; leave it out to repeat those: Repeat(times=...)")
         first, *rest = stages
         for stage in stages:
-            if getattr(stage.op, "repeats", False):
+            if stage.traits.repeats:
                 raise ConfigError(f"Repeat: {stage.label} before it repeats by itself; give epochs= to that")
         repeated = _with_epochs(first.op, self.times)
         passes = _Passes(first.op, self.times)
@@ -106,13 +107,13 @@ class _EachPass:
     """A stream that begins anew with each pass, which is over when its epochs are, or when the stream ends by itself."""
 
     def __init__(self, op: Any, passes: _Passes, length: int) -> None:
-        self.inner, self._passes, self._length = op, passes, length
+        self.stands_for, self._passes, self._length = op, passes, length
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         ahead = _Lookahead(items)
         while ahead.peek() is not None:
             one = _OnePass(ahead, self._length)
-            for index, out in enumerate(_drawn_anew(self.inner, one.number).stream(one)):
+            for index, out in enumerate(_drawn_anew(self.stands_for, one.number).stream(one)):
                 yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
             self._passes.enough = max(self._passes.enough, one.number)
             for _ in one:  # what was on its way
@@ -179,7 +180,7 @@ def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:
         value = getattr(op, field.name)
         if field.name == "seed" and isinstance(value, int | None) and field.init:
             changes["seed"] = _other_seed(value, number, inside)
-        elif field.name in ("source", "reader"):
+        elif field.name == "source" or value is Traits.of(op).stands_for is not None:
             changes[field.name] = _drawn_anew(value, number, inside)
         elif field.name == "sources":
             changes["sources"] = [_drawn_anew(source, number, inside) for source in value]
@@ -195,7 +196,8 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
     names = {field.name for field in dataclasses.fields(op)} if dataclasses.is_dataclass(op) else set()
     if "epochs" in names:
         return "", op
-    return ("reader", op.reader) if "reader" in names and _reader_of(op.reader) is not None else None
+    inner = Traits.of(op).stands_for
+    return next(((name, inner) for name in names if getattr(op, name) is inner and _reader_of(inner) is not None), None)
 
 
 def _epochs_of(op: Any) -> int:

@@ -17,8 +17,9 @@ from typing import Annotated, Any
 from numpy.random import Generator
 
 from highway.engine import cancel
+from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
-from highway.engine.stage import Component, Stage, Stamped, expand
+from highway.engine.stage import Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.children.child import Whole, Work
 from highway.modules.children.pickling import Script, importing, pack, unpack
@@ -102,7 +103,7 @@ class Processes:
 def _is_source(part: Any) -> bool:
     """Say whether it can only be a source: no function, which may be a map, but for one that yields."""
     op = part.op if isinstance(part, Stage) else part
-    if callable(getattr(op, "stages", None)):
+    if shape_by_method(op) == "composite":
         try:
             return bool(expand([part]))
         except PipelineError:  # a composite of maps

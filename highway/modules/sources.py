@@ -13,7 +13,8 @@ from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled, seed_or
-from highway.engine.stage import Component, Stamped
+from highway.engine.component import Component
+from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner import all_opened, component, expect_source, opened
 from highway.parameters.checks import checked

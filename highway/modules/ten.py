@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
@@ -99,7 +100,6 @@ class TenSink:
     data_dir: str
     name: str = "{epoch:03d}-{index:08d}.ten"
     overwrite: bool = False
-    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -112,7 +112,8 @@ class TenSink:
     def consume(self, items: Items) -> None:
         """Write all items."""
         os.makedirs(self.data_dir, exist_ok=True)
-        self.counters["bytes"] = 0
+        counters = cancel.counters(self)
+        counters["bytes"] = 0
         for item in items:
             passport = items.passport
             path = os.path.join(self.data_dir, self.name.format(epoch=passport.epoch, index=passport.index))
@@ -126,4 +127,4 @@ class TenSink:
             with writing(path, durable=True) as name, open(name, "wb") as stream:
                 for frame in with_checksums(frames):
                     write_chunk(stream, frame)
-                self.counters["bytes"] += stream.tell()
+                counters["bytes"] += stream.tell()

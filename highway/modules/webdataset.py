@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +19,7 @@ from numpy.random import Generator, Philox
 from highway.datasets.field_codecs import decode_field
 from highway.datasets.shards import EncodedSample, ShardWriter, encoded, shard_writer
 from highway.datasets.tar import Member, read_members
-from highway.engine import batch
+from highway.engine import batch, cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
@@ -29,7 +29,6 @@ from highway.wire.braces import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")
-Counters = dict[str, Any]
 
 
 def _shards(urls: str | list[str]) -> list[str]:
@@ -77,7 +76,6 @@ class WebDatasetSource:
     epochs: Epochs = None
     shuffle: bool = True
     seed: Seed | None = None
-    counters: Counters = field(default_factory=lambda: {"shards": 0, "ignored_files": 0}, init=False, repr=False, compare=False)
 
     @property
     def shards(self) -> list[str]:
@@ -85,7 +83,8 @@ class WebDatasetSource:
         return _shards(self.urls)
 
     def __iter__(self) -> Iterator[Stamped]:
-        shards, seed = self.shards, seed_or(self.seed)
+        shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
+        counters.update(shards=0, ignored_files=0)
         for epoch in count() if self.epochs is None else range(self.epochs):
             order: Sequence[int] = range(len(shards))
             if self.shuffle:
@@ -96,7 +95,7 @@ class WebDatasetSource:
                     yield Stamped(sample, Passport(epoch, index, keys=(key,)))
                     index += 1
                 if self.epochs is not None:
-                    self.counters["progress"] = (epoch + done / len(shards)) / self.epochs
+                    counters["progress"] = (epoch + done / len(shards)) / self.epochs
             if index == 0:
                 raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
 
@@ -116,7 +115,7 @@ class WebDatasetSource:
                 report_error(ShardError(f"{url}: sample {key!r}: {error}"))
                 continue
             yield key, sample
-        self.counters["shards"] += 1
+        cancel.count(self, "shards")
 
     def _groups(self, url: str) -> Iterator[tuple[str, list[Member]]]:
         """Yield the key of each sample and its files, named by their extensions."""
@@ -125,7 +124,7 @@ class WebDatasetSource:
             for path, data in files:
                 name = None if _META.match(path) else _NAME.fullmatch(path)
                 if name is None:
-                    self.counters["ignored_files"] += 1
+                    cancel.count(self, "ignored_files")
                     continue
                 if members and name[1] != current:
                     yield current, members
@@ -179,16 +178,16 @@ class ShardSink:
     path: Annotated[str, Predicate(_numbers_files, "one place for the shard's number, such as 'photos-%06d.tar'")]
     max_samples: Count = 10_000
     max_mb: Annotated[float, Range(gt=0)] = 1000.0
-    counters: Counters = field(default_factory=lambda: {"shards": 0}, init=False, repr=False, compare=False)
 
     def consume(self, items: Items) -> None:
+        cancel.counters(self)["shards"] = 0
         samples = (self._encoded(item, items.passport) for item in items)
         first = next(samples, None)
         for number in count():
             if first is None:
                 return
             first = self._write(self.path % number, first, samples)
-            self.counters["shards"] += 1
+            cancel.count(self, "shards")
 
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
         """Write a shard of at least one sample, and return the sample that did not fit into it."""

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from highway.engine import Pipeline
 from highway.engine.batch import nbytes
 from highway.engine.cancel import check_cancelled
-from highway.engine.stage import Items, Shape, Stage, Stamped
+from highway.engine.component import Shape
+from highway.engine.stage import Items, Stage, Stamped
 from highway.engine.stats import PipelineStats
 
 MOST_BYTES = 2_000_000_000  # of what a stage has made, kept for the next one

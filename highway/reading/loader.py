@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.datasets.folder import ImageFiles
+from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, finish, report_error, seed_or, wait
 from highway.engine.randomness import Substreams
 from highway.engine.stage import DROP, Drop, Passport, Stamped
@@ -110,10 +110,13 @@ class RowRanges:
     finishes: ClassVar[bool] = True  # batches that it has begun
 
     reader: ImageSource
-    counters: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # progress: the share of all epochs, 0 to 1
+
+    @property
+    def stands_for(self) -> ImageSource:
+        return self.reader
 
     def __iter__(self) -> Iterator[Stamped]:
-        reader = self.reader
+        reader, counters = self.reader, cancel.counters(self)
         reading = _Reading(reader, reader.files())
         total, size = len(reading.files.keys), reader.batch_size
         batches = batch_count(reading.files, size, reader.drop_last)
@@ -133,7 +136,7 @@ class RowRanges:
                     reading.check()
                     yield Stamped(_RowRange(batch, range(start, min(start + reading.rows, length))), batch.passport)
                 if reader.epochs is not None:
-                    self.counters["progress"] = (number * batches + index + 1) / (reader.epochs * batches)
+                    counters["progress"] = (number * batches + index + 1) / (reader.epochs * batches)
                 del batch, images  # its memory shall be free as soon as the consumer is done with it
         reading.wait()
 
@@ -146,14 +149,16 @@ class Fill:
     makes: ClassVar = "batches"
 
     reader: ImageSource
-    _skipped: deque[None] = field(default_factory=deque, init=False, repr=False)
 
     @property
-    def counters(self) -> dict[str, Any]:
-        return {"decoder": backend(), "skipped": len(self._skipped)}
+    def stands_for(self) -> ImageSource:
+        return self.reader
 
     def __call__(self, rows: _RowRange) -> Stamped | Drop | tuple[Any, ...]:
-        batch, reader = rows.batch, self.reader
+        batch, reader, counters = rows.batch, self.reader, cancel.counters(self)
+        if "decoder" not in counters:
+            counters.setdefault("skipped", 0)
+            counters["decoder"] = backend()
         substreams = Substreams(_key(batch.reading.seed, batch.passport.epoch)) if reader.draws else None
         for row in rows.rows:
             if not self._fill(batch, row, substreams):
@@ -183,7 +188,7 @@ class Fill:
                 reason = f"{type(error).__name__}: {error}"
                 if batch.bad.setdefault(number, reason) is reason:  # atomic: of workers that fail at it together, one reports it
                     report_error(error)
-                    self._skipped.append(None)
+                    cancel.count(self, "skipped")
                 continue
             batch.keys[row] = reading.files.keys[number]
             if reading.files.labels:

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from highway.engine.stage import Component, Stage, shape_of
+from highway.engine.component import Component, shape_of
+from highway.engine.stage import Stage
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import needed, unknown
 from highway.parameters.convert import Converter

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from highway.engine.stage import Component, Stage
+from highway.engine.component import Component
+from highway.engine.stage import Stage
 from highway.parameters.docstrings import plain
 from highway.parameters.hints import is_nested, parameters_of
 from highway.parameters.ranges import UNIONS, Range

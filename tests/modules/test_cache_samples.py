@@ -230,9 +230,13 @@ ROWS = (np.arange(8).reshape(4, 2), np.arange(4))
 
 def samples_of(stages):
     """How many samples a cache sees in what comes out of stages."""
-    cache = Cache(epochs=1)
-    items([*stages, cache])
-    return cache.counters["samples"]
+    with Pipeline([*stages, Cache(epochs=1)]) as pipeline:
+        list(pipeline)
+    return samples_in_cache(pipeline)
+
+
+def samples_in_cache(pipeline):
+    return pipeline.stats().stages[-2].counters["samples"]
 
 
 def keyed(*keys, item=ROWS):
@@ -303,9 +307,9 @@ def test_where_it_cannot_see_it_asks(stages, message):
 @pytest.mark.parametrize("batched", [True, False])
 def test_what_is_said_goes(batched):
     for source in ([ROWS], keyed("a", "b", "c", "d")):
-        cache = Cache(epochs=1, batched=batched)
-        (item,) = items([source, cache])
-        assert item is ROWS and cache.counters["samples"] == (4 if batched else 1)
+        with Pipeline([source, Cache(epochs=1, batched=batched)]) as pipeline:
+            (item,) = pipeline
+        assert item is ROWS and samples_in_cache(pipeline) == (4 if batched else 1)
 
 
 def test_the_first_item_of_all_decides():
@@ -319,9 +323,9 @@ def test_the_first_item_of_all_decides():
 
 def test_another_wish_makes_it_anew(tmp_path):
     def samples(**kwargs):
-        cache = Cache(str(tmp_path / "c"), epochs=1, key="k", **kwargs)
-        items([[ROWS], cache])
-        return cache.counters["samples"], len(os.listdir(tmp_path / "c"))
+        with Pipeline([[ROWS], Cache(str(tmp_path / "c"), epochs=1, key="k", **kwargs)]) as pipeline:
+            list(pipeline)
+        return samples_in_cache(pipeline), len(os.listdir(tmp_path / "c"))
 
     assert [samples(batched=flag) for flag in (True, False, False, True)] == [(4, 4), (1, 4), (1, 4), (4, 4)]
     assert samples(batch_size=1) == (1, 4)

@@ -80,8 +80,10 @@ def test_every_pair_of_sockets_delivers_everything_and_the_end(pair, transport, 
     sink = ZMQSink(sink_url.format(transport=transport, place=place), bind=sink_binds)
     source = ZMQSource(source_url.format(transport=transport, place=place), bind=source_binds)
     with running(Pipeline([Batches(20), sink])):
-        assert numbers(Pipeline([source])) == list(range(20))
-    assert source.counters["gaps"] == source.counters["duplicates"] == source.counters["late"] == 0
+        receiver = Pipeline([source])
+        assert numbers(receiver) == list(range(20))
+    counters = receiver.stats().stages[0].counters
+    assert counters["gaps"] == counters["duplicates"] == counters["late"] == 0
 
 
 @pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])
@@ -351,15 +353,17 @@ def test_malformed_messages_are_counted_and_left_out_when_told_to(ipc):
 
 def test_one_source_has_an_ipc_and_a_tcp_address(ipc):
     place = ipc()
-    pipeline = Pipeline([source := ZMQSource([f"ipc://{place}", "tcp://127.0.0.1:0"], bind=True)])
-    with pytest.raises(TimeoutError):
-        pipeline.dequeue(timeout=0.01)
-    assert source.bound[0] == f"ipc://{place}"
-    sinks = [ZMQSink(address, bind=False) for address in source.bound]
+    pipeline = Pipeline([ZMQSource([f"ipc://{place}", "tcp://127.0.0.1:0"], bind=True)])
+    while not (bound := pipeline.stats().stages[0].counters.get("bound")):
+        with pytest.raises(TimeoutError):
+            pipeline.dequeue(timeout=0.01)
+    assert bound[0] == f"ipc://{place}"
+    sinks = [ZMQSink(address, bind=False) for address in bound]
     with running(*(Pipeline([Batches(20, start), sink]) for start, sink in zip((0, 100), sinks))):
         got = numbers(pipeline)
     assert sorted(got) == [*range(20), *range(100, 120)]
-    assert {name: source.counters[name] for name in ("senders", "ended", "gaps", "duplicates", "malformed")} == {
+    counters = pipeline.stats().stages[0].counters
+    assert {name: counters[name] for name in ("senders", "ended", "gaps", "duplicates", "malformed")} == {
         "senders": 2,
         "ended": 2,
         "gaps": 0,
@@ -387,10 +391,10 @@ def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
     scheme = "" if sends == "push" else f"{sends}+"
     sink = ZMQSink([f"{scheme}ipc://{ipc()}", f"{scheme}tcp://127.0.0.1:0"], receivers=2)
     gate = threading.Event()
-    with running(Pipeline([Batches(20, gate=gate), sink])):
-        while len(sink.bound) < 2:
+    with running(pipeline := Pipeline([Batches(20, gate=gate), sink])):
+        while not (bound := pipeline.stats().stages[1].counters.get("bound")):
             threading.Event().wait(0.01)
-        sources = [ZMQSource(f"{receives}+{address}") for address in sink.bound]
+        sources = [ZMQSource(f"{receives}+{address}") for address in bound]
         pipelines = [Pipeline([source]) for source in sources]
         gate.set()
         got = []
@@ -423,10 +427,9 @@ def test_an_address_that_is_in_use_is_an_error_with_the_way_out():
 
 
 def test_the_bound_address_can_be_read_back():
-    sink = ZMQSink("tcp://localhost:*?linger_ms=0")
-    pipeline = Pipeline([Batches(0), sink])
+    pipeline = Pipeline([Batches(0), ZMQSink("tcp://localhost:*?linger_ms=0")])
     pipeline.run()
-    (bound,) = sink.bound
+    (bound,) = pipeline.stats().stages[1].counters["bound"]
     assert bound.startswith("tcp://127.0.0.1:")
     assert int(bound.rsplit(":", 1)[1]) > 0
 
@@ -448,3 +451,21 @@ def test_waiting_for_receivers_is_told(ipc, caplog, monkeypatch):
             assert time.monotonic() < deadline
             threading.Event().wait(0.01)
         assert numbers(Pipeline([ZMQSource(f"ipc://{place}")])) == [0, 1]
+
+
+def test_two_pipelines_of_one_component_count_and_bind_apart():
+    """What belongs to a run is not the component's."""
+    sink, first, second = ZMQSink("tcp://127.0.0.1:0?receivers=1"), Batches(3), Batches(5)
+    senders = [Pipeline([batches, sink]) for batches in (first, second)]
+
+    def bound(pipeline):
+        while not (found := pipeline.stats().stages[1].counters.get("bound")):
+            threading.Event().wait(0.01)
+        return found
+
+    with running(*senders):
+        places = [bound(sender) for sender in senders]
+        assert places[0] != places[1]
+        receivers = [Pipeline([ZMQSource(place)]) for place in places]
+        assert [numbers(receiver) for receiver in receivers] == [list(range(3)), list(range(5))]
+    assert [receiver.stats().stages[0].counters["messages"] for receiver in receivers] == [4, 6]

@@ -418,6 +418,7 @@ def test_with_skip_a_budget_of_errors_ends_the_run(folder):
 
 def test_the_decoder_in_use_is_in_the_stats(folder):
     with Pipeline([ImageFileReader(str(folder), 5, (7, 9), epochs=1)]) as pipeline:
+        pipeline.dequeue()
         assert pipeline.stats().stages[-1].counters["decoder"] in ("highway._jpeg", "simplejpeg", "cv2", "pillow")
         list(pipeline)
         with pytest.raises(EndOfStream):

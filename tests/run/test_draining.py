@@ -193,7 +193,7 @@ def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
     source, gate = ZMQSource(f"zpull+{transport}://{location}"), Gate()
     with LinkSender(parse(f"zpush+{transport}://{location}", "send")) as sender, Pipeline([source, Stage(gate, buffer_size=1)]) as pipeline:
         pipeline._run.start()
-        wait_until(lambda: source.bound)
+        wait_until(lambda: pipeline.stats().stages[0].counters.get("bound"))
         for n in range(20):
             sender.send((np.full(3, n, np.uint8),), timeout=30)
         assert gate.reached.wait(30)
@@ -263,7 +263,7 @@ def test_a_link_takes_nothing_before_the_sink_can_hand_it_on(tmp_path):
     ):
         pipeline._run.start()
         sender._run.start()
-        assert source.bound == []
+        assert pipeline.stats().stages[0].counters == {}
         asks.set()
         pipeline.run()
         sender.run()

@@ -215,7 +215,8 @@ def test_addresses_with_braces_at_both_ends_repeat_nothing(ipc):
         got = [int(values[0, 0]) for (values,) in receiver]
         runs.join(30)
     assert sorted(got) == sorted(number % 256 for number in range(300))
-    assert (source.counters["duplicates"], source.counters["gaps"], source.counters["received"]) == (0, 0, 300)
+    counters = receiver.stats().stages[0].counters
+    assert (counters["duplicates"], counters["gaps"], counters["received"]) == (0, 0, 300)
 
 
 def test_an_item_whose_keys_are_too_long_is_left_out_when_told_to(ipc):

@@ -202,7 +202,7 @@ def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, capl
         assert ended()
         stock.linger = 0
     assert sink.got == list(range(20))
-    assert source.counters["untold"] == 1
+    assert pipeline.stats().stages[0].counters["untold"] == 1
     assert "1 of the senders did not learn in time that this receiver leaves (they are not highway's, or cannot be reached" in caplog.text
 
 

@@ -15,7 +15,7 @@ from numpy.random import SeedSequence
 from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
 from highway.cli.streams.subscription import SERVER, samples
-from highway.engine import Pipeline, batch
+from highway.engine import Pipeline, batch, cancel
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import DROP, Passport, Stage, Stamped
 from highway.errors import ConfigError
@@ -132,10 +132,12 @@ class Publisher:
     def __init__(self, pipeline: Pipeline, sink: ZMQSink, repeats: bool, sent: Callable[[], None]) -> None:
         self.pipeline, self.sink = pipeline, sink
         self._repeats, self._sent = repeats, sent
+        self.counters: dict[str, Any] = {}  # of the sink
         self.count = Count(0.0)
 
     def run(self) -> Any:
         """Send the stream, on a thread of the pipeline that runs all publishers."""
+        self.counters = cancel.counters(self.sink)
         with self.pipeline:
             stamped: Iterable[Stamped] = self.pipeline.stamped()
             if self._repeats:
@@ -226,7 +228,8 @@ class RatePrinter:
 
     def _announce(self) -> None:
         links = [publisher.sink.link for publisher in self.publishers]
-        where = [*itertools.chain(*(p.sink.bound if link.bind else [str(link)] for p, link in zip(self.publishers, links, strict=True)))]
+        both = zip(self.publishers, links, strict=True)
+        where = [*itertools.chain(*(each.counters.get("bound", []) if link.bind else [str(link)] for each, link in both))]
         if len(where) == len(links):
             more = f" and {len(where) - SHOWN_URLS} more" if len(where) > SHOWN_URLS else ""
             print(f"serving at {', '.join(where[:SHOWN_URLS])}{more}", flush=True)

@@ -9,12 +9,13 @@ import os
 import types
 from collections.abc import Iterator, Sequence
 from functools import partial, singledispatch
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from highway.engine.cancel import check_cancelled
-from highway.engine.stage import Stage, takes_rng, unique
+from highway.engine.component import Traits, hangs_on_seed, written
+from highway.engine.stage import Stage, unique
 from highway.errors import ConfigError, HighwayError
 from highway.images.decode import backend
 from highway.images.ops import cv2_or_none
@@ -22,15 +23,7 @@ from highway.modules.caching.function_code import code_texts, is_users, methods,
 from highway.modules.readers import ImageReader
 from highway.modules.webdataset import WebDatasetSource
 
-_HOW = ("epochs", "num_workers", "counters")  # parameters that say how often or how fast, not what
-
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A source or map that can say whether what comes out of it is still the same."""
-
-    def fingerprint(self) -> str:
-        """Return a text that changes when what comes out changes: parameters, and the names, sizes and times of the files."""
+_HOW = ("epochs", "num_workers")  # parameters that say how often or how fast, not what
 
 
 class FileState(NamedTuple):
@@ -46,8 +39,9 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
     Readers are known by their parameters, and the names, sizes and times of their files; functions by their code, as far as that can be
     seen (:mod:`highway.modules.caching.function_code`); maps and streams that are dataclasses by their parameters and the code of their
-    methods; others by their method ``fingerprint()`` (:class:`Fingerprinted`). The decoder and highway's version count: pixels differ
-    between them. So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
+    methods; others by their method ``fingerprint()`` (:class:`~highway.engine.component.Traits`). The decoder and
+    highway's version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers
+    (:func:`chance`).
 
     Args:
         components: The stages, or bare components, in their order.
@@ -62,7 +56,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     for position, stage in enumerate(stages):
         if position == 0 and not _is_known_source(stage.op):
             raise _unknown(stage.op)
-        if position and _reader(stage.op) is _reader(stages[0].op):  # its files are known already
+        if position and written(stage.op) is written(stages[0].op):  # its files are known already
             continue
         for part in _Parts(seed % 2**63).of(stage.op):
             digest.update(part.encode() + b"\0")
@@ -71,19 +65,13 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
 
 def chance(stages: Sequence[Stage], seed: int) -> str:
     """Return what the random numbers of stages hang on, the seed and their names; nothing if none of them draws any."""
-    drawing = [stage.label for stage in stages if _draws(stage.op)]
+    drawing = [stage.label for stage in stages if hangs_on_seed(stage.op)]
     return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
-
-
-def _draws(op: Any) -> bool:
-    """Say whether what comes out depends on the pipeline's seed: a map has ``rng``, or there is no seed of its own; unless it says no."""
-    made_by_rng = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
-    return (made_by_rng or getattr(_reader(op), "seed", 0) is None) and bool(getattr(_reader(op), "draws", True))
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:
     """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
-    reader = _reader(components[0].op) if components else None
+    reader = written(components[0].op) if components else None
     if not isinstance(reader, ImageReader):
         return None
     count = len(reader.files().keys)
@@ -92,22 +80,11 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 def has_unique_keys(components: Sequence[Stage]) -> bool:
     """Say whether no two samples of an epoch have the same key, if all can be read."""
-    return bool(components) and isinstance(_reader(components[0].op), ImageReader)
-
-
-def epochs_of(source: Any) -> int | None:
-    """Return how many passes a source makes over its data, by its parameter ``epochs``; ``None`` if it has none, or repeats for ever."""
-    found = getattr(_reader(source), "epochs", None)
-    return found if isinstance(found, int) else None
-
-
-def _reader(source: Any) -> Any:
-    """The component that the user wrote: a reader's own source, its planner, holds on to it."""
-    return getattr(source, "reader", source)
+    return bool(components) and isinstance(written(components[0].op), ImageReader)
 
 
 def _is_known_source(source: Any) -> bool:
-    return isinstance(_reader(source), (Fingerprinted, ImageReader, WebDatasetSource))
+    return isinstance(written(source), (ImageReader, WebDatasetSource)) or Traits.of(written(source)).fingerprint is not None
 
 
 @singledispatch
@@ -153,12 +130,12 @@ class _Parts:
             ConfigError: it cannot be known.
         """
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if isinstance(value, Fingerprinted) and not isinstance(value, type):
-            yield f"{kind} {value.fingerprint()}"
+        if value is None or isinstance(value, (str, bytes, int, float, complex, enum.Enum, range, np.dtype, np.generic, os.PathLike)):
+            yield f"{kind} {value!r}"
+        elif (own := Traits.of(value).fingerprint) is not None:
+            yield f"{kind} {own()}"
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield from self._dataclass(value)
-        elif value is None or isinstance(value, (str, bytes, int, float, complex, enum.Enum, range, np.dtype, np.generic, os.PathLike)):
-            yield f"{kind} {value!r}"
         elif isinstance(value, np.ndarray) and value.dtype != object:
             yield f"{value.dtype} {value.shape} {hashlib.blake2b(value.tobytes()).hexdigest()}"
         elif isinstance(value, (list, tuple)):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from highway.engine.batch import Item, fields, names
+from highway.engine.component import Makes, shape_by_method, written
 from highway.engine.stage import Stage, Stamped
 from highway.errors import ConfigError
-
-Kind = Literal["batches", "samples"]
 
 
 class Made(NamedTuple):
     """What a stage makes, whatever comes in, and the stage's name."""
 
-    kind: Kind
+    kind: Makes
     label: str
 
 
@@ -27,10 +26,10 @@ def made_by(stages: Sequence[Stage]) -> Made | None:
     Maps and highway's own streams hand on batches as batches; of streams of the user's own nobody knows.
     """
     for stage in reversed(stages):
-        op = getattr(stage.op, "inner", stage.op)
-        if (kind := getattr(op, "makes", None)) is not None:
+        if (kind := stage.traits.makes) is not None:
             return Made(kind, stage.label)
-        if callable(getattr(op, "stream", None)) and type(op).__module__.partition(".")[0] != "highway":
+        op = written(stage.op)
+        if shape_by_method(op) == "stream" and type(op).__module__.partition(".")[0] != "highway":
             return None
     return None
 

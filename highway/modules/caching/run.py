@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Protocol
 
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
+from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, ConfigError, DamagedError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
 from highway.modules.caching.fields import Arrays, arrays_as_they_came, arrays_of
 from highway.modules.caching.file import CacheFile, DiskFile
-from highway.modules.caching.fingerprint import chance, epochs_of, fingerprint, has_unique_keys, samples_of
+from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of
 from highway.modules.caching.folder import CacheFolder, FolderWriter
-from highway.modules.caching.input import Kind, comes_in_batches, described, made_by
+from highway.modules.caching.input import comes_in_batches, described, made_by
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import Orders, serve
 from highway.process.memory import available_memory, free_disk
@@ -34,30 +35,20 @@ class CacheOptions(Orders, Protocol):
     epochs: int | None
     key: str
     batched: bool | None
-    counters: dict[str, Any]
 
     @property
-    def takes(self) -> Kind | None: ...
+    def takes(self) -> Makes | None: ...
 
 
 @dataclass
 class Gate:
     """The source before a cache: empty if the cache is finished."""
 
-    source: Iterable[Any]
+    stands_for: Iterable[Any]
     run: CacheRun
 
-    @property
-    def counters(self) -> dict[str, Any]:
-        return getattr(self.source, "counters", {})
-
-    @property
-    def finishes(self) -> bool:
-        finishes: bool = getattr(self.source, "finishes", False)
-        return finishes
-
     def __iter__(self) -> Iterator[Any]:
-        return iter(()) if self.run.open() else iter(self.source)
+        return iter(()) if self.run.open() else iter(self.stands_for)
 
 
 @dataclass
@@ -79,10 +70,7 @@ class CacheRun:
     _full: bool = field(default=False, init=False)
     _batched: bool | None = field(default=None, init=False)
     _repairing: dict[str, object] = field(default_factory=dict, init=False)
-
-    @property
-    def counters(self) -> dict[str, Any]:
-        return self.cache.counters
+    _counters: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def gated(self) -> bool:
@@ -90,7 +78,7 @@ class CacheRun:
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
 
     @property
-    def makes(self) -> Kind | None:
+    def makes(self) -> Makes | None:
         """What goes out, for a cache behind this one."""
         if self.cache.batch_size is not None:
             return "batches"
@@ -99,7 +87,9 @@ class CacheRun:
 
     @property
     def epochs(self) -> int | None:
-        return self.cache.epochs or (epochs_of(self.before[0].op) if self.before else None)
+        """How many go out, for a cache behind this one: what was said, or as many as come in."""
+        made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
+        return self.cache.epochs or (made[-1].epochs if made else None)
 
     def open(self) -> bool:
         """Open the cache if it is finished, and say whether it is."""
@@ -122,7 +112,8 @@ class CacheRun:
         return f"{made.strip()} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        self.counters.update(samples=0, bytes=0, state="new")
+        self._counters = cancel.counters(self)
+        self._counters.update(samples=0, bytes=0, state="new")
         source = Epochs(items, self.epochs)
         if self.gated:
             source.peek()  # by then the gate has opened the cache, or there is none
@@ -132,7 +123,7 @@ class CacheRun:
             yield from self._pass(source, first)
         self.file = self.file or self._old
         if self.file is not None:
-            self.counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
+            self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             yield from serve(self.file, self.cache, source.epoch, self.epochs)
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
@@ -143,15 +134,15 @@ class CacheRun:
         with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
             if writer is None and not self._full and self.open():
                 return
-            self.counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
+            self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
             for outputs, samples in passing.epoch(source):
                 if writer is not None and self._written(writer, samples, arrays):
-                    self.counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
+                    self._counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
                     writer = None
                 yield from outputs
-            self.counters.pop("first_epoch", None)
+            self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
                 self._seal(writer, passing.batch_size, source.left_out)
             elif self._old is not None:
@@ -214,9 +205,9 @@ class CacheRun:
                 return
         try:
             assert isinstance(file, DiskFile)  # one in memory is never damaged
-            self.counters["state"] = "repairing"
+            self._counters["state"] = "repairing"
             repair(file, self.before, self._arrays(file.batch_size > 0), error)
-            self.counters["state"] = "serving"
+            self._counters["state"] = "serving"
         except DamagedError:
             CacheFolder(self.cache.path or "", None).discard()
             raise
@@ -226,7 +217,7 @@ class CacheRun:
     def _give_up(self, writer: FolderWriter, error: CacheFullError) -> None:
         """Go on without a cache, or with the one that is there, since the samples do not fit."""
         self._full = self._old is None
-        self.counters["state"] = "full"
+        self._counters["state"] = "full"
         log.warning(
             "Cache: %s in %s after %d samples; they are discarded and %s: raise budget, free space, or cache less",
             error,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from highway.engine import Pipeline, cancel
+from highway.engine.component import takes_rng
 from highway.engine.randomness import generator, stage_key
-from highway.engine.stage import DROP, Stage, Stamped, takes_rng
+from highway.engine.stage import DROP, Stage, Stamped
 from highway.errors import LinkError
 from highway.modules.children.pickling import Failure, importing, pack, unpack
 from highway.wire.transports.shm import ShmReceiver, ShmSender

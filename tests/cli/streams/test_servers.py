@@ -17,6 +17,7 @@ from highway import Passport, Pipeline, Stamped
 from highway.cli.streams import serve_dir, serve_shards, serving
 from highway.data import photos
 from highway.datasets.folder import labelled_files
+from highway.engine import cancel
 from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.transforms import Normalize
@@ -172,7 +173,7 @@ def test_a_run_that_is_shorter_than_the_interval_ends_with_its_rate(serve, capsy
 def test_batches_that_are_sent_while_a_line_is_printed_are_told_the_next_time(monkeypatch):
     report, printed = serving.RatePrinter(1), []
     publisher = serving.Publisher(Pipeline([[1]]), ZMQSink("zpub://127.0.0.1:0"), False, report.sent)
-    publisher.sink.bound = ["tcp://127.0.0.1:1"]
+    publisher.counters["bound"] = ["tcp://127.0.0.1:1"]
     report.publishers.append(publisher)
 
     def print_slowly(text, flush):
@@ -257,9 +258,19 @@ def test_the_shard_server_sends_every_sample_with_its_label(serve, shards):
 
 def test_sources_say_how_much_of_all_their_epochs_is_done(shards):
     source = WebDatasetSource(shards[0], epochs=2)
-    seen = [source.counters.get("progress", 0.0) for _ in source]
-    assert seen == sorted(seen) and len(set(seen)) == 2 * len(source.shards)
-    assert source.counters["progress"] == 1.0
+    seen = []
+
+    def looked_at():
+        for item in source:
+            seen.append(cancel.counters(source).get("progress", 0.0))
+            yield item
+        seen.append(cancel.counters(source)["progress"])
+
+    list(Pipeline([looked_at]))
+    assert seen == sorted(seen) and len(set(seen)) == 2 * len(source.shards) + 1 and seen[-1] == 1.0
+    with Pipeline([source]) as pipeline:
+        list(pipeline)
+    assert pipeline.stats().stages[0].counters["progress"] == 1.0
     with Pipeline([ImageFileReader(TRAIN, 32, (8, 8), epochs=2)]) as pipeline:
         assert sum(1 for _ in pipeline) == 8
     assert pipeline.stats().stages[0].counters["progress"] == 1.0

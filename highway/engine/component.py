@@ -1,0 +1,204 @@
+"""What a component is, and what it may say of itself: the one place where that is written down and read.
+
+A component needs no base class. Its shape is what it defines (:func:`shape_of`):
+
+=========  ==================================================================  =====================
+shape      defines                                                             workers
+=========  ==================================================================  =====================
+source     ``__iter__(self)``; first in the list                               1
+map        ``__call__(self, item)`` or ``__call__(self, item, rng)``           n, the order is kept
+stream     ``stream(self, items)``, an iterator of outputs                     1
+sink       ``consume(self, items)``; last in the list                          1
+composite  ``stages(self)``, a list of stages that take its place              theirs
+=========  ==================================================================  =====================
+
+All else is optional: the attributes, properties and methods of :class:`Traits`. What a component counts while it runs belongs to the run,
+and goes to :func:`highway.engine.cancel.counters`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from highway.errors import EndOfStream, PipelineError
+
+Shape = Literal["source", "map", "stream", "sink", "composite"]
+Makes = Literal["batches", "samples"]
+
+
+@runtime_checkable
+class Component(Protocol):
+    """What a parameter is hinted with that takes any stage: a component, or a :class:`Stage` around one."""
+
+
+_OF_TYPE: dict[Any, Callable[[Any], bool]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "int | None": lambda value: isinstance(value, int),
+    "Makes | None": lambda value: isinstance(value, str) and value in get_args(Makes),
+}
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a component says of itself: an attribute, a property or a method of each of these names, none of which has to be there.
+
+    One that is there, but is not of the type given here, is the user's own and counts for nothing.
+
+    Args:
+        parallel: Of a map: whether it gets a worker for each core that this process may use, if nobody says how many.
+        workers_parameter: The parameter that says how many workers it has.
+        draws: Whether chance has a part in what it makes, and not in the order alone, if it takes an ``rng`` or its ``seed`` is ``None``.
+        makes: What comes out of it: ``"batches"`` or ``"samples"``. ``None``: the same as goes in.
+        epochs: Passes that it makes over its data; ``None``: without end, or it cannot be known.
+        repeats: Of a stream: whether it makes epochs of its own, so that no ``Repeat`` can stand behind it.
+        finishes: Of a source: whether it ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`); else it is
+            ended between two items.
+        on_demand: Of a source: whether it begins only when the sink has asked for an item.
+        adds_a_stage: Whether the last of what ``after`` returns runs as the stage does that the component is in.
+        stands_for: The component that the user wrote, if this one is a part of it or stands around it. Of what is no method, that one
+            says what this one does not.
+        after: Takes the stages before it, and returns what takes their place and its own: for who must know what stands before it.
+        start_threads: Starts what runs beside the threads of the pipeline, before these are started.
+        stamped: Of a source: iterates with passports, as ``__iter__`` does without.
+        fingerprint: Returns a text that changes when what comes out of it changes, by parameters, files or code; caches are known by it.
+    """
+
+    parallel: bool = False
+    workers_parameter: str = "num_workers"
+    draws: bool = True
+    makes: Makes | None = None
+    epochs: int | None = None
+    repeats: bool = False
+    finishes: bool = False
+    on_demand: bool = False
+    adds_a_stage: bool = True
+    stands_for: Any = None
+    after: Callable[[list[Any]], list[Any]] | None = None
+    start_threads: Callable[[], None] | None = None
+    stamped: Callable[[], Iterator[Any]] | None = None
+    fingerprint: Callable[[], str] | None = None
+
+    @classmethod
+    def of(cls, op: Any) -> Traits:
+        """Read what a component says."""
+        if inspect.isclass(op):  # as a map, such as ``str``: what is defined in it is of its instances
+            return cls()
+        said = {name: value for name in _METHODS if callable(value := getattr(op, name, None))}
+        for part in layers(op):
+            said |= {name: value for name, fits in _FITS.items() if name not in said and fits(value := getattr(part, name, None))}
+        return cls(stands_for=getattr(op, "stands_for", None), **said)
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {  # whether a value is of the field's type
+    field.name: _OF_TYPE[field.type] for field in fields(Traits) if field.type in _OF_TYPE
+}
+_METHODS = [field.name for field in fields(Traits) if str(field.type).startswith("Callable")]
+
+
+def layers(op: Any) -> Iterator[Any]:
+    """Yield a component, the one that it stands for, and so on to the one that the user wrote."""
+    while op is not None:
+        yield op
+        op = None if inspect.isclass(op) else getattr(op, "stands_for", None)
+
+
+def written(op: Any) -> Any:
+    """Return the component that the user wrote, which this one is, is part of, or stands around."""
+    *_, last = layers(op)
+    return last
+
+
+def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
+    """Return the shape of a component by what it defines; only the ``first`` of a list can be a source.
+
+    A callable is a source if it can be called without arguments, else a map, but for a generator function, which is a source or an error.
+    Errors call the component by its ``label``.
+
+    Raises:
+        PipelineError: it has none of the shapes, or is a class where an instance is meant.
+    """
+    if inspect.isclass(op) and _defines_a_shape(op):
+        raise PipelineError(f"{op.__name__} is a class; an instance is meant: {op.__name__}(...)")
+    if (shape := shape_by_method(op)) is not None:
+        return shape
+    if first and (hasattr(op, "__iter__") or (callable(op) and _needs_nothing(op))):
+        return "source"
+    if inspect.isgeneratorfunction(op):
+        raise PipelineError(
+            f"{label or name_of(op)} is a generator function, of which a map would make a generator for each item; "
+            "to make several items of one, define  stream(self, items)  in a class"
+        )
+    if callable(op):
+        return "map"
+    if hasattr(op, "__iter__"):
+        raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one")
+    raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume()")
+
+
+_SHAPES: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume": "sink"}
+
+
+def shape_by_method(op: Any) -> Shape | None:
+    """Return the shape of a composite, stream or sink, which a method gives away; ``None`` for what may be a source or a map."""
+    return next((shape for method, shape in _SHAPES.items() if callable(getattr(op, method, None))), None)
+
+
+def name_of(op: Any) -> str:
+    """Return what a component is called: its class, or the function or class that it is."""
+    named = op if inspect.isroutine(op) or inspect.isclass(op) else type(op)
+    return getattr(named, "__name__", type(op).__name__).strip("<>")
+
+
+def _defines_a_shape(cls: type) -> bool:
+    return any(inspect.isfunction(getattr(cls, method, None)) for method in (*_SHAPES, "__call__", "__iter__"))
+
+
+def _needs_nothing(op: Callable[..., Any]) -> bool:
+    """Say whether a callable can be called without arguments."""
+    try:
+        inspect.signature(op).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature: calling it will tell
+        return True
+    return True
+
+
+def open_source(op: Any) -> Iterator[Any]:
+    """Return the iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``."""
+    if (stamped := Traits.of(op).stamped) is not None:  # a pipeline
+        return stamped()
+    if hasattr(op, "__iter__"):
+        return iter(op)
+    try:
+        first = op()
+    except (EndOfStream, StopIteration):
+        return iter(())
+    return first if isinstance(first, Iterator) else _call_until_end(op, first)
+
+
+def _call_until_end(function: Callable[[], Any], item: Any) -> Iterator[Any]:
+    while True:
+        yield item
+        try:
+            item = function()
+        except (EndOfStream, StopIteration):
+            return
+
+
+def takes_rng(op: Callable[..., Any]) -> bool:
+    """Say whether a map has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(op).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+def hangs_on_seed(op: Any) -> bool:
+    """Say whether what a component makes hangs on the pipeline's seed: it takes an ``rng``, or its own ``seed`` is ``None``."""
+    takes = callable(op) and not hasattr(op, "__iter__") and takes_rng(op)
+    return (takes or getattr(written(op), "seed", 0) is None) and Traits.of(op).draws

@@ -1,0 +1,119 @@
+"""What a component says of itself, and what belongs to a run of it."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from highway import Pipeline, Stage
+from highway.engine import cancel
+from highway.engine.component import Traits, layers, written
+from highway.modules import Batch, Cache, Identity, ImageFileReader, WebDatasetSource, ZMQSource
+from highway.modules.caching.fingerprint import fingerprint
+
+
+def test_a_component_need_not_say_anything():
+    assert Traits.of(range(3)) == Traits.of(str) == Traits.of(lambda item: item) == Traits()
+
+
+def test_what_components_say_is_read():
+    assert Traits.of(Identity()).parallel and Traits.of(Batch(2)).makes == "batches"
+    assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
+    assert Stage(WebDatasetSource("x.tar", epochs=3)).traits == Traits(draws=False, makes="samples", epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parallel", "yes"),
+        ("finishes", None),
+        ("makes", "cars"),
+        ("epochs", np.arange(3)),
+        ("workers_parameter", 4),
+        ("after", 3.5),
+        ("stamped", True),
+        ("fingerprint", "f00"),
+    ],
+)
+def test_what_is_of_another_type_is_the_users_own(name, value):
+    assert Traits.of(SimpleNamespace(**{name: value})) == Traits()
+
+
+def test_one_that_stands_for_another_says_what_that_says_but_for_methods():
+    inner = SimpleNamespace(epochs=3, finishes=True, stamped=list)
+    outer = SimpleNamespace(stands_for=SimpleNamespace(stands_for=inner, epochs=2))
+    said = Traits.of(outer)
+    assert (said.epochs, said.finishes, said.stamped) == (2, True, None)
+    assert list(layers(outer)) == [outer, outer.stands_for, inner] and written(outer) is inner
+
+
+@dataclass
+class Numbers:
+    """A source with attributes that are called like some of highway's own."""
+
+    reader: object = None
+    source: object = None
+    inner: object = None
+
+    def __iter__(self):
+        yield from (np.array([n]) for n in range(3))
+
+    def fingerprint(self):
+        return "numbers"
+
+
+def test_attributes_that_are_called_like_highways_own_do_not_mislead_a_cache():
+    reader = ImageFileReader("highway:photos/val", 4, (8, 8), epochs=5)
+    mine = Numbers(reader=reader, source=reader, inner=Batch(3))
+    with Pipeline([mine, Cache(shuffle=False, epochs=2, batched=False)]) as pipeline:
+        assert [int(item[0]) for item in pipeline] == [0, 1, 2, 0, 1, 2]
+    assert fingerprint([mine]) == fingerprint([Numbers()]) != fingerprint([reader])
+
+
+class Counting:
+    """A component of each shape that counts."""
+
+    def __iter__(self):
+        for n in range(5):
+            cancel.counters(self)["last"] = n
+            yield n
+
+    def __call__(self, item):
+        cancel.count(self, "seen")
+        return item
+
+    def consume(self, items):
+        cancel.counters(self)["sum"] = sum(items)
+
+
+def test_two_pipelines_of_one_component_count_apart():
+    class Source(Counting):
+        consume = None
+
+    class Map(Counting):
+        __iter__ = consume = None
+
+    source, each, sink = Source(), Map(), Counting()
+    first, second = (Pipeline([source, *more, Stage(each, num_workers=3), sink], start=False) for more in ([], [lambda n: 10 * n]))
+    assert [stage.counters for stage in first.stats().stages] == [{}, {}, {}]
+    first.run()
+    assert [stage.counters for stage in second.stats().stages] == [{}] * 4
+    second.run()
+    assert [stage.counters for stage in first.stats().stages] == [{"last": 4}, {"seen": 5}, {"sum": 10}]
+    assert [stage.counters for stage in second.stats().stages] == [{"last": 4}, {}, {"seen": 5}, {"sum": 100}]
+
+
+def test_outside_of_a_pipeline_nobody_sees_what_is_counted():
+    source = Counting()
+    assert list(source) == list(range(5))
+    cancel.count(source, "seen")
+    assert cancel.counters(source) == {}
+
+
+def test_two_pipelines_of_one_cache_count_apart():
+    cache = Cache(shuffle=False, epochs=2, batched=False)
+    pipelines = [Pipeline([[np.arange(2)] * count, cache]) for count in (3, 5)]
+    for pipeline in pipelines:
+        list(pipeline)
+    assert [pipeline.stats().stages[1].counters["samples"] for pipeline in pipelines] == [3, 5]
