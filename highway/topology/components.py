@@ -120,7 +120,9 @@ def signature(found: Callable[..., Any]) -> str:
 
 
 def _is_component(value: object) -> bool:
-    return inspect.isclass(value) and not getattr(value, "_is_protocol", False) and not issubclass(value, BaseException)
+    if not inspect.isclass(value) or inspect.isabstract(value) or getattr(value, "_is_protocol", False):
+        return False
+    return not issubclass(value, BaseException)
 
 
 def _is_subclass(cls: type, hint: type) -> bool:

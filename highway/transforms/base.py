@@ -75,7 +75,7 @@ class BoxCrop(Protocol):
     def box(self, size: Size, rng: Generator | None) -> Box: ...
 
 
-class Geometric(Transform, Protocol):
+class Geometric(Transform):
     """A transform that moves pixels: says where points go, and has boxes and mask follow.
 
     A box becomes the smallest one around its four moved corners, clipped to the output. Boxes keep their number and order, since labels go
@@ -104,7 +104,7 @@ class Geometric(Transform, Protocol):
         return self.image(mask, params)
 
 
-class Crop(Geometric, Protocol):
+class Crop(Geometric):
     """A transform that cuts out a box, which it draws from the image's size alone."""
 
     @abstractmethod

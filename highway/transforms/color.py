@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -94,13 +95,19 @@ class Normalize(Transform):
         return F.normalize(image, self.mean, self.std, out)
 
 
-class _Factor(Transform, Protocol):
-    """Draw a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+@dataclass(frozen=True)
+class _Factor(Transform):
+    """Change an image by a factor that is drawn."""
 
-    amount: float
+    change: ClassVar[Callable[..., np.ndarray]]
+
+    amount: Amount = 0.4
 
     def draw(self, size: Size, rng: Generator | None) -> float:
         return 1.0 if rng is None else float(rng.uniform(max(0.0, 1 - self.amount), 1 + self.amount))
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return type(self).change(image, params)
 
 
 @checked
@@ -112,10 +119,7 @@ class Brightness(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: Amount = 0.4
-
-    def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.brightness(image, params)
+    change = staticmethod(F.brightness)
 
 
 @checked
@@ -127,10 +131,7 @@ class Contrast(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: Amount = 0.4
-
-    def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.contrast(image, params)
+    change = staticmethod(F.contrast)
 
 
 @checked
@@ -142,10 +143,7 @@ class Saturation(_Factor):
         amount: How far the factor may be from 1, at least 0.
     """
 
-    amount: Amount = 0.4
-
-    def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.saturation(image, params)
+    change = staticmethod(F.saturation)
 
 
 @checked

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -16,14 +17,11 @@ from highway.parameters.ranges import Predicate, Probability, Range
 from highway.transforms.base import Geometric, happens, placed
 
 
-@checked
 @dataclass(frozen=True)
-class FlipX(Geometric):
-    """Mirror left and right with probability ``p``.
+class _Flip(Geometric):
+    """Mirror an image with probability ``p``."""
 
-    Args:
-        p: Probability, from 0 to 1.
-    """
+    mirror: ClassVar[Callable[..., np.ndarray]]
 
     p: Probability = 0.5
 
@@ -31,10 +29,22 @@ class FlipX(Geometric):
         return happens(self.p, rng)
 
     def image(self, image: np.ndarray, params: bool) -> np.ndarray:
-        return F.flip_x(image) if params else image
+        return type(self).mirror(image) if params else image
 
     def into(self, image: np.ndarray, params: bool, out: np.ndarray) -> np.ndarray:
-        return F.flip_x(image, out) if params else image
+        return type(self).mirror(image, out) if params else image
+
+
+@checked
+@dataclass(frozen=True)
+class FlipX(_Flip):
+    """Mirror left and right with probability ``p``.
+
+    Args:
+        p: Probability, from 0 to 1.
+    """
+
+    mirror = staticmethod(F.flip_x)
 
     def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
         return placed(points, (-1, 1), (size[1], 0)) if params else points
@@ -42,23 +52,14 @@ class FlipX(Geometric):
 
 @checked
 @dataclass(frozen=True)
-class FlipY(Geometric):
+class FlipY(_Flip):
     """Mirror top and bottom with probability ``p``.
 
     Args:
         p: Probability, from 0 to 1.
     """
 
-    p: Probability = 0.5
-
-    def draw(self, size: Size, rng: Generator | None) -> bool:
-        return happens(self.p, rng)
-
-    def image(self, image: np.ndarray, params: bool) -> np.ndarray:
-        return F.flip_y(image) if params else image
-
-    def into(self, image: np.ndarray, params: bool, out: np.ndarray) -> np.ndarray:
-        return F.flip_y(image, out) if params else image
+    mirror = staticmethod(F.flip_y)
 
     def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
         return placed(points, (1, -1), (0, size[0])) if params else points
