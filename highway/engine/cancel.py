@@ -29,6 +29,7 @@ class Scope:
         self._report_error = report_error
         self.report_state = report_state
         self.seed = seed
+        self.workers_behind = 1
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -108,6 +109,11 @@ def seed() -> int:
 def seed_or(own: int | None) -> int:
     """Return the seed that a component draws by: its ``own`` if it has one, else that of the pipeline, as a number from 0 to 2**63 - 1."""
     return seed() % 2**63 if own is None else own
+
+
+def workers_behind() -> int:
+    """Return how many workers take what the stage that runs on this thread hands on; 1 if no stage does."""
+    return _here.scope.workers_behind
 
 
 def counters(component: object) -> dict[str, Any]:

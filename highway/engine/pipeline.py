@@ -78,7 +78,7 @@ class Pipeline:
         Raises:
             ConfigError: the file, the role or a variable is wrong; the message says where.
         """
-        from highway.topology import load
+        from highway.topology import load  # here, since it is built on the engine: the one way from here to a room above
 
         return load(path, variables, plugins).pipeline(role, replica)
 

@@ -34,9 +34,12 @@ class Run:
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # in front of the source: never used
         for stage, shape in stages:
-            inbox, self.output = self.output, Channel(stage.buffer_size + worker_count(stage, shape), worker_count(stage, shape))
+            count = worker_count(stage, shape)
+            inbox, self.output = self.output, Channel(stage.buffer_size + count, count)
             workers = StageWorkers(stage, shape, inbox, self.output, origin)
             workers.before = list(self.workers)
+            if self.workers:
+                self.workers[-1].scope.workers_behind = count
             self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
         if last.shape == "sink" and first.traits.on_demand:

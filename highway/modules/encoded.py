@@ -37,7 +37,8 @@ class EncodedImageReader:
         shuffle: Whether each epoch has an order of its own; else that of the paths.
         seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
         drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
-        num_workers: Threads that read, at least 1; more of them help where each file takes time to open.
+        num_workers: Threads that read, at least 1, as in ``Stage(reader, num_workers=...)``, which goes first; more of them help where each
+            file takes time to open.
 
     Yields:
         ``(data, sizes, labels)``: uint8 ``(N,)``, the bytes of all files one after the other; int32 ``(B,)``, how many each file has; and

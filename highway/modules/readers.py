@@ -47,7 +47,8 @@ class ImageReader(DecodeOptions, _OfFolder):
         shuffle: Whether each epoch has an order of its own; else that of the paths.
         seed: What the orders, the crops and the flips derive from, at least 0; ``None``: the pipeline's seed.
         drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
-        num_workers: Threads that read and decode; ``None`` means the cores that this process may use.
+        num_workers: Threads that read and decode, as in ``Stage(reader, num_workers=...)``, which goes first; ``None`` means the cores that
+            this process may use.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip_p: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.

@@ -20,7 +20,6 @@ from highway.errors import ImageError
 from highway.images.buffers import BufferPool
 from highway.images.decode import backend
 from highway.images.ops import Size
-from highway.process.cores import available_cores
 
 Images = np.ndarray | list[np.ndarray]  # (B, H, W, 3), or B times (H, W, 3)
 _NO_IMAGE = np.empty((0, 0, 3), np.uint8)
@@ -35,7 +34,6 @@ class ImageSource(Protocol):
     shuffle: bool
     seed: int | None
     drop_last: bool
-    num_workers: int | None
 
     @property
     def draws(self) -> bool: ...
@@ -87,8 +85,8 @@ class _Reading:
     def __init__(self, reader: ImageSource, files: ImageFiles) -> None:
         self.reader, self.files, self.seed = reader, files, seed_or(reader.seed)
         self.classes = max(files.labels, default=-1) + 1
-        workers = reader.num_workers or available_cores()
-        self.rows = max(LEAST_ROWS, min(MOST_ROWS, reader.batch_size // (2 * workers)))  # of a row range: all workers share in each batch
+        share = reader.batch_size // (2 * cancel.workers_behind())  # so that all of them work on each batch
+        self.rows = max(LEAST_ROWS, min(MOST_ROWS, share))  # of a row range
         self.unfinished: set[_Batch] = set()
         self.failure: Exception | None = None
 

@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -468,3 +469,17 @@ def test_labels_are_one_hot_on_demand(folder):
         assert (hot.shape, hot.dtype) == ((len(labels), 2), np.float32)
         np.testing.assert_array_equal(hot.argmax(axis=1), labels)
         np.testing.assert_array_equal(hot.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(("own", "of_stage"), [(1, 4), (4, 1), (None, 2)])
+def test_workers_of_a_reader_and_of_a_stage_around_it_are_the_same_thing(own, of_stage):
+    def row_ranges(source):
+        with Pipeline([source]) as pipeline:
+            batch, _ = pipeline
+        stages = pipeline.stats().stages
+        return stages[0].items, stages[1].num_workers, batch[0].tobytes()
+
+    reader = ImageFileReader("highway:photos/train", 64, (8, 8), epochs=1, drop_last=True, num_workers=own)
+    overridden = row_ranges(Stage(reader, num_workers=of_stage))
+    assert overridden == row_ranges(replace(reader, num_workers=of_stage))
+    assert overridden[:2] == (2 * 64 // max(8, min(32, 64 // (2 * of_stage))), of_stage)
