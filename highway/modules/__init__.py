@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode import DecodeImage
-from highway.modules.encoded import DecodeBatch, EncodedImageReader
+from highway.modules.encoded_images import DecodeBatch, EncodedImageReader
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.noise import Noise
-from highway.modules.passes import Repeat
+from highway.modules.printing import Benchmark, Peek
 from highway.modules.processes import Processes
 from highway.modules.readers import ImageFileReader, ImageReader
+from highway.modules.repeat import Repeat
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
 from highway.modules.sources import Concat, FromQueue, Mix, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
-from highway.modules.ten import TenSink, TenSource
-from highway.modules.watch import Benchmark, Peek
+from highway.modules.ten_files import TenSink, TenSource
 from highway.modules.webdataset import ShardSink, WebDatasetSource
 from highway.renamed import missing
 

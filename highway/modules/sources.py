@@ -16,7 +16,7 @@ from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.component import Component
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
-from highway.modules.inner import all_opened, component, expect_source, opened
+from highway.modules.inner_sources import all_opened, component, expect_source, opened
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 

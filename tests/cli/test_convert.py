@@ -15,7 +15,7 @@ from highway import Pipeline
 from highway.cli import main as highway_main
 from highway.images.decode import decode
 from highway.modules import CacheReader
-from highway.modules.ten import TenSource
+from highway.modules.ten_files import TenSource
 from highway.modules.webdataset import WebDatasetSource
 
 

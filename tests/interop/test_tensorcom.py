@@ -11,7 +11,7 @@ import pytest
 
 from highway import Passport, Pipeline, Stamped, tenbin
 from highway.modules import ZMQSink, ZMQSource
-from highway.modules.ten import TenSink, TenSource
+from highway.modules.ten_files import TenSink, TenSource
 from highway.wire.connection import Connection
 
 stock = pytest.importorskip("tensorcom", reason="tensorcom is not installed: these are run by tox -e interop")

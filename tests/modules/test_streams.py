@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from highway import Passport, Pipeline, Stamped
 from highway.errors import ConfigError
 from highway.modules import Batch, BatchByShape, Benchmark, Duplicate, Peek, Shuffle, Take, Tee, Unbatch
-from highway.modules.watch import rate
+from highway.modules.printing import rate
 
 
 class Feed:

@@ -20,7 +20,7 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
 from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.folder import CacheFolder
-from highway.modules.ten import TenSource
+from highway.modules.ten_files import TenSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.wire.braces import expand_braces
 

@@ -23,7 +23,7 @@ from highway.errors import ConfigError
 from highway.images.decode import decode
 from highway.images.items import writing
 from highway.modules.caching.folder import CacheFolder
-from highway.modules.ten import TenSink
+from highway.modules.ten_files import TenSink
 from highway.process.memory import free_disk
 
 _NUMBER = re.compile(r"%0?\d*d")

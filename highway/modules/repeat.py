@@ -13,7 +13,7 @@ from highway.engine.cancel import seed_or
 from highway.engine.component import Component, Traits, shape_of
 from highway.engine.stage import Items, Passport, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.inner import component, expect_source, opened
+from highway.modules.inner_sources import component, expect_source, opened
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from highway import ConfigError, FrameError, Passport, Pipeline, Stage, Stamped, tenbin
-from highway.modules.ten import TenSink, TenSource
+from highway.modules.ten_files import TenSink, TenSource
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
