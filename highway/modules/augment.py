@@ -13,7 +13,7 @@ from numpy.random import Generator
 from highway.engine.batch import Field, Item, get, names, replace
 from highway.images.items import checked_image, is_batch
 from highway.parameters.checks import checked
-from highway.transforms import Transform, Writing
+from highway.transforms import TransformLike, Writing
 
 
 @checked
@@ -48,7 +48,7 @@ class Augmentations:
 
     parallel: ClassVar[bool] = True
 
-    transforms: list[Transform] = dataclasses.field(default_factory=list)
+    transforms: list[TransformLike] = dataclasses.field(default_factory=list)
     deterministic: bool = False
     field: str | int | None = None
     boxes: str | int | None = None

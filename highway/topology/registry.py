@@ -1,7 +1,7 @@
 """From names and plain values to components: the constructor's signature, with its type hints, is the schema.
 
-There is no second list of parameters anywhere. A hint that is itself a class of components (``Transform``, ``BoxCrop``) means a component
-by name, written in the same way as a stage; ``Callable`` means one that can be called, or a function, as ``package.module:name``.
+There is no second list of parameters anywhere. A hint that is itself a class of components (``TransformLike``, ``BoxCrop``) means a
+component by name, written in the same way as a stage; ``Callable`` means one that can be called, or a function, as ``package.module:name``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Transforms of one image and what belongs to it: the protocol in :mod:`highway.transforms.base`, and highway's own."""
+"""Transforms of one image and what belongs to it: what one is in :mod:`highway.transforms.base`, and highway's own."""
 
 from typing import TYPE_CHECKING, NoReturn
 
 from highway.renamed import missing
-from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, Writing
+from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, TransformLike, Writing
 from highway.transforms.color import (
     AdditiveNoise,
     Brightness,
@@ -41,6 +41,7 @@ __all__ = [
     "Slicer",
     "TopCenterCrop",
     "Transform",
+    "TransformLike",
     "Writing",
     "Zoom",
     "covering_box",

@@ -9,7 +9,7 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,11 +20,22 @@ from highway.images.ops import Box, Size
 
 
 @runtime_checkable
-class Transform(Protocol):
+class TransformLike(Protocol):
+    """What has the methods of :class:`Transform`, derived from it or not."""
+
+    def draw(self, size: Size, rng: Generator | None) -> Any: ...
+    def image(self, image: np.ndarray, params: Any) -> np.ndarray: ...
+    def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray: ...
+    def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray: ...
+    def mask(self, mask: np.ndarray, params: Any) -> np.ndarray: ...
+    def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray: ...
+
+
+class Transform(ABC):
     """Change one image, and the boxes, points and mask that belong to it, by parameters that are drawn once.
 
     An image is ``(H, W, C)`` or ``(H, W)``, uint8 or floats. Subclasses get all methods but ``image``: without chance, and leaving boxes,
-    points and mask as they are. Subclassing is not needed; an object that has the methods is a transform.
+    points and mask as they are. Subclassing is not needed; an object that has the methods will do (:class:`TransformLike`).
 
     No method writes into what it receives; a result may be the argument itself, or a view of it.
     """

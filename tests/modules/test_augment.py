@@ -238,9 +238,9 @@ def test_an_error_in_a_transform_keeps_its_type_and_notes_the_image_and_transfor
     [
         (
             [FlipX(), FlipX],
-            r"transforms\[1\]=<class '.*FlipX'>; expected a Transform, .*; FlipX is a class, an instance is meant: FlipX\(...\)",
+            r"transforms\[1\]=<class '.*FlipX'>; expected a TransformLike, .*; FlipX is a class, an instance is meant: FlipX\(...\)",
         ),
-        ([len], r"transforms\[0\]=<built-in function len>; expected a Transform, an object with draw, image, boxes, points, mask"),
+        ([len], r"transforms\[0\]=<built-in function len>; expected a TransformLike, an object with draw, image, boxes, points, mask"),
     ],
 )
 def test_what_is_no_transform_is_refused_on_construction(transforms, message):

@@ -396,7 +396,7 @@ Pipeline([[1], Processes([f])]).dequeue()
 @pytest.mark.parametrize(
     ("maps", "error", "message"),
     [
-        ([], ConfigError, "maps is empty"),
+        ([], ConfigError, r"maps=\[\]; expected at least one map"),
         ([Batch(3)], PipelineError, "Batch is a stream, and only maps can run in processes; put it before or behind"),
         ([lambda n: n], PipelineError, "lambda cannot be sent to another process: .*; use functions and classes from the top level"),
         ([Stage(square, num_workers=3)], PipelineError, r"square has settings of its own \(num_workers\); give them to a Stage around"),

@@ -26,9 +26,9 @@ from highway.modules import (
 from highway.topology.components import PACKAGES, built_in
 from highway.transforms import FlipX, Normalize, Rotate
 
-TRANSFORM = "expected a Transform, an object with draw, image, boxes, points, mask"
+TRANSFORM = "expected a TransformLike, an object with draw, image, boxes, points, mask"
 CLASS = "FlipX is a class, an instance is meant: FlipX(...)"
-LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a Transform", "a list of Transform")
+LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a TransformLike", "a list of TransformLike")
 COMPONENTS = [Stage, *(cls for package in PACKAGES for cls in built_in(package).values())]
 
 

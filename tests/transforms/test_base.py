@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import highway.transforms as T
 from highway.errors import ConfigError
+from highway.modules import Augmentations
 
 KEEPING = [  # size, dtype and channels stay
     T.FlipX(),
@@ -228,14 +229,20 @@ class Transpose(T.Geometric):
         return points[:, ::-1]
 
 
+METHODS = ("draw", "image", "boxes", "points", "mask", "__call__")
+
+
 def test_a_new_transform_needs_only_what_is_its_own():
     given = image(4, 6, 3)
     assert_array_equal(Invert()(given), 255 - given)
     size = given.shape[:2]
     assert_array_equal(Transpose().boxes(np.float32([[1, 2, 3, 4]]), None, size), np.float32([[2, 1, 4, 3]]), strict=True)
     assert_array_equal(Transpose().mask(given[..., 0], None), given[..., 0].T)
-    assert isinstance(Invert(), T.Transform)
-    assert not isinstance(len, T.Transform)
+    assert isinstance(Invert(), T.TransformLike)
+    assert not isinstance(len, T.TransformLike)
+    of_its_own = type("OfItsOwn", (), {name: getattr(Invert, name) for name in METHODS})()
+    assert isinstance(of_its_own, T.TransformLike) and not isinstance(of_its_own, T.Transform)
+    assert Augmentations([of_its_own]).transforms == [of_its_own]
     with pytest.raises(TypeError, match="abstract method"):
         type("Nothing", (T.Transform,), {})()
 
