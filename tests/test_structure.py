@@ -30,7 +30,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
 }
 BESIDES = {  # each is said in the file, and why
     "engine/pipeline.py": {"topology"},  # Pipeline.from_yaml
-    "wire/connection.py": {"adapters"},  # converters="torch"
+    "wire/conversion.py": {"adapters"},  # converters="torch"
 }
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from highway.distribution import pip_install
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
-
-Converter = Callable[[Any], Any]
+from highway.wire.conversion import Converter
 
 
 def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> Converter:
@@ -62,34 +61,19 @@ def tonumpy(dtype: Any = None, transpose: bool = True) -> Converter:
     return convert
 
 
-def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
-    """Return the functions that ``converters=`` and ``device=`` ask for; a device alone asks for tensors.
+def named(name: str, device: str | None) -> Converter:
+    """Return a converter by its name: ``torch``, ``torch_cuda`` or ``numpy``.
+
+    Args:
+        name: Its name.
+        device: Where tensors go; by default the CPU, or the GPU for ``torch_cuda``.
 
     Raises:
         ConfigError: there is no converter of that name, or torch is needed and missing.
     """
-    if given is None and device is not None:
-        given = "torch"
-    if isinstance(given, str):
-        if given not in _NAMED:
-            raise ConfigError(f"unknown converter '{given}'{did_you_mean(given, _NAMED)}")
-        return [_NAMED[given](device)]
-    return listify(given)
-
-
-def transform_with(values: Sequence[Any], functions: Sequence[Converter | None]) -> list[Any]:
-    """Return the values, each with its function applied; if there are fewer functions, they start again from the first."""
-    if not functions:
-        return list(values)
-    chosen = [functions[position % len(functions)] for position in range(len(values))]
-    return [value if function is None else function(value) for value, function in zip(values, chosen, strict=True)]
-
-
-def listify(given: Any) -> list[Any]:
-    """Return a list: of nothing for ``None``, of the elements of a list or tuple, else of the one value."""
-    if given is None:
-        return []
-    return list(given) if isinstance(given, (list, tuple)) else [given]
+    if name not in _NAMED:
+        raise ConfigError(f"unknown converter '{name}'{did_you_mean(name, _NAMED)}")
+    return _NAMED[name](device)
 
 
 _NAMED: dict[str, Callable[[str | None], Converter]] = {

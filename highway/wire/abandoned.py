@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from typing import NamedTuple, Protocol
+
+from highway.wire.transports.zmq.context import close_at_exit
 
 
 class Closable(Protocol):
@@ -32,12 +35,14 @@ class OwnerThread(NamedTuple):
         return self.pid == os.getpid() and (self.thread is threading.current_thread() or not self.thread.is_alive())
 
 
+_open: weakref.WeakKeyDictionary[Closable, OwnerThread] = weakref.WeakKeyDictionary()
 _abandoned: deque[tuple[OwnerThread, Closable]] = deque()
 
 
-def here() -> OwnerThread:
-    """Return the owner of what is opened on this thread."""
-    return OwnerThread(os.getpid(), threading.current_thread())
+def opened(end: Closable) -> OwnerThread:
+    """Return the owner of what is opened on this thread, to be closed when the process exits unless that was done before."""
+    _open[end] = owner = OwnerThread(os.getpid(), threading.current_thread())
+    return owner
 
 
 def hand_over(owner: OwnerThread, end: Closable) -> None:
@@ -56,3 +61,13 @@ def close_abandoned() -> None:
             end.close()
         else:
             _abandoned.append((owner, end))
+
+
+def _close_all() -> None:
+    for end, owner in list(_open.items()):
+        if owner.may_close_here:
+            end.close()
+    close_abandoned()
+
+
+close_at_exit(_close_all)

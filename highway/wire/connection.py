@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from highway.adapters import arrays
-from highway.adapters.arrays import Converter, listify, transform_with
 from highway.engine import batch
 from highway.errors import EndOfStream, FrameError, LinkError
-from highway.wire import abandoned, tenbin
+from highway.wire import abandoned, conversion, tenbin
+from highway.wire.conversion import Converter, listify, transform_with
 from highway.wire.memory import writable as writable_copy
 from highway.wire.options import LinkOptions
 from highway.wire.rates import Statistics
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
-from highway.wire.transports.zmq.context import close_at_exit
 from highway.wire.url import DIRECTIONS, kind_of, parse
 
 
@@ -103,11 +100,10 @@ class Connection:
         self.allow64, self.raw, self.batch_count, self.report = allow64, raw, batch_count, report
         self.noexpand, self.on_error, self.writable = noexpand, on_error, writable
         self.batch_transforms = listify(batch_transforms)
-        self.converters = arrays.converters(converters, device)
+        self.converters = conversion.converters(converters, device)
         self.count = 0
         self.stats = Statistics(stats_horizon)
         self.counters: dict[str, float] = {}
-        _open.add(self)
         abandoned.close_abandoned()
         if url is not None:
             try:
@@ -155,7 +151,7 @@ class Connection:
             end.attach(link)
             self._name = f"{self._name}, {link}"
         else:
-            self._owner, self._name, self._ended = abandoned.here(), str(link), False
+            self._owner, self._name, self._ended = abandoned.opened(self), str(link), False
             if DIRECTIONS[kind] == "send":
                 self._sender = LinkSender(link, self.allow64)
             else:
@@ -295,17 +291,3 @@ class Connection:
 
     def _closed(self, only: str | None) -> str:
         return f"this connection can only {only}, by its URL's scheme" if only else "the connection is closed; call connect(url)"
-
-
-_open: weakref.WeakSet[Connection] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """Close what the script left open, before the sockets' context is told to let the last messages leave."""
-    for connection in list(_open):
-        if connection._name and connection._owner.may_close_here:
-            connection.close()
-    abandoned.close_abandoned()
-
-
-close_at_exit(_close_all)

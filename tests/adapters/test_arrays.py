@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from highway import ConfigError
-from highway.adapters.arrays import tonumpy, totorch, transform_with
+from highway.adapters.arrays import tonumpy, totorch
 
 torch = pytest.importorskip("torch")
 
@@ -63,13 +63,6 @@ def test_a_tensor_does_not_write_into_a_read_only_array():
 def test_other_values_are_left_alone():
     assert totorch()("text") == "text"
     assert tonumpy()([1]) == [1]
-
-
-def test_functions_go_round():
-    double = lambda x: 2 * x  # noqa: E731
-    assert transform_with([1, 2, 3], [double, None]) == [2, 2, 6]
-    assert transform_with([1, 2], []) == [1, 2]
-    assert transform_with([1], [double, None]) == [2]
 
 
 def test_torch_that_is_missing_is_named_with_its_extra(monkeypatch):

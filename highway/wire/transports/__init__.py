@@ -1,4 +1,4 @@
-"""How messages travel: ``zmq`` for tcp, ipc and inproc, ``shm`` for two processes of a host. ``protocol`` says what both are.
+"""How messages travel: ``table`` says what each transport is, ``protocol`` what all offer, ``zmq`` and ``shm`` are the two that there are.
 
 May use: engine (cancel), and of the wire ``url`` and ``address``.
 """

@@ -29,7 +29,7 @@ from highway.wire.transports.shm.packets import (
     unpack_slots,
     until,
 )
-from highway.wire.transports.shm.slots import Pool, Slot, check_platform, offsets
+from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -150,7 +150,7 @@ class ShmSender:
         if frames > MOST_FRAMES:
             raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {MOST_FRAMES}: put more into one array")
 
-    def _take(self, nbytes: int, deadline: float | None) -> Slot:
+    def _take(self, nbytes: int, deadline: float | None) -> MemorySlot:
         self._written += nbytes
         if self._written >= HOT:
             self.look()
@@ -166,7 +166,7 @@ class ShmSender:
         peers = [peer for peer in self.connections.peers if not peer.refuses]
         return peers[0] if len(peers) == 1 else min(peers, key=_Receiving.load, default=None)
 
-    def _give(self, peer: _Receiving, slot: Slot, lengths: tuple[int, ...]) -> bool:
+    def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
         """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
         if self._pool.dropped:
             for other in self.connections.peers:
@@ -207,8 +207,8 @@ class _Receiving:
 
     def __init__(self, sock: socket.socket, hello: Hello) -> None:
         self.sock = sock
-        self.out: dict[int, Slot] = {}  # slots that it has not given back
-        self.kept: list[Slot] = []  # slots that it has read, and left with
+        self.out: dict[int, MemorySlot] = {}  # slots that it has not given back
+        self.kept: list[MemorySlot] = []  # slots that it has read, and left with
         self.refuses = False
         self._told = 0
         self._known: set[int] = set()
@@ -220,7 +220,7 @@ class _Receiving:
     def load(self) -> tuple[int, int]:
         return len(self.out), self._told
 
-    def tell(self, slot: Slot, receivers: int, lengths: tuple[int, ...]) -> None:
+    def tell(self, slot: MemorySlot, receivers: int, lengths: tuple[int, ...]) -> None:
         packet = pack(Announcement(slot.number, receivers, lengths, tuple(self._forget)))
         if slot.number in self._known:
             self.sock.send(packet, QUIET)
@@ -236,7 +236,7 @@ class _Receiving:
         self._known -= known
         self._forget += known
 
-    def returned(self) -> list[Slot]:
+    def returned(self) -> list[MemorySlot]:
         try:
             packet = self.sock.recv(LARGEST)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read

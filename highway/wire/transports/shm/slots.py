@@ -44,7 +44,7 @@ def offsets(lengths: tuple[int, ...]) -> tuple[list[int], int]:
     return begins, end
 
 
-class Slot:
+class MemorySlot:
     """A sender's piece of shared memory.
 
     Args:
@@ -104,17 +104,17 @@ class Pool:
         self.budget = 2 * self.largest
         self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
         self._most = most
-        self._free: list[Slot] = []  # the last is the one used last, and the likeliest to be in the caches
+        self._free: list[MemorySlot] = []  # the last is the one used last, and the likeliest to be in the caches
         self._made = self._count = self._bytes = 0
 
-    def reuse(self, nbytes: int) -> Slot | None:
+    def reuse(self, nbytes: int) -> MemorySlot | None:
         """Return a free slot that is large enough and not far too large, if there is one."""
         for position in range(len(self._free) - 1, -1, -1):
             if nbytes <= self._free[position].size <= most_for(nbytes):
                 return self._free.pop(position)
         return None
 
-    def make(self, nbytes: int) -> Slot | None:
+    def make(self, nbytes: int) -> MemorySlot | None:
         """Return a new slot, in place of free ones that do not fit if need be, or ``None`` if what is in use leaves no room for it."""
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
@@ -122,17 +122,17 @@ class Pool:
             return None
         while self._bytes + size > self.budget or self._count >= self._most:
             self.drop(self._free.pop(0))
-        slot = Slot(self._made, size)
+        slot = MemorySlot(self._made, size)
         self._made += 1
         self._count += 1
         self._bytes += size
         return slot
 
-    def put(self, slot: Slot) -> None:
+    def put(self, slot: MemorySlot) -> None:
         """Take back a slot that nobody reads any more."""
         self._free.append(slot)
 
-    def drop(self, slot: Slot) -> None:
+    def drop(self, slot: MemorySlot) -> None:
         """Give up a slot, which somebody may still read."""
         self._count -= 1
         self._bytes -= slot.size

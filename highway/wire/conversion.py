@@ -1,0 +1,38 @@
+"""Functions that ``Connection`` applies to the arrays of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Converter = Callable[[Any], Any]
+
+
+def converters(given: str | Converter | Sequence[Converter | None] | None, device: str | None) -> list[Converter | None]:
+    """Return the functions that ``converters=`` and ``device=`` ask for; a device alone asks for tensors.
+
+    Raises:
+        ConfigError: there is no converter of that name, or torch is needed and missing.
+    """
+    if given is None and device is not None:
+        given = "torch"
+    if isinstance(given, str):
+        from highway.adapters.arrays import named  # for who names them; nothing else here needs adapters, which know torch
+
+        return [named(given, device)]
+    return listify(given)
+
+
+def transform_with(values: Sequence[Any], functions: Sequence[Converter | None]) -> list[Any]:
+    """Return the values, each with its function applied; if there are fewer functions, they start again from the first."""
+    if not functions:
+        return list(values)
+    chosen = [functions[position % len(functions)] for position in range(len(values))]
+    return [value if function is None else function(value) for value, function in zip(values, chosen, strict=True)]
+
+
+def listify(given: Any) -> list[Any]:
+    """Return a list: of nothing for ``None``, of the elements of a list or tuple, else of the one value."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, (list, tuple)) else [given]
