@@ -213,39 +213,28 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
     """Two processes of one host that open one port, and ranges that are too short."""
     opened: dict[str, str] = {}
-    for link, spec in plan.links.items():
-        location = plan.location / "links" / link
-        if spec.over.has_port:
-            binders = {
-                process: (plan.port(link, process), plan.link_address(link, process)) for process in plan.processes_at(link, spec.bind)
-            }
-            yield from _opened(opened, f"the link {link}", location / "port", ports(spec), binders)
-        if spec.tap is not None:
-            taps = {
-                process: (plan.tap_port(link, process), plan.tap(link, process).removeprefix("tcp://"))
-                for process in plan.processes_at(link, "from")
-            }
-            yield from _opened(opened, f"the tap of the link {link}", location / "tap", port_range(spec.tap), taps)
+    for who, link, key, needed in _port_users(plan):
+        yield from _opened(opened, who, plan.location / "links" / link / key, port_range(getattr(plan.links[link], key)), needed)
     for end in link_ends:
         if end.link.bind and not plan.roles[end.process.role].external:
             for address in end.link.locations:
                 yield from _taken(opened, end.process.host, address, f"{end.process.role}'s {end.link}", end.location)
 
 
+def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple[int, str]]]]:
+    """Yield what opens ports: what to call it, its link, the key that has the ports, and the port and location of each process."""
+    for link, spec in plan.links.items():
+        if spec.over.has_port:
+            binders = plan.processes_at(link, spec.bind)
+            yield f"the link {link}", link, "port", {each: (plan.port(link, each), plan.link_address(link, each)) for each in binders}
+        if spec.tap is not None:
+            taps = {each: (plan.tap_port(link, each), plan.tap(link, each).partition("://")[2]) for each in plan.processes_at(link, "from")}
+            yield f"the tap of the link {link}", link, "tap", taps
+
+
 def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     """Ports for metrics that are those of links."""
-    links = {
-        plan.port(name, process): name
-        for name, spec in plan.links.items()
-        if spec.over.has_port
-        for process in plan.processes_at(name, spec.bind)
-    }
-    links |= {
-        plan.tap_port(name, process): name
-        for name, spec in plan.links.items()
-        if spec.tap is not None
-        for process in plan.processes_at(name, "from")
-    }
+    links = {port: link for _, link, _, needed in _port_users(plan) for port, _ in needed.values()}
     for port in ports(plan.metrics) if plan.metrics else ():
         if port in links:
             yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
