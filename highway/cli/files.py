@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from highway import topology
@@ -18,6 +19,12 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow the file to name classes of this module")
 
 
+def allow_plugins(modules: Sequence[str]) -> None:
+    """Have modules that ``--plugin`` names, if it names any, found in the current directory too, where ``python -m`` looks."""
+    if modules and "" not in sys.path:
+        sys.path.insert(0, "")
+
+
 def load_checked(options: argparse.Namespace, look_only: bool = True) -> topology.Topology:
     """Return the topology that the options of :func:`add_file_options` name.
 
@@ -28,8 +35,7 @@ def load_checked(options: argparse.Namespace, look_only: bool = True) -> topolog
     Raises:
         ConfigError: it has mistakes; the message lists them all.
     """
-    if options.plugin and "" not in sys.path:
-        sys.path.insert(0, "")  # where `python -m` looks for modules too: the current directory
+    allow_plugins(options.plugin)
     return topology.load_checked(options.files, variables(options.set), options.plugin, look_only)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from highway.cli.arguments import share
 from highway.cli.files import add_file_options, load_checked
-from highway.run.supervise import DRAIN
+from highway.run.launcher import DRAIN
 from highway.run.systemd import HOSTNAME, unit
 from highway.topology import Topology
 

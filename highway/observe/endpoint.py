@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,10 +16,8 @@ from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
 from highway.observe.snapshot import Loss, Snapshot, find_ends
 from highway.observe.state import ReplicaState
-from highway.topology.feeders import whole_links
-from highway.topology.model import Topology
-from highway.topology.plan import Process
 from highway.topology.spec import MetricsSpec
+from highway.topology.wiring import Wiring
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -29,21 +27,22 @@ class Endpoint:
     """Answers over HTTP with the last states that it was given. The port is open when this is made.
 
     Args:
-        topology: What runs.
-        processes: Which replicas of it, here.
+        wiring: What runs here.
         spec: Where to listen; the first free port of a range is taken.
 
     Raises:
         ConfigError: no port is free, or the address is not one of this machine.
     """
 
-    def __init__(self, topology: Topology, ends: Sequence[Process], spec: MetricsSpec) -> None:
-        self._name, self._ends = topology.plan.name, find_ends(topology, ends)
+    def __init__(self, wiring: Wiring, spec: MetricsSpec) -> None:
+        topology = wiring.topology
+        self._name, self._ends = topology.plan.name, find_ends(wiring)
         self._states = [
-            ReplicaState(end.role, end.replica, end.host, "starting", single=topology.roles[end.role].replicas == 1) for end in ends
+            ReplicaState(process.role, process.replica, process.host, "starting", single=topology.roles[process.role].replicas == 1)
+            for process in wiring.processes
         ]
         self._totals = Totals()
-        self._losses = Losses(self._ends, whole_links(topology, ends))
+        self._losses = Losses(self._ends, wiring.whole_links)
         self._lost: Mapping[str, Loss] = {}
         self._prometheus = make_wsgi_app(registry(self.snapshot))
         self._server = Server(open_port(spec), self._answer)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from highway.observe.state import ReplicaState
-from highway.topology.check import link_ends
-from highway.topology.model import Topology
-from highway.topology.plan import Process
+from highway.topology.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -85,12 +83,12 @@ class Snapshot:
 _decoder = msgspec.json.Decoder(Snapshot)  # made before any thread needs it: two that were the first at once crashed msgspec 0.22
 
 
-def find_ends(topology: Topology, processes: Iterable[Process]) -> dict[str, Ends]:
-    """Return the links of some replicas of a topology without errors, by the replica's name."""
+def find_ends(wiring: Wiring) -> dict[str, Ends]:
+    """Return the links of some processes of a topology without errors, by the names of their replicas."""
     found = {}
-    for process in processes:
-        links = {end.direction: end for end in link_ends(topology, [process])}
-        receives, sends = links.get("receive"), links.get("send")
-        name = ReplicaState(process.role, process.replica, single=topology.roles[process.role].replicas == 1).name
+    links = {(end.process, end.direction): end for end in wiring.ends}
+    for process in wiring.processes:
+        receives, sends = links.get((process, "receive")), links.get((process, "send"))
+        name = ReplicaState(process.role, process.replica, single=wiring.topology.roles[process.role].replicas == 1).name
         found[name] = Ends(receives.label if receives else "", sends.label if sends else "", sends is not None and sends.link.kind == "pub")
     return found

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from highway.errors import ConfigError
-from highway.topology.plan import Plan, Role
+from highway.topology.process_spec import RoleKey
 
 JOINED = 64  # processes of a role on one machine, besides its replicas, that can be told apart
 
@@ -30,14 +30,14 @@ _LARGEST = 4096
 _CREDENTIALS = struct.Struct("3i")
 
 
-def _address(plan: Plan, role: str, number: int) -> str:
-    digest = hashlib.blake2s(f"{plan.path}\0{role}".encode(), digest_size=8).hexdigest()
+def _address(key: RoleKey, number: int) -> str:
+    digest = hashlib.blake2s(f"{key.path}\0{key.role}".encode(), digest_size=8).hexdigest()
     return f"\0highway-role-{os.getuid()}-{digest}-{number}"
 
 
-def _numbers(role: Role) -> Iterator[int]:
+def _numbers(key: RoleKey) -> Iterator[int]:
     """Yield the numbers that processes of a role may have, those of its replicas first."""
-    yield from range(role.replicas + JOINED)
+    yield from range(key.replicas + JOINED)
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:
@@ -52,13 +52,12 @@ class ControlServer:
     ``sockets`` are to be waited for; :meth:`poll` takes those that are ready. Outside Linux there are none.
 
     Args:
-        plan: The plan of the topology.
-        role: The role of the process.
+        key: The role of the process.
         replica: Its number in the file.
         on_drain: Called once, when it is asked to drain.
     """
 
-    def __init__(self, plan: Plan, role: Role, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, key: RoleKey, replica: int, on_drain: Callable[[], None] = lambda: None) -> None:
         self.number: int | None = None
         """How ``highway drain`` calls it; ``None`` if it cannot be reached."""
         self.drains = False
@@ -66,8 +65,8 @@ class ControlServer:
         self._listener: socket.socket | None = None
         self._clients: list[socket.socket] = []
         if sys.platform == "linux":
-            for number in (replica, *(n for n in _numbers(role) if n >= role.replicas)):
-                if self._listen(_address(plan, role.name, number)):
+            for number in (replica, *(n for n in _numbers(key) if n >= key.replicas)):
+                if self._listen(_address(key, number)):
                     self.number = number
                     break
 
@@ -182,7 +181,7 @@ class ControlClient:
         self._sock.close()
 
 
-def find(plan: Plan, role: Role) -> list[ControlClient]:
+def find(key: RoleKey) -> list[ControlClient]:
     """Return the processes of a role that run on this machine and belong to this user.
 
     Raises:
@@ -191,16 +190,16 @@ def find(plan: Plan, role: Role) -> list[ControlClient]:
     if sys.platform != "linux":
         raise ConfigError("running processes are found by a kind of socket that only Linux has; elsewhere send SIGTERM to the process")
     found = []
-    for number in _numbers(role):
+    for number in _numbers(key):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            sock.connect(_address(plan, role.name, number))
+            sock.connect(_address(key, number))
         except OSError:
             sock.close()
             continue
         if _credentials(sock)[1] == os.getuid():
-            single = role.replicas == 1 and number == 0
-            found.append(ControlClient(role.name if single else f"{role.name}[{number}]", number, sock))
+            single = key.replicas == 1 and number == 0
+            found.append(ControlClient(key.role if single else f"{key.role}[{number}]", number, sock))
         else:
             sock.close()
     return found

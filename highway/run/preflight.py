@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from highway.errors import ConfigError
-from highway.topology.check import LinkEnd, link_ends
-from highway.topology.model import Topology
-from highway.topology.plan import Process
+from highway.topology.check import LinkEnd
 
 
-def preflight(topology: Topology, processes: Sequence[Process]) -> None:
+def preflight(ends: Iterable[LinkEnd]) -> None:
     """Look whether processes can open their ports here, and know the addresses that they connect to.
 
     Args:
-        topology: A topology without errors.
-        processes: The processes that are to start on this machine.
+        ends: The ends of links in the processes that are to start on this machine.
 
     Raises:
         ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
     """
-    for found in link_ends(topology, processes):
+    for found in ends:
         for transport, location in zip(found.link.transports, found.link.locations, strict=True):
             if transport.has_port:
                 host, _, port = location.rpartition(":")

@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import sysconfig
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Protocol
+from collections.abc import Callable
 
-import highway
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Departure
 from highway.observe.state import Phase, ReplicaState
-from highway.process.cores import ONE_THREAD
 from highway.run.child import Child
+from highway.run.launcher import Launcher, LaunchSpec
 from highway.run.restart import Restarts
 from highway.topology.plan import Process, Role
 from highway.wire.tally import Counts
 
 
-class Read(Protocol):
-    """Calls a function with every line of a stream from now on."""
-
-    def __call__(self, stream: IO[bytes], handle: Callable[[str], None], whole: bool = False) -> None:
-        """Args as follow.
-
-        Args:
-            stream: What to read; it is closed at its end.
-            handle: Called with each line.
-            whole: Whether to leave out a last line without an end, such as one that its writer was killed over.
-        """
-
-
 class Replica:
-    """A replica of a role, in one process after the other.
+    """A replica of a role, in one child after the other.
 
     Args:
         process: Which one.
         role: Its role.
-        options: The arguments of ``highway run`` that it gets besides its role and replica.
+        spec: Returns what to start, asked at each start: where others are may be known only then.
     """
 
-    def __init__(self, process: Process, role: Role, options: Sequence[str]) -> None:
+    def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
         self.process, self.role = process, role
         self.phase: Phase = "starting"
         self.restarts = 0
         self._restarts = Restarts(role.restart)
         self.due = 0.0  # when it is started again, in the phase waiting
-        self._arguments = [*options, "--role", role.name, "--replica", str(process.replica)]
+        self._spec = spec
         self._child: Child | None = None
         self._last: PipelineStats | None = None
         self._error = ""
@@ -84,28 +67,19 @@ class Replica:
         )
 
     def _counts(self, child: Child | None) -> Counts:
-        counts = Counts() if child is None or child.code is not None else child.tally.read()
+        counts = Counts() if child is None or child.code is not None else child.handle.counts()
         for departure in self.departures:
             counts = counts.plus(departure.counts)
         return counts
 
-    def start(self, read: Read, show: Callable[[str, str, bool], None]) -> None:
-        """Start its process.
-
-        Args:
-            read: Reads its streams.
-            show: Shows a line that it prints: its name, the text, and whether that is from standard error.
-        """
-        child = Child.start(self._arguments, environment(self.role.env))
+    def start(self, launcher: Launcher) -> None:
+        """Start its process, for the first time or again."""
+        child = Child(launcher.start(self._spec(self.name, self.process)))
         if self._child:
             self.restarts += 1
             self._last = self._child.stats or self._last
         self.phase = "starting"
         self._child = child
-        assert child.popen.stdout is not None and child.popen.stderr is not None
-        read(child.reports, child.report, whole=True)
-        read(child.popen.stdout, lambda line: show(self.name, line, False))
-        read(child.popen.stderr, lambda line: show(self.name, line, True))
 
     def settle(self, may_restart: bool) -> str:
         """Take note that its process has ended, and decide what follows.
@@ -117,8 +91,7 @@ class Replica:
             What there is to say of it, without its name; empty if it just ended.
         """
         child = self.child
-        child.reap()
-        self.departures.append(Departure(self.name, self.process.role, child.how, child.failed, child.tally.read(), child.stats))
+        self.departures.append(Departure(self.name, self.process.role, child.how, child.failed, child.handle.counts(), child.stats))
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"
         how = f"failed {child.failure}" if child.failed else ""
@@ -138,26 +111,10 @@ class Replica:
 
     def ask(self, number: int) -> None:
         """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it."""
-        if not self.is_over and not self.child.is_over:
-            self.child.leaving = True
-            self.child.send(number)
+        if not self.is_over and self._child:
+            self._child.ask(number)
 
     def kill(self) -> None:
-        """End what is left of its process, and of all that it has started."""
-        if self._child:
-            self._child.reap()
-
-
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that is to import the same highway as this one, whatever lies in the current directory.
-
-    Numerical libraries get one thread each, since the stages of a role have threads of their own; the user's environment goes before that,
-    and that of the role before both.
-
-    Args:
-        own: That of the role.
-    """
-    home = str(Path(highway.__file__).parents[1])
-    paths = [] if home == sysconfig.get_path("purelib") else [home]
-    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **own}
+        """End its process and all that it has started."""
+        if not self.is_over and self._child:
+            self._child.handle.signal(signal.SIGKILL)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import selectors
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, Protocol, cast
+from typing import Protocol
 
 from highway.observe.accounts import Account, Departure, account
 from highway.observe.snapshot import find_ends
 from highway.observe.state import ReplicaState
+from highway.run.launcher import DRAIN, Launcher, LaunchSpec
 from highway.run.replica import Replica
-from highway.topology.feeders import depths_of, fed_here, feeders, sinks, whole_links
-from highway.topology.model import Topology
 from highway.topology.plan import Process
+from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
 
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
 STOP_TIMEOUT = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
-DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
 IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
 TICK = 0.25
 HIGHWAY = "highway"  # whose lines are the launcher's own
@@ -63,54 +60,55 @@ class Result:
 
 
 def launch(
-    topology: Topology,
-    processes: Sequence[Process],
-    options: Sequence[str],
+    wiring: Wiring,
+    launcher: Launcher,
+    arguments: Sequence[str],
     display: Display,
     watchers: Sequence[Watcher] = (),
     drain_timeout: float = DRAIN,
 ) -> Result:
-    """Run processes of a topology on this machine until they have ended, and leave none behind.
+    """Run processes of a topology until they have ended, and leave none behind.
 
     It ends when the sinks end: once the last role that sends nothing on over a link has ended, the others get some seconds to end by
     themselves and are then stopped. If one fails and is not started again, the others are stopped. SIGTERM drains: the roles that are not
     fed by others here end their sources, and what is in flight arrives. SIGINT stops all; a second signal kills them.
 
     Args:
-        topology: A topology without errors.
-        processes: The processes.
-        options: The arguments of ``highway run`` that each process gets besides its role and replica.
-        display: Shows what they print, and their figures.
+        wiring: The processes of a topology without errors.
+        launcher: Starts them; it is closed at the end.
+        arguments: Those of ``highway run`` that each process gets besides its role and replica.
+        display: Shows what the launcher has to say, and their figures.
         watchers: Who else is told how they are.
         drain_timeout: Seconds that what is in flight may take to arrive after SIGTERM; 0 stops all at once.
     """
-    replicas = [Replica(process, topology.roles[process.role], options) for process in processes]
-    feeding = feeders(topology, processes)
-    watch = _Watch(display, watchers, replicas, feeding, fed_here(topology, processes), sinks(topology, processes), drain_timeout)
+    topology = wiring.topology
+
+    def spec(name: str, process: Process) -> LaunchSpec:
+        own = ["--role", process.role, "--replica", str(process.replica)]
+        return LaunchSpec(name, topology.process_spec(process.role, process.replica), [*arguments, *own])
+
+    replicas = [Replica(process, topology.roles[process.role], spec) for process in wiring.processes]
+    watch = _Watch(launcher, display, watchers, replicas, wiring, drain_timeout)
     try:
         with watch.signals():
-            for replica in replicas:
-                watch.start(replica)
             result = watch.until_the_end()
         result.departures = [one for replica in replicas for one in replica.departures]
-        result.links = account(result.states, result.departures, find_ends(topology, processes), whole_links(topology, processes))
+        result.links = account(result.states, result.departures, find_ends(wiring), wiring.whole_links)
         return result
     finally:
-        watch.close()
-        for path in topology.plan.socket_paths(set(processes)):
+        launcher.close()
+        for path in topology.plan.socket_paths(set(wiring.processes)):
             remove_if_dead(path)
 
 
 @dataclass
 class _Watch:
+    launcher: Launcher
     display: Display
     watchers: Sequence[Watcher]
     replicas: Sequence[Replica]
-    feeders: Mapping[str, set[str]]
-    fed_here: set[str]
-    sinks: set[str]
+    wiring: Wiring
     drain_timeout: float
-    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     heard: list[int] = field(default_factory=list)
     code: int = 0
     message: str = ""
@@ -119,7 +117,7 @@ class _Watch:
     stopping: bool = False
 
     def __post_init__(self) -> None:
-        depths = depths_of(self.feeders)
+        depths = depths_of(self.wiring.feeders)
         self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.process.role])
 
     @contextlib.contextmanager
@@ -136,22 +134,20 @@ class _Watch:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def start(self, replica: Replica) -> None:
-        replica.start(self._read, self.display.line)
-
     def until_the_end(self) -> Result:
+        for replica in self.replicas:
+            replica.start(self.launcher)
         while not all(replica.is_over for replica in self.replicas):
             self._hear()
-            gone = [replica for replica in self._running() if replica.child.is_over]
-            self._listen(TICK)
-            for replica in gone:
+            self.launcher.wait(TICK)
+            for replica in [replica for replica in self._running() if replica.child.poll()]:
                 self._settle(replica)
             self._judge()
             for replica in self.replicas:
                 if replica.phase == "waiting" and time.monotonic() >= replica.due:
                     self._start_again(replica)
             self._tell()
-        while self._listen(0):
+        while self.launcher.wait(0):
             pass
         self._tell()
         return Result(self.code, self.message, self._states())
@@ -167,13 +163,6 @@ class _Watch:
     def _tell(self) -> None:
         for watcher in (self.display, *self.watchers):
             watcher.update(self._states())
-
-    def _listen(self, seconds: float) -> bool:
-        """Take in what the processes have written, and say whether there was any."""
-        ready = self.selector.select(seconds) if self.selector.get_map() else []
-        for key, _ in ready:
-            key.data(key.fileobj)
-        return bool(ready)
 
     def _settle(self, replica: Replica) -> None:
         """Decide what follows from the end of a replica's process."""
@@ -193,7 +182,7 @@ class _Watch:
     def _start_again(self, replica: Replica) -> None:
         """Start a replica again, unless nothing would come to it; then the rest goes on to its end without it."""
         if not (starved := self._ended_feeders(replica)):
-            self.start(replica)
+            replica.start(self.launcher)
             return
         replica.give_up()
         if replica.phase == "failed":
@@ -207,7 +196,7 @@ class _Watch:
 
     def _ended_feeders(self, replica: Replica) -> set[str]:
         """Return the roles that feed a replica, if all of them have ended: nothing would come if it were started again."""
-        feeding = self.feeders[replica.process.role]
+        feeding = self.wiring.feeders[replica.process.role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
     def _replicas_of(self, roles: Collection[str]) -> list[Replica]:
@@ -220,20 +209,20 @@ class _Watch:
         """
         for replica in self._running():
             child, starved = replica.child, self._ended_feeders(replica)
-            if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.fed_here:
+            if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
             senders = [one for other in self._replicas_of(starved) for one in other.departures]
-            if child.tally.read().senders > len(senders):  # others send to it too
+            if child.handle.counts().senders > len(senders):  # others send to it too
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
-            if replica.departures and replica.departures[-1].failed and not child.tally.read().received:
+            if replica.departures and replica.departures[-1].failed and not child.handle.counts().received:
                 self._blame(f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
         """Decide from what has ended, and how long things take, whether the rest has to end."""
         self._end_what_gets_nothing()
-        ended = self.sinks and all(replica.is_over for replica in self.replicas if replica.process.role in self.sinks)
+        ended = self.wiring.sinks and all(replica.is_over for replica in self.replicas if replica.process.role in self.wiring.sinks)
         if ended and self.deadline is None:
             self.deadline = time.monotonic() + GRACE
         if self.deadline is None or time.monotonic() < self.deadline:
@@ -260,7 +249,7 @@ class _Watch:
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
         for replica in self.replicas:
             replica.give_up()
-            if not self.feeders[replica.process.role]:
+            if not self.wiring.feeders[replica.process.role]:
                 replica.ask(signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
@@ -276,35 +265,6 @@ class _Watch:
             if not replica.is_over:
                 self.display.line(replica.name, "does not end; it is killed", True)
                 replica.kill()
-
-    def close(self) -> None:
-        """Leave nothing behind: no process, none that one of them started, no open pipe."""
-        for replica in self.replicas:
-            replica.kill()
-        for key in list(self.selector.get_map().values()):
-            self._forget(cast(IO[bytes], key.fileobj))
-        self.selector.close()
-
-    def _forget(self, stream: IO[bytes]) -> None:
-        self.selector.unregister(stream)
-        stream.close()
-
-    def _read(self, stream: IO[bytes], handle: Callable[[str], None], whole: bool = False) -> None:
-        """Call ``handle`` with every line of a stream; see :class:`highway.run.replica.Read`."""
-        os.set_blocking(stream.fileno(), False)
-        rest = b""
-
-        def ready(stream: IO[bytes]) -> None:
-            nonlocal rest
-            data = os.read(stream.fileno(), 65536)
-            *lines, rest = (rest + data).split(b"\n")
-            if not data:
-                self._forget(stream)
-                lines += [rest] if rest and not whole else []
-            for line in lines:
-                handle(line.decode(errors="replace"))
-
-        self.selector.register(stream, selectors.EVENT_READ, ready)
 
 
 def _all(roles: Collection[str]) -> str:

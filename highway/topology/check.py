@@ -153,7 +153,7 @@ class _Stages:
 
     def _note_end(self, op: Any, location: Location, name: str) -> None:
         for component, direction in COMPONENTS.items():
-            is_end: bool = type(op) is built_in("highway.modules")[component]
+            is_end: bool = isinstance(op, built_in("highway.modules")[component])
             if is_end:
                 self.link_ends.append(LinkEnd(self._process, direction, op.link, location, name))
 

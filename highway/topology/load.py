@@ -15,7 +15,7 @@ from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role, ports
 from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
-from highway.topology.variables import Variables
+from highway.topology.variables import Variables, environment
 
 MOST = 20  # mistakes of a file that are listed; the first ones often bring the others about
 
@@ -84,12 +84,14 @@ def load(
 
 
 def _role(name: str, raw: Any, values: Variables, registry: Registry, location: Location) -> Role:
-    """A role whose own keys are filled in, but not its stages: there, variables may differ from process to process."""
+    """A role whose own keys are filled in, but not its stages and environment: there, variables may differ from process to process."""
     if isinstance(raw, list):
         return Role(name, raw, location)
     if not isinstance(raw, dict):
         raise location.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
-    filled = {key: value if key == "stages" else values.fill(value, location / key) for key, value in raw.items()}
+    filled = {key: value if key in ("stages", "env") else values.fill(value, location / key) for key, value in raw.items()}
+    if "env" in raw:  # to check it
+        filled["env"] = environment(values, raw["env"], name, 0, location / "env")
     spec: RoleSpec = registry.convert(filled, RoleSpec, location)
     if not (spec.external or "stages" in raw):
         raise location.error("the key 'stages' is missing (only an external role may have none)")
@@ -97,4 +99,6 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
     restart = spec.restart if isinstance(spec.restart, RestartSpec) else RestartSpec(spec.restart)
     if restart.max_delay_s < restart.delay_s:
         raise (location / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
-    return Role(name, spec.stages, location / "stages", spec.replicas or max(1, len(hosts)), hosts, spec.env, spec.external, restart)
+    return Role(
+        name, spec.stages, location / "stages", spec.replicas or max(1, len(hosts)), hosts, raw.get("env", {}), spec.external, restart
+    )

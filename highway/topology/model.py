@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from highway.engine import Pipeline
-from highway.engine.stage import Origin, Stage
-from highway.errors import ConfigError, PipelineError
+from highway.engine.stage import Stage
+from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology.plan import COMPONENTS, Plan, Process, Role
+from highway.topology.process_spec import ProcessSpec, RoleKey
 from highway.topology.registry import Registry
-from highway.topology.variables import Variables
+from highway.topology.variables import Variables, environment
 from highway.wire.url import Direction
 
 LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")
@@ -85,32 +85,35 @@ class Topology:
         Raises:
             ConfigError: the role does not exist, or one of its stages cannot be built; the message says where.
         """
-        role = self.role(name)
-        stages = []
-        for _, built in self.build(role, replica, lambda link, direction: self.plan.link_parameters(link, name, replica, direction)):
-            if isinstance(built, ConfigError):
-                raise built
-            stages.append(built)
-        return stages
+        return self.process_spec(name, replica).build(self.registry)
 
     def pipeline(self, name: str, replica: int = 0, host: str = "") -> Pipeline:
-        """Return the pipeline of a role.
+        """Return the pipeline of a role; arguments and errors as for :meth:`stages` and :meth:`ProcessSpec.pipeline`."""
+        return self.process_spec(name, replica).pipeline(self.registry, host)
 
-        Args:
-            name: The role.
-            replica: Which one of its processes, from 0.
-            host: The name of this machine in the passports of what is made here; by default the one that the file gives the process, or
-                that of the operating system.
+    def process_spec(self, name: str, replica: int = 0) -> ProcessSpec:
+        """Return what a process of a role needs to know to run.
 
         Raises:
-            ConfigError: as for :meth:`stages`, or the stages do not fit together.
+            ConfigError: the role does not exist, or there is something wrong with its variables or links; the message says where.
         """
-        stages = self.stages(name, replica)
-        here = host or self.role(name).host(replica) or os.uname().nodename
-        try:
-            return Pipeline(stages, seed=self.seed, origin=Origin(here, name, replica))
-        except PipelineError as error:
-            raise self.roles[name].location.error(str(error)) from None
+        role, env = self.role(name), self.environment(name, replica)
+        variables = self.variables.of_process(name, replica, env)
+        stages = [
+            self._resolve(role, index, variables, lambda link, direction: self.plan.link_parameters(link, name, replica, direction))
+            for index in range(len(role.stages))
+        ]
+        host = role.host(replica)
+        return ProcessSpec(self.key(name), replica, host, self.plan.address(host), stages, role.location, self.seed, env)
+
+    def key(self, name: str) -> RoleKey:
+        """Return what the processes of a role are known by on a machine."""
+        return RoleKey(self.plan.path, name, self.role(name).replicas)
+
+    def environment(self, name: str, replica: int = 0) -> dict[str, str]:
+        """Return the environment variables that the file gives to a process of a role."""
+        found: dict[str, str] = environment(self.variables, self.role(name).env, name, replica, self.plan.location / "roles" / name / "env")
+        return found
 
     def build(
         self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
@@ -123,13 +126,18 @@ class Topology:
             linked: Returns the parameters for ``{link: NAME}``; asked once for each.
             only: The numbers of the stages to build; by default all.
         """
-        variables = self.variables.having(role=role.name, replica=replica)
+        variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:
-            spec, location = role.stages[index], role.location / index
             try:
-                yield index, self.registry.build_stage(_with_links(variables.fill(spec, location), location, linked), location)
+                yield index, self.registry.build_stage(self._resolve(role, index, variables, linked), role.location / index)
             except ConfigError as error:
                 yield index, error
+
+    @staticmethod
+    def _resolve(role: Role, index: int, variables: Variables, linked: LinkParameters) -> Any:
+        """Return a stage with its variables filled in, and what its links say."""
+        location = role.location / index
+        return _with_links(variables.fill(role.stages[index], location), location, linked)
 
 
 def _with_links(spec: Any, location: Location, linked: LinkParameters) -> Any:

@@ -44,7 +44,7 @@ class Role:
         location: Where the file has the stages.
         replicas: How many processes run it.
         hosts: The hosts where they run, in turns; none if the file does not say.
-        env: Environment variables of its processes.
+        env: Environment variables of its processes, as the file has them, with their variables.
         external: Whether it is started by others.
         restart: When a process of it is started again.
     """
@@ -54,7 +54,7 @@ class Role:
     location: Location
     replicas: int = 1
     hosts: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Any = field(default_factory=dict)
     external: bool = False
     restart: RestartSpec = field(default_factory=lambda: RestartSpec("never"))
 

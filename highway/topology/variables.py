@@ -33,11 +33,13 @@ class Variables:
         values: The variables; a value may refer to others.
         location: Where the file's ``vars`` stand.
         own: Variables that highway sets (:data:`RESERVED`).
+        environ: The environment.
     """
 
     values: Mapping[str, Any]
     location: Location
     own: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     _size: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,9 +47,9 @@ class Variables:
             if name in RESERVED:
                 raise (self.location / name).error(f"a variable cannot be named {name}: that is {RESERVED[name]}")
 
-    def having(self, **more: Any) -> Variables:
-        """Return these variables and some that differ from process to process."""
-        return Variables(self.values, self.location, more)
+    def of_process(self, role: str, replica: int | str, env: Mapping[str, str] | None = None) -> Variables:
+        """Return these variables and those of a process; ``env`` is what it has in its environment besides."""
+        return Variables(self.values, self.location, {"role": role, "replica": replica}, {**self.environ, **env} if env else self.environ)
 
     def mentions(self, name: str, value: Any, within: tuple[str, ...] = ()) -> bool:
         """Say whether a value refers to a variable, by itself or by other variables."""
@@ -90,8 +92,8 @@ class Variables:
         if name is None:
             raise location.error("'${' begins no reference; expected ${name}, ${name:default}, ${env:NAME} or ${env:NAME:default}")
         if found["env"]:
-            if name in os.environ:
-                return _scalar(os.environ[name])
+            if name in self.environ:
+                return _scalar(self.environ[name])
             if default is None:
                 raise location.error(f"the environment has no {name}; set it, or write a default: ${{env:{name}:default}}")
             return _scalar(default[1:])
@@ -120,6 +122,11 @@ class Variables:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         self._size += len(text)
         return text
+
+
+def environment(variables: Variables, env: Any, role: str, replica: int, location: Location) -> Any:
+    """Return the ``env`` of a role with its variables filled in for a process; the number of that is text, as all in an environment is."""
+    return variables.of_process(role, str(replica)).fill(env, location)
 
 
 def _scalar(text: str) -> Any:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
-import tempfile
 from dataclasses import astuple, dataclass
 from typing import Final
+
+from highway.process.anonymous import anonymous_file
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,7 @@ class Tally:
     """The counts of a process as its launcher sees them. Close it when they are of no more use."""
 
     def __init__(self) -> None:
-        if sys.platform == "linux":
-            self.descriptor = os.memfd_create("highway-tally")
-        else:
-            with tempfile.TemporaryFile() as file:
-                self.descriptor = os.dup(file.fileno())
+        self.descriptor = anonymous_file("highway-tally")
         os.truncate(self.descriptor, SIZE)
         self._memory = mmap.mmap(self.descriptor, SIZE)
         self._last = Counts()

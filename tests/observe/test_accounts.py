@@ -12,8 +12,8 @@ from highway.observe.accounts import Departure, account
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
 from highway.topology import load
-from highway.topology.feeders import depths_of, fed_here, whole_links
 from highway.topology.plan import Process
+from highway.topology.wiring import Wiring, depths_of
 from highway.wire.tally import SENT, SIZE, Counts, Tally
 
 THREE = """
@@ -180,11 +180,11 @@ def test_links_are_whole_and_roles_fed_where_all_ends_run(write):
         )
     )
     ends = topology.plan.processes()
-    assert whole_links(topology, ends) == {"raw", "done"}
-    assert fed_here(topology, ends) == {"reader", "worker", "trainer"}
+    assert Wiring(topology, ends).whole_links == {"raw", "done"}
+    assert Wiring(topology, ends).fed_here == {"reader", "worker", "trainer"}
     some = [end for end in ends if end != Process("worker", 1, "")]
-    assert whole_links(topology, some) == set()
-    assert fed_here(topology, some) == {"reader", "worker"}
+    assert Wiring(topology, some).whole_links == set()
+    assert Wiring(topology, some).fed_here == {"reader", "worker"}
 
 
 def test_a_circle_of_roles_has_depths():

@@ -18,6 +18,7 @@ from highway.observe.state import ReplicaState
 from highway.topology import check, load
 from highway.topology.address import parse_metrics
 from highway.topology.spec import MetricsSpec
+from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts
 
 TEXT = """
@@ -48,7 +49,7 @@ def topology(tmp_path):
 
 @pytest.fixture
 def endpoint(topology):
-    with Endpoint(topology, topology.plan.processes(), MetricsSpec(0)) as endpoint:
+    with Endpoint(Wiring(topology, topology.plan.processes()), MetricsSpec(0)) as endpoint:
         yield endpoint
 
 
@@ -186,15 +187,15 @@ def test_a_restart_that_begins_without_figures_keeps_the_earlier_ones():
 
 def test_a_run_takes_the_first_free_port_of_a_range(topology, own_address):
     spec = MetricsSpec("9400-9401", own_address)
-    with Endpoint(topology, [], spec) as first, Endpoint(topology, [], spec) as second:
+    with Endpoint(Wiring(topology, []), spec) as first, Endpoint(Wiring(topology, []), spec) as second:
         assert [first.url, second.url] == [f"http://{own_address}:9400", f"http://{own_address}:9401"]
         with pytest.raises(ConfigError, match=r"the ports 9400 to 9401 are all taken by another process; .* --metrics 0 takes any"):
-            Endpoint(topology, [], spec)
+            Endpoint(Wiring(topology, []), spec)
 
 
 def test_an_address_of_another_machine_cannot_be_opened(topology):
     with pytest.raises(ConfigError, match=r"metrics: 192\.0\.2\.1:0 cannot be opened: "):
-        Endpoint(topology, [], MetricsSpec(0, "192.0.2.1"))
+        Endpoint(Wiring(topology, []), MetricsSpec(0, "192.0.2.1"))
 
 
 @pytest.mark.parametrize(

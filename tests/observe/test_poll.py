@@ -18,6 +18,7 @@ from highway.observe.traffic import Rate, traffic
 from highway.topology import load
 from highway.topology.plan import Process
 from highway.topology.spec import MetricsSpec
+from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts
 
 TEXT = """
@@ -173,7 +174,7 @@ def test_a_host_alone_is_this_machine(tmp_path):
 
 def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(topology):
     plan = topology.plan
-    with Endpoint(topology, plan.processes("a"), MetricsSpec(0)) as first:
+    with Endpoint(Wiring(topology, plan.processes("a")), MetricsSpec(0)) as first:
         asked = [PollTarget(first.url, ""), PollTarget(first.url, "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
         first.update([ReplicaState("reader", host="a"), ReplicaState("worker", host="a")])
         view = Poller(asked, plan.name, list(topology.roles)).poll()
@@ -184,14 +185,14 @@ def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(to
 
 def test_a_run_that_takes_the_part_of_all_hosts_answers_for_them(topology):
     plan = topology.plan
-    with Endpoint(topology, plan.processes(), MetricsSpec(0)) as endpoint:
+    with Endpoint(Wiring(topology, plan.processes()), MetricsSpec(0)) as endpoint:
         asked = [PollTarget(endpoint.url, ""), PollTarget(f"http://127.0.0.1:{free()}", "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
         assert Poller(asked, plan.name).poll().silent == []
         assert [one.machine for one in Poller(asked, plan.name, host="a").poll().samples] == ["a"]
 
 
 def test_another_topology_is_not_taken_for_this_one(topology):
-    with Endpoint(topology, [Process("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+    with Endpoint(Wiring(topology, [Process("reader", 0, "a")]), MetricsSpec(0)) as endpoint:
         view = Poller([PollTarget(endpoint.url, "a")], "other").poll()
     assert not view.samples
     assert view.silent == [f"a does not answer at {endpoint.url.removeprefix('http://')}: it runs another topology, feed"]
@@ -230,7 +231,7 @@ def test_the_first_answers_of_all_endpoints_may_be_read_at_once():
 
 
 def test_figures_of_late_are_told_from_the_second_look_on(topology):
-    with Endpoint(topology, [Process("reader", 0, "a")], MetricsSpec(0)) as endpoint:
+    with Endpoint(Wiring(topology, [Process("reader", 0, "a")]), MetricsSpec(0)) as endpoint:
         poller = Poller([PollTarget(endpoint.url, "a")])
         first = reader().state
         endpoint.update([first])

@@ -7,7 +7,7 @@ import pytest
 
 from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
-from highway.topology.feeders import feeders, sinks
+from highway.topology.wiring import Wiring
 
 LINKS = """
 links:
@@ -203,44 +203,43 @@ def test_draining_what_does_not_run_is_exit_code_2(write, call):
 
 
 @pytest.fixture
-def plan(write):
-    return load(write("roles: {a: {replicas: 2, stages: [Noise]}}")).plan
+def key(write):
+    return load(write("roles: {a: {replicas: 2, stages: [Noise]}}")).key("a")
 
 
-def test_processes_have_the_numbers_of_their_replicas_and_others_the_free_ones_behind(plan):
-    role = plan.roles["a"]
-    with ControlServer(plan, role, 1) as second, ControlServer(plan, role, 1) as third:
-        with ControlServer(plan, role, 1) as fourth:
+def test_processes_have_the_numbers_of_their_replicas_and_others_the_free_ones_behind(key):
+    with ControlServer(key, 1) as second, ControlServer(key, 1) as third:
+        with ControlServer(key, 1) as fourth:
             assert [control.number for control in (second, third, fourth)] == [1, 2, 3]
-            found = find(plan, role)
+            found = find(key)
             assert [(process.name, process.number) for process in found] == [("a[1]", 1), ("a[2]", 2), ("a[3]", 3)]
             for process in found:
                 process.__exit__(None, None, None)
-        with ControlServer(plan, role, 0) as first, ControlServer(plan, role, 0) as other:
+        with ControlServer(key, 0) as first, ControlServer(key, 0) as other:
             assert (first.number, other.number) == (0, 3)
-    assert find(plan, role) == []
+    assert find(key) == []
 
 
-def test_a_process_for_which_there_is_no_number_left_runs_without(plan):
-    role, controls = plan.roles["a"], []
+def test_a_process_for_which_there_is_no_number_left_runs_without(key):
+    controls = []
     for _ in range(JOINED + 2):
-        controls.append(ControlServer(plan, role, 0))
+        controls.append(ControlServer(key, 0))
     assert [control.number for control in controls] == [0, *range(2, JOINED + 2), None]
     assert controls[-1].sockets == []
     for control in controls:
         control.__exit__(None, None, None)
 
 
-def test_only_who_says_so_drains(plan):
-    role, asked = plan.roles["a"], []
-    with ControlServer(plan, role, 0, lambda: asked.append(True)) as control:
-        (process,) = find(plan, role)
+def test_only_who_says_so_drains(key):
+    asked = []
+    with ControlServer(key, 0, lambda: asked.append(True)) as control:
+        (process,) = find(key)
         with process:
             assert not control.poll(control.sockets)
             process._sock.send(b"hello")
             assert not control.poll(control.sockets)
             assert process.answer() is None
-        (process,) = find(plan, role)
+        (process,) = find(key)
         with process:
             process.ask()
             assert not control.poll(control.sockets)
@@ -255,7 +254,7 @@ def test_the_flow_of_a_topology_is_seen_in_links_and_addresses(write):
     text = three() + "  a: [Noise, ZMQSink: 'ipc:///tmp/x']\n  b: [ZMQSource: 'ipc:///tmp/x']\n"
     topology = load(write(text.replace("$Numbers: {until: stop}", "Noise").replace("$Pass: 0.0", "Identity").replace("$Say", "Identity")))
     ends = topology.plan.processes()
-    assert feeders(topology, ends) == {"reader": set(), "worker": {"reader"}, "trainer": {"worker"}, "a": set(), "b": {"a"}}
-    assert sinks(topology, ends) == {"trainer", "b"}
+    assert Wiring(topology, ends).feeders == {"reader": set(), "worker": {"reader"}, "trainer": {"worker"}, "a": set(), "b": {"a"}}
+    assert Wiring(topology, ends).sinks == {"trainer", "b"}
     here = [end for end in ends if end.role == "worker"]
-    assert feeders(topology, here) == {"worker": set()}
+    assert Wiring(topology, here).feeders == {"worker": set()}

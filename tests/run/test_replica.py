@@ -1,4 +1,4 @@
-"""A process of a replica: what it has started ends with it, and nothing that is not its own is signalled."""
+"""A process that a launcher has started: what it has started ends with it, and nothing that is not its own is signalled."""
 
 import os
 import select
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from highway.run.child import Child
+from highway.run.launchers.local import LocalProcess
 from highway.wire.tally import Tally
 
 
@@ -19,15 +20,13 @@ def started():
 
     def start(*command):
         popen = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
-        processes.append(Child(popen, reports=popen.stdout, tally=Tally()))
+        processes.append(LocalProcess(popen, Tally()))
         return processes[-1]
 
     yield start
     for process in processes:
-        process.kill()
-        process.popen.wait()
+        process.reap()
         process.popen.stdout.close()
-        process.tally.close()
 
 
 def wait_for_the_end(process):
@@ -39,16 +38,14 @@ def wait_for_the_end(process):
 def test_nothing_is_signalled_once_a_process_was_reaped(started, monkeypatch):
     process = started("true")
     wait_for_the_end(process)
-    assert process.is_over
     assert process.popen.returncode is None  # nobody else can have its number yet
-    assert process.reap() == 0
+    assert process.poll() == 0
     signalled = []
     monkeypatch.setattr(os, "killpg", lambda *given: signalled.append(given))
     monkeypatch.setattr(os, "kill", lambda *given: signalled.append(given))
-    process.kill()
-    process.send(signal.SIGTERM)
-    assert process.is_over
-    assert process.reap() == 0
+    process.signal(signal.SIGKILL)
+    process.signal(signal.SIGTERM)
+    assert process.poll() == 0
     assert signalled == []
 
 
@@ -58,7 +55,7 @@ def test_what_a_process_has_left_behind_ends_when_it_is_reaped(started):
     left = os.pidfd_open(int(process.popen.stdout.readline()))
     wait_for_the_end(process)
     assert not select.select([left], [], [], 0)[0]
-    assert process.reap() == 0
+    assert process.poll() == 0
     with open(left) as opened:
         assert select.select([opened], [], [], 30)[0]
 
@@ -66,5 +63,6 @@ def test_what_a_process_has_left_behind_ends_when_it_is_reaped(started):
 def test_a_signal_without_a_name_is_told_by_its_number(started):
     process = started(sys.executable, "-c", "import os; os.kill(os.getpid(), 40)")
     process.popen.wait()
-    process.code = process.reap()
-    assert process.failure == "(killed by signal 40): it ended without a word"
+    child = Child(process)
+    assert child.poll()
+    assert child.failure == "(killed by signal 40): it ended without a word"

@@ -12,7 +12,8 @@ import pytest
 from highway import Pipeline
 from highway.engine.cancel import wait
 from highway.run.control import ControlServer, find
-from highway.run.role import Reporter, RoleReport, Terminated, run
+from highway.run.report import Reporter, RoleReport
+from highway.run.role import Terminated, run
 from highway.topology import load
 
 
@@ -211,10 +212,10 @@ def test_a_stage_that_fails_while_it_drains_is_a_failure():
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by abstract sockets")
 def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path):
     (tmp_path / "t.yaml").write_text("roles: {a: [Noise]}")
-    plan = load(tmp_path / "t.yaml").plan
+    key = load(tmp_path / "t.yaml").key("a")
     numbers, said = itertools.count(), []
-    with ControlServer(plan, plan.roles["a"], 0, lambda: said.append("draining")) as control:
-        (process,) = find(plan, plan.roles["a"])
+    with ControlServer(key, 0, lambda: said.append("draining")) as control:
+        (process,) = find(key)
         sink = Kept(process.ask)
         with process:
             run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60, control=control)

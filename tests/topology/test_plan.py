@@ -9,6 +9,7 @@ import pytest
 from highway.errors import ConfigError
 from highway.run.preflight import preflight
 from highway.topology import check, load
+from highway.topology.check import link_ends
 from highway.topology.limits import loss, memory
 from highway.topology.plan import Process
 from highway.wire.url import parse
@@ -316,16 +317,16 @@ def test_a_port_that_is_taken_and_an_address_that_is_not_here_are_found_before_t
             f"links: {{l: {{from: a, to: b, port: {port}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
         )
         busy = topology(text)
-        preflight(busy, busy.plan.processes()[1:])
+        preflight(link_ends(busy, busy.plan.processes()[1:]))
         with pytest.raises(ConfigError, match=rf"^t.yaml:2: roles.a\[1\]: a: port {port} of 127.0.0.1 is taken by another process"):
-            preflight(busy, busy.plan.processes())
-    preflight(busy, busy.plan.processes())
+            preflight(link_ends(busy, busy.plan.processes()))
+    preflight(link_ends(busy, busy.plan.processes()))
     three = topology(THREE.replace("10.0.0.1", "192.0.2.1"))
     with pytest.raises(ConfigError, match=r"192.0.2.1 is no address of this machine; is this the host that the file means\?"):
-        preflight(three, three.plan.processes("a"))
+        preflight(link_ends(three, three.plan.processes("a")))
     unknown = topology(THREE.replace("10.0.0.3", "x" * 64))  # too long for any name, so nobody is asked
     with pytest.raises(ConfigError, match=r"worker: the name x+ has no address here"):
-        preflight(unknown, unknown.plan.processes("b"))
+        preflight(link_ends(unknown, unknown.plan.processes("b")))
 
 
 def test_a_large_topology_is_checked_in_a_moment(topology):

@@ -1,0 +1,165 @@
+"""``highway run`` as its user sees it: what the options name, on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from highway.cli.files import load_checked
+from highway.cli.messages import RunError, explain
+from highway.cli.run import run_role
+from highway.cli.screen import Screen
+from highway.cli.summary import losses, to_json
+from highway.engine.stats import PipelineStats
+from highway.errors import ConfigError
+from highway.observe.state import Phase, ReplicaState
+from highway.parameters.location import did_you_mean
+from highway.process import interrupt
+from highway.process.cores import ONE_THREAD
+from highway.run.launchers.local import LocalLauncher
+from highway.run.preflight import preflight
+from highway.run.supervise import Result, Watcher, launch
+from highway.topology import Topology
+from highway.topology.address import parse_metrics
+from highway.topology.plan import Process
+from highway.topology.wiring import Wiring
+from highway.wire import tally
+
+INTERRUPTED = interrupt.CODE
+
+
+def run_here(options: argparse.Namespace) -> int:
+    """Run what the options name, and return the exit code."""
+    topology = _load(options)
+    wiring = Wiring(topology, _chosen(topology, options))
+    preflight(wiring.ends)
+    if options.role is not None and len(wiring.processes) == 1:
+        return _run_role(wiring, options)
+    return _run_processes(wiring, options)
+
+
+def _load(options: argparse.Namespace) -> Topology:
+    topology = load_checked(options, look_only=False)
+    return topology.on_this_machine() if options.local or (options.role is None and options.host is None) else topology
+
+
+def _chosen(topology: Topology, options: argparse.Namespace) -> list[Process]:
+    """Return the processes that the options name."""
+    if options.role is None:
+        if options.replica is not None:
+            raise ConfigError("--replica without --role; which role's?")
+        return topology.processes(options.host)
+    if options.host is not None and options.host not in topology.plan.hosts:
+        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
+    role = topology.role(options.role)
+    processes = [Process(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
+    if not role.stages:
+        raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
+    if options.replica is not None:
+        if not 0 <= options.replica < role.replicas:
+            numbers = f"{role.replicas} processes, numbered 0 to {role.replicas - 1}" if role.replicas > 1 else "one process, number 0"
+            raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
+        return [processes[options.replica]]
+    if options.host is None:
+        return processes[:1]
+    here = [process for process in processes if process.host == options.host]
+    if not here:
+        raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
+    return here
+
+
+def _run_processes(wiring: Wiring, options: argparse.Namespace) -> int:
+    passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
+    passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", wiring.topology.plan.local)) if given]
+    passed.append(f"--drain-timeout={options.drain_timeout}")
+    passed += [] if options.wait is None else [f"--wait={options.wait}"]
+    screen = Screen(keep_output=options.json)
+    interrupt.raise_again()
+    try:
+        with _endpoint(wiring, options, screen) as watchers, screen:
+            result = launch(wiring, LocalLauncher(screen.line), [*options.files, *passed], screen, watchers, options.drain_timeout)
+        _conclude(screen, result, options.json)
+        for sentence in filter(None, [*losses(result), result.message]):
+            screen.say(f"highway: {sentence}")
+        return result.code
+    finally:
+        screen.finish()
+
+
+def _conclude(screen: Screen, result: Result, as_json: bool) -> None:
+    """Print what a run has done."""
+    if as_json:
+        screen.print(to_json(result))
+    else:
+        screen.summary(result.states, result.links)
+
+
+def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
+    (process,), topology = wiring.processes, wiring.topology
+    spec = topology.process_spec(process.role, process.replica)
+    environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, **spec.env}
+    if environment != os.environ:  # libraries read theirs when they are imported: begin again
+        with interrupt.Withheld():
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    state = ReplicaState(process.role, process.replica, process.host, "starting", single=spec.key.replicas == 1)
+    screen = Screen(keep_output=options.json)
+    here = _Here(state, [screen])
+    code, message = INTERRUPTED, "interrupted"
+    interrupt.raise_again()
+    try:
+        with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
+            here.watchers += watchers
+            logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
+            code = run_role(spec, topology.registry, options.drain_timeout, here)
+            message = "terminated" if code else ""
+            return code
+    except RunError as error:
+        code, message = 1, explain(error)
+        raise
+    finally:
+        if here.state.stats:  # it began
+            _conclude(screen, Result(code, message, [here.state]), options.json)
+        screen.finish()
+
+
+@contextlib.contextmanager
+def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> Iterator[Sequence[Watcher]]:
+    """Open the endpoint that the option or the file asks for, if one does."""
+    spec = parse_metrics(options.metrics, wiring.topology.plan.metrics) if options.metrics else wiring.topology.plan.metrics
+    if spec is None:
+        yield []
+        return
+    from highway.observe.endpoint import Endpoint  # here, since only runs with metrics need an HTTP server
+
+    with Endpoint(wiring, spec) as endpoint:
+        screen.say(f"metrics at {endpoint.url}/metrics")
+        yield [endpoint]
+
+
+class _Here:
+    """Tells watchers how the role of this process goes.
+
+    Args:
+        state: How it is now.
+        watchers: Whom to tell.
+    """
+
+    def __init__(self, state: ReplicaState, watchers: list[Watcher]) -> None:
+        self.state, self.watchers = state, watchers
+
+    def progress(self, stats: PipelineStats) -> None:
+        phase: Phase = "running" if self.state.phase == "starting" else self.state.phase
+        self._become(replace(self.state, phase=phase, stats=stats, counts=tally.counts()))
+
+    def draining(self) -> None:
+        self._become(replace(self.state, phase="draining"))
+
+    def _become(self, state: ReplicaState) -> None:
+        self.state = state
+        for watcher in self.watchers:
+            watcher.update([state])

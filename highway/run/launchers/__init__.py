@@ -1,0 +1,4 @@
+"""Where processes run: one module for each kind of place, each a :class:`highway.run.launcher.Launcher`.
+
+``local`` starts them on this machine. May use: topology, process, wire.
+"""

@@ -1,0 +1,203 @@
+"""Processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import highway
+from highway.process import interrupt
+from highway.process.anonymous import anonymous_file
+from highway.process.cores import ONE_THREAD
+from highway.run.launcher import LaunchSpec
+from highway.run.report import RoleReport
+from highway.wire.tally import Counts, Tally
+
+CHUNK = 65536  # bytes that are read at once: all that a pipe holds
+
+
+class LocalLauncher:
+    """Starts processes on this machine: a :class:`highway.run.launcher.Launcher`.
+
+    Args:
+        show: Called with each line that one prints: the name of its replica, the text, and whether that is from standard error.
+    """
+
+    def __init__(self, show: Callable[[str, str, bool], None]) -> None:
+        self._show = show
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[LocalProcess] = []
+
+    def start(self, spec: LaunchSpec) -> LocalProcess:
+        """Start a process in a group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead."""
+        tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
+        try:
+            os.write(handed, spec.process.to_json().encode())
+            os.lseek(handed, 0, os.SEEK_SET)
+            descriptors = [f"--report-to={writing}", f"--count-in={tally.descriptor}", f"--spec-from={handed}"]
+            with interrupt.Withheld():
+                popen = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "highway", "run", *spec.arguments, *descriptors],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[writing, tally.descriptor, handed],
+                    process_group=0,
+                    env=environment(spec.process.env),
+                )
+        except BaseException:
+            os.close(reading)
+            tally.close()
+            raise
+        finally:
+            os.close(writing)
+            os.close(handed)
+        reports = _Lines(self._selector, os.fdopen(reading, "rb"), leave_out_rest=True)
+        assert popen.stdout is not None and popen.stderr is not None
+        _Lines(self._selector, popen.stdout, lambda line: self._show(spec.name, line, False))
+        _Lines(self._selector, popen.stderr, lambda line: self._show(spec.name, line, True))
+        process = LocalProcess(popen, tally, spec.process.address, reports)
+        self._processes = [*(other for other in self._processes if other.popen.returncode is None), process]
+        return process
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until one of the processes prints, reports or ends, or so long; say whether one did."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            key.data.read()
+        return bool(ready)
+
+    def close(self) -> None:
+        """Leave nothing behind: no process, none that one of them has started, no open pipe."""
+        for process in self._processes:
+            process.reap()
+        for key in list(self._selector.get_map().values()):
+            key.data.close()
+        self._selector.close()
+
+
+class LocalProcess:
+    """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`.
+
+    Args:
+        popen: The process.
+        tally: What it has received and sent over links.
+        address: Where others reach this machine.
+        reports: What it reports, if it does.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], tally: Tally, address: str = "", reports: _Lines | None = None) -> None:
+        self.popen, self.address = popen, address
+        self._tally, self._reports = tally, reports
+
+    def poll(self) -> int | None:
+        """Return how it ended, if it has; what it has started and left behind is ended then too."""
+        if self.popen.returncode is None and self._has_ended():
+            self.reap()
+        return self.popen.returncode
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, unless it was reaped: its number may be another's by then; SIGKILL goes to all that it has started."""
+        if self.popen.returncode is None and number != signal.SIGKILL:
+            os.kill(self.popen.pid, number)  # Popen.send_signal() would reap it, if it has just ended
+        elif self.popen.returncode is None:
+            with contextlib.suppress(PermissionError):  # as macOS calls a group of which nothing but a dead process is left
+                os.killpg(self.popen.pid, signal.SIGKILL)
+
+    def reports(self) -> Sequence[RoleReport]:
+        """Return what it has reported since the last call."""
+        if self._reports is None:
+            return []
+        if self.popen.returncode is not None:
+            self._reports.read()
+        return [RoleReport.read(line) for line in self._reports.take()]
+
+    def counts(self) -> Counts:
+        """Return what it has received and sent over links."""
+        return self._tally.read()
+
+    def reap(self) -> None:
+        """End it, if it runs, and all that it has started."""
+        self.signal(signal.SIGKILL)
+        self.popen.wait()
+        self._tally.close()
+
+    def _has_ended(self) -> bool:
+        """Say whether it has ended. It is not reaped by this, so that its number, which is that of its group, is nobody else's yet."""
+        if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+            return self.popen.poll() is not None
+        return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+class _Lines:
+    """The lines of a stream, read as they come; it is closed at its end.
+
+    Args:
+        selector: Waits for them.
+        stream: The stream.
+        handle: Called with each; by default they are kept for :meth:`take`.
+        leave_out_rest: Whether to leave out a last line without an end, such as one that its writer was killed over.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        stream: IO[bytes],
+        handle: Callable[[str], None] | None = None,
+        leave_out_rest: bool = False,
+    ) -> None:
+        os.set_blocking(stream.fileno(), False)
+        selector.register(stream, selectors.EVENT_READ, self)
+        self._selector, self._stream, self._leave_out_rest = selector, stream, leave_out_rest
+        self._kept: list[str] = []
+        self._handle = handle or self._kept.append
+        self._rest = b""
+
+    def take(self) -> list[str]:
+        """Return the lines that were kept."""
+        taken = list(self._kept)
+        self._kept.clear()
+        return taken
+
+    def read(self) -> None:
+        """Handle what there is to read now."""
+        if self._stream.closed:
+            return
+        try:
+            data = os.read(self._stream.fileno(), CHUNK)
+        except BlockingIOError:
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data:
+            self.close()
+            lines += [self._rest] if self._rest and not self._leave_out_rest else []
+        for line in lines:
+            self._handle(line.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._selector.unregister(self._stream)
+        self._stream.close()
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that is to import the same highway as this one, whatever lies in the current directory.
+
+    Numerical libraries get one thread each, since the stages of a role have threads of their own; the user's environment goes before that,
+    and that of the role before both.
+
+    Args:
+        own: That of the role.
+    """
+    home = str(Path(highway.__file__).parents[1])
+    paths = [] if home == sysconfig.get_path("purelib") else [home]
+    path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**dict.fromkeys(ONE_THREAD, "1"), **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **own}

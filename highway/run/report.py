@@ -1,0 +1,77 @@
+"""What a process tells its launcher of its role: lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO
+
+from highway.engine.stats import PipelineStats, StageStats
+from highway.run.role import Terminated
+
+
+class Reporter:
+    """Tells the process that launched this one how its role goes: a line of JSON each time.
+
+    Args:
+        descriptor: The writing end of a pipe to the launcher.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+        self._parent = os.getppid()
+
+    def progress(self, stats: PipelineStats) -> None:
+        """Report the figures.
+
+        Raises:
+            Terminated: nobody is there any more to hear them.
+        """
+        self._send(stats=asdict(stats))
+
+    def draining(self) -> None:
+        """Report that the role was asked to end, by somebody else than the launcher; it is not to be started again."""
+        self._send(draining=True)
+
+    def error(self, message: str) -> None:
+        """Report what ended the role."""
+        self._send(error=message)
+
+    def done(self) -> None:
+        """Report that the role has ended as it should; a process that ends without this has failed."""
+        self._send(done=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the pipe; what could not be sent is dropped."""
+        with contextlib.suppress(BrokenPipeError):
+            self._out.close()
+
+    def _send(self, **report: Any) -> None:
+        try:
+            self._out.write(json.dumps(report, default=str) + "\n")
+        except BrokenPipeError:
+            raise Terminated from None
+        if os.getppid() != self._parent:
+            raise Terminated
+
+
+class RoleReport(NamedTuple):
+    """A line that a :class:`Reporter` wrote: one of the four."""
+
+    stats: PipelineStats | None = None
+    error: str = ""
+    draining: bool = False
+    done: bool = False
+
+    @classmethod
+    def read(cls, line: str) -> RoleReport:
+        report = json.loads(line)
+        if stats := report.get("stats"):
+            report["stats"] = PipelineStats(**{**stats, "stages": [StageStats(**stage) for stage in stats["stages"]]})
+        return cls(**report)

@@ -1,0 +1,82 @@
+"""The links between some processes of a topology: who feeds whom, and what of it is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from highway.topology.check import LinkEnd, link_ends
+from highway.topology.model import Topology
+from highway.topology.plan import Process, Side, names
+from highway.wire.url import Direction
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What runs somewhere of a topology without errors. Its stages are built once, when one asks for the first time.
+
+    Args:
+        topology: The topology.
+        processes: Its processes there.
+    """
+
+    topology: Topology
+    processes: Sequence[Process]
+
+    @cached_property
+    def ends(self) -> Sequence[LinkEnd]:
+        """The ends of links in the processes."""
+        return link_ends(self.topology, self.processes)
+
+    @cached_property
+    def roles(self) -> set[str]:
+        """The roles of the processes."""
+        return {process.role for process in self.processes}
+
+    @cached_property
+    def feeders(self) -> Mapping[str, set[str]]:
+        """The roles, each with those of them that send to it: over a link, or at an address in their stages."""
+        found: dict[str, set[str]] = {role: set() for role in self.roles}
+        for spec in self.topology.plan.links.values():
+            for role in self.roles & set(names(spec, "to")):
+                found[role] |= self.roles & set(names(spec, "from"))
+        senders: dict[str, set[str]] = {}
+        for end in self._unnamed("send"):
+            for address in end.link.addresses:
+                senders.setdefault(address, set()).add(end.process.role)
+        for end in self._unnamed("receive"):
+            found[end.process.role].update(*(senders.get(address, ()) for address in end.link.addresses))
+        return found
+
+    @cached_property
+    def fed_here(self) -> set[str]:
+        """The roles to which no process sends that is not here, as far as the file knows."""
+        links = self.topology.plan.links
+        return self.roles - {role for link, spec in links.items() if not self._has_all(link, "from") for role in names(spec, "to")}
+
+    @cached_property
+    def whole_links(self) -> set[str]:
+        """The links all of whose ends are here, by name; one that is written as URLs, if both sides are."""
+        named = {link for link in self.topology.plan.links if self._has_all(link, "from") and self._has_all(link, "to")}
+        return named | ({end.label for end in self._unnamed("send")} & {end.label for end in self._unnamed("receive")})
+
+    @cached_property
+    def sinks(self) -> set[str]:
+        """The roles that do not send on over a link, at whose end a run ends."""
+        return self.roles - {end.process.role for end in self.ends if end.direction == "send"}
+
+    def _unnamed(self, direction: Direction) -> list[LinkEnd]:
+        return [end for end in self.ends if end.direction == direction and not end.name]
+
+    def _has_all(self, link: str, side: Side) -> bool:
+        return set(self.topology.plan.processes_at(link, side)) <= set(self.processes)
+
+
+def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:
+    """Return for each role how many others an item passes before it, at most; in a circle of roles each counts once."""
+
+    def depth(role: str, passed: frozenset[str]) -> int:
+        return max((1 + depth(feeder, passed | {feeder}) for feeder in feeders[role] - passed), default=0)
+
+    return {role: depth(role, frozenset([role])) for role in feeders}
