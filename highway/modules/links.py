@@ -69,7 +69,7 @@ class ZMQSource:
     url: str | list[str]
     bind: bool | None = None
     codec: str = "tensorcom"
-    senders: int = 0
+    senders: Annotated[int, Range(ge=0)] = 0
     timeout: float | None = None
     writable: bool = False
     budget_mb: Annotated[float | None, Range(gt=0)] = None
@@ -184,7 +184,7 @@ class ZMQSink:
     bind: bool | None = None
     codec: str = "tensorcom"
     allow64: bool = False
-    receivers: int = 0
+    receivers: Annotated[int, Range(ge=0)] = 0
     end: bool = True
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     tap: str = ""

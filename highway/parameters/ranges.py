@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 UNIONS = (typing.Union, types.UnionType)
@@ -33,7 +34,7 @@ class Range:
     lt: float | None = None
     words: str = ""
 
-    @property
+    @cached_property
     def bounds(self) -> dict[str, float]:
         """The bounds that there are, by name."""
         return {name: bound for name in _BOUNDS if (bound := getattr(self, name)) is not None}
@@ -84,12 +85,15 @@ def unmet(value: Any, hint: Any) -> str:
     >>> unmet(0, Count | None)
     'at least 1, or None'
     """
+    return "" if value is None else next((expected for condition, expected in _conditions(hint) if not condition.holds(value)), "")
+
+
+@cache
+def _conditions(hint: Any) -> list[tuple[Range | Predicate, str]]:
+    """Return what is beside a type, and what errors say is expected."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if value is None:
-        return ""
     if origin is Annotated:
-        return next((note.expected for note in inner[1:] if isinstance(note, (Range, Predicate)) and not note.holds(value)), "")
+        return [(note, note.expected) for note in inner[1:] if isinstance(note, (Range, Predicate))]
     if origin in UNIONS and type(None) in inner:
-        expected = "".join(unmet(value, part) for part in inner)
-        return expected and f"{expected}, or None"
-    return ""
+        return [(condition, f"{expected}, or None") for part in inner for condition, expected in _conditions(part)]
+    return []

@@ -336,7 +336,7 @@ def test_lists_of_fields_stay_lists():
     assert [type(item) for item in found] == [list, list]
 
 
-def test_wishes_that_contradict_each_other_are_refused():
+def test_options_that_contradict_each_other_are_refused():
     with pytest.raises(ConfigError, match=r"Cache: batched=True takes batches, but batch_size=3 takes samples, .*; leave one of them out"):
         Cache(batched=True, batch_size=3)
     with pytest.raises(ConfigError, match=r"Cache: stack=False is for batches, .* batched=False"):
