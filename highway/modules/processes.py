@@ -11,7 +11,7 @@ import subprocess
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from numpy.random import Generator
@@ -21,8 +21,9 @@ from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
-from highway.modules.children.child import Whole, Work
+from highway.modules.children.child import ApplyMaps, RunPipeline
 from highway.modules.children.pickling import Script, importing, pack, unpack
+from highway.modules.inner_sources import settings_of
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
@@ -67,13 +68,13 @@ class Processes:
     budget_mb: Annotated[float, Range(gt=0)] = 1024.0
 
     def __post_init__(self) -> None:
-        if (wholes := self._wholes()) and self.num_processes not in (None, len(wholes)):
+        if (pipelines := self._pipelines()) and self.num_processes not in (None, len(pipelines)):
             raise ConfigError(
-                f"Processes: num_processes={self.num_processes} for {len(wholes)} whole pipeline(s), each in one process; "
+                f"Processes: num_processes={self.num_processes} for {len(pipelines)} whole pipeline(s), each in one process; "
                 "give a list of stages for each, with a source of its own: Processes([[source, ...], [other, ...]])"
             )
 
-    def _wholes(self) -> list[list[Any]]:
+    def _pipelines(self) -> list[list[Any]]:
         """Return the stages of each whole pipeline; none if there are only maps."""
         if all(isinstance(part, (list, tuple)) for part in self.maps):
             return [list(part) for part in self.maps]  # type: ignore[call-overload]
@@ -81,16 +82,13 @@ class Processes:
 
     def stages(self) -> list[Stage]:
         """Return the one map that hands items to the processes, or the source that takes items from them."""
-        if wholes := self._wholes():
-            return [Stage(_Sources([_expanded(whole) for whole in wholes], self.budget_mb), name="source")]
+        if pipelines := self._pipelines():
+            return [Stage(_Sources([_expanded(stages) for stages in pipelines], self.budget_mb), name="source")]
         parts = expand([(), *self.maps])[1:]
         for part, shape in parts:
             if shape != "map":
                 raise PipelineError(f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or behind")
-            given = [
-                field.name for field in fields(part) if field.name not in ("op", "name") and getattr(part, field.name) != field.default
-            ]
-            if given:
+            if given := settings_of(part):
                 raise PipelineError(
                     f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
                 )
@@ -144,7 +142,7 @@ class _Remote:
         thread = get_ident()
         child = self._children.get(thread)
         if child is None:
-            child = self._children[thread] = _Child(Work(self._names, self._maps, cancel.seed()), self._budget_mb)
+            child = self._children[thread] = _Child(ApplyMaps(self._names, self._maps, cancel.seed()), self._budget_mb)
             cancel.at_end(child.close)
         try:
             return child.apply(item, *epoch_and_index(rng))
@@ -156,14 +154,14 @@ class _Remote:
 class _Sources:
     """A source whose items are made by whole pipelines, each in another process; they come in turns."""
 
-    def __init__(self, wholes: list[list[Stage]], budget_mb: float) -> None:
-        self._wholes, self._budget_mb = wholes, budget_mb
+    def __init__(self, pipelines: list[list[Stage]], budget_mb: float) -> None:
+        self._pipelines, self._budget_mb = pipelines, budget_mb
 
     def __iter__(self) -> Iterator[Stamped]:
         children: list[_Child] = []
         try:
-            for stages in self._wholes:
-                children.append(_Child(Whole(stages, cancel.seed()), self._budget_mb))
+            for stages in self._pipelines:
+                children.append(_Child(RunPipeline(stages, cancel.seed()), self._budget_mb))
             live = dict(enumerate(children))
             while live:
                 for number, child in list(live.items()):
@@ -181,7 +179,7 @@ class _Sources:
 class _Child:
     """A process, the links to it, and whether it is at work."""
 
-    def __init__(self, work: Work | Whole, budget_mb: float) -> None:
+    def __init__(self, task: ApplyMaps | RunPipeline, budget_mb: float) -> None:
         if importing.now:
             raise PipelineError(
                 "Processes would start while a child process imports this script; "
@@ -198,7 +196,7 @@ class _Child:
                 raise PipelineError(f"Processes: a process cannot be started: {error}") from error
             raise
         try:
-            self._ask(pack((Script.of_this_process(), sys.argv, work.seed)), pack(work))
+            self._ask(pack((Script.of_this_process(), sys.argv, task.seed)), pack(task))
         except BaseException:
             self.close()
             raise

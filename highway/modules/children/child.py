@@ -21,8 +21,8 @@ from highway.wire.transports.shm import ShmReceiver, ShmSender
 _PR_SET_PDEATHSIG = 1
 
 
-class Work(NamedTuple):
-    """What a child is told first.
+class ApplyMaps(NamedTuple):
+    """The task of a child that maps items.
 
     Args:
         names: The names of the maps, on which their randomness hangs.
@@ -49,11 +49,11 @@ class Work(NamedTuple):
         return item if passport is None else Stamped(item, passport)
 
 
-class Whole(NamedTuple):
-    """What a child is told first that runs a pipeline of its own.
+class RunPipeline(NamedTuple):
+    """The task of a child that runs a pipeline of its own.
 
     Args:
-        stages: SourceAddress first.
+        stages: Source first.
         seed: The pipeline's.
     """
 
@@ -93,32 +93,32 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
     importing.script, sys.argv, seed = unpack(items.recv())
     cancel.enter(cancel.Scope(report_error, seed=seed))
     frames = items.recv()
-    work: Work | None = None
+    task: ApplyMaps | None = None
     while True:
         try:
-            if work is None:
-                told = unpack(frames)
-                if isinstance(told, Whole):
-                    _send_all(told, results)
+            if task is None:
+                first = unpack(frames)
+                if isinstance(first, RunPipeline):
+                    _send_all(first, results)
                     return
-                work, answer = told, None
+                task, answer = first, None
             else:
-                answer = work.apply(*unpack(frames))
+                answer = task.apply(*unpack(frames))
             results.send(pack(("result", answer)))
         except BaseException as error:
             if results.connections.is_over:
                 return
             results.send(pack(("error", Failure.of(error))))
-            if work is None:
+            if task is None:
                 return
         del frames
         answer = None  # the item's memory goes back before the next one is waited for
         frames = items.recv()
 
 
-def _send_all(whole: Whole, results: ShmSender) -> None:
+def _send_all(task: RunPipeline, results: ShmSender) -> None:
     results.send(pack(("result", None)))
-    for stamped in whole.items():
+    for stamped in task.items():
         results.send(pack(("result", stamped)))
     results.send(pack(("end", None)))
 
