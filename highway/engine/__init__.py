@@ -1,7 +1,8 @@
 """A list of stages, running.
 
-``stage`` says what a stage is, ``pipeline`` is what its user sees; ``channel`` is the queue, ``workers`` what a thread of a stage does,
-``threads`` starts them. May use: parameters, process. Begin with ``stage``, then ``pipeline``.
+``component`` says what a component is and may say of itself, ``stage`` how one is run, ``pipeline`` is what its user sees; ``channel`` is
+the queue, ``workers`` what a thread of a stage does, ``threads`` starts them. May use: parameters, process. Begin with ``component``, then
+``pipeline``.
 """
 
 from typing import TYPE_CHECKING, NoReturn

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from highway.engine.component import Shape, Traits, name_of, shape_of
@@ -115,6 +115,11 @@ class Stage:
         return self.name or name_of(self.op)
 
     @property
+    def settings(self) -> list[str]:
+        """The names of the settings that are not the default ones, but for ``name``."""
+        return [field.name for field in fields(self) if field.name not in ("op", "name") and getattr(self, field.name) != field.default]
+
+    @property
     def traits(self) -> Traits:
         """What the component says of itself, read anew."""
         return Traits.of(self.op)
@@ -152,7 +157,7 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
             *flat, last = traits.after(flat)
             if traits.adds_a_stage:
                 last = replace(stage, op=last.op, name=stage.label)
-            elif replace(stage, op=None) != Stage(None, name=stage.name):
+            elif stage.settings:
                 raise PipelineError(f"{stage.label} runs as the stages before it do; give settings to those")
             flat.append(last)
         elif shape_of(stage.op, first, stage.label) == "composite":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 from highway.engine import Pipeline
@@ -16,7 +15,7 @@ from highway.errors import ConfigError, PipelineError
 def opened(source: Any) -> Generator[Stamped]:
     """Iterate over a source with passports, those of its own if it makes any: an iterable, a function, a reader, a pipeline."""
     stage = source if isinstance(source, Stage) else Stage(source)
-    if shape_of(stage.op, True) == "composite" or settings_of(stage):
+    if shape_of(stage.op, True) == "composite" or stage.settings:
         with Pipeline([stage]) as pipeline:
             yield from pipeline.stamped()
         return
@@ -29,11 +28,6 @@ def all_opened(sources: Sequence[Any]) -> Iterator[list[Iterator[Stamped]]]:
     """Iterate over several sources at once, none of which goes on when the block is left."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(opened(source))) for source in sources]
-
-
-def settings_of(stage: Stage) -> list[str]:
-    """Return the names of a stage's settings that are not the default ones."""
-    return [field.name for field in fields(stage) if field.name not in ("op", "name") and getattr(stage, field.name) != field.default]
 
 
 def component(source: Any) -> Any:

@@ -23,7 +23,6 @@ from highway.engine.stage import Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
 from highway.modules.children.child import ApplyMaps, RunPipeline
 from highway.modules.children.pickling import Script, importing, pack, unpack
-from highway.modules.inner_sources import settings_of
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
@@ -88,7 +87,7 @@ class Processes:
         for part, shape in parts:
             if shape != "map":
                 raise PipelineError(f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or behind")
-            if given := settings_of(part):
+            if given := part.settings:
                 raise PipelineError(
                     f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
                 )

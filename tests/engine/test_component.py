@@ -1,11 +1,14 @@
 """What a component says of itself, and what belongs to a run of it."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import highway
 from highway import Pipeline, Stage
 from highway.engine import cancel
 from highway.engine.component import Traits, layers, written
@@ -69,6 +72,23 @@ def test_attributes_that_are_called_like_highways_own_do_not_mislead_a_cache():
     with Pipeline([mine, Cache(shuffle=False, epochs=2, batched=False)]) as pipeline:
         assert [int(item[0]) for item in pipeline] == [0, 1, 2, 0, 1, 2]
     assert fingerprint([mine]) == fingerprint([Numbers()]) != fingerprint([reader])
+
+
+def test_what_components_say_is_read_in_one_place():
+    home, names = Path(highway.__file__).parent, "|".join(field.name for field in fields(Traits))
+    sniffs = re.compile(rf"""attr\([^,()]+(\([^()]*\))?, ["']({names}|counters|bound|reader|inner)["']""")
+    assert sniffs.search('callable(getattr(stage.op, "after", None))')
+    assert [file.name for file in home.rglob("*.py") if sniffs.search(file.read_text())] == ["component.py"]
+
+
+def test_a_cache_behind_a_cache_ends_after_as_many_epochs_as_come_in(tmp_path):
+    first = Cache(shuffle=False, epochs=3, batched=False)
+
+    def items(**second):
+        with Pipeline([Numbers(), first, Cache(shuffle=False, batched=False, **second)]) as pipeline:
+            return [int(item[0]) for item in pipeline]
+
+    assert items() == items(path=str(tmp_path)) == items(path=str(tmp_path)) == [0, 1, 2] * 3
 
 
 class Counting:
