@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from highway.datasets.field_codecs import encode_field
-from highway.images.items import writing
+from highway.datasets.writing import writing
 
 
 class EncodedSample(NamedTuple):
@@ -60,6 +60,6 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
-    """Write a shard, which has its name only when it is whole; see :func:`highway.images.items.writing`."""
+    """Write a shard, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`."""
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
         yield ShardWriter(archive)

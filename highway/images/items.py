@@ -1,11 +1,9 @@
-"""The images of an item: found, made uint8 for people to look at, named, and written to files."""
+"""The images of an item: found, made uint8 for people to look at, and named."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -115,33 +113,3 @@ def file_name(number: int, key: str, suffix: str) -> str:
     stem = re.sub(r"[^\w.-]+", "-", os.path.splitext(key)[0]).replace("..", "")
     stem = re.sub(r"-+", "-", stem).strip("-.")
     return f"{number:06d}-{stem[-100:]}.{suffix}" if stem else f"{number:06d}.{suffix}"
-
-
-@contextmanager
-def writing(path: str, durable: bool = False) -> Iterator[str]:
-    """Give the name of a file to write in place of ``path``, which it becomes once it is whole; an error leaves nothing behind.
-
-    Args:
-        path: Where it is to be; missing folders are made.
-        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
-
-    Raises:
-        OSError: the folder cannot be made or the file cannot be written; with a note that names it.
-    """
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        yield part
-        if durable:
-            descriptor = os.open(part, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        os.replace(part, path)
-    except BaseException as error:
-        if os.path.exists(part):
-            os.unlink(part)
-        if isinstance(error, OSError):
-            error.add_note(f"while writing {path}: free space, or choose another path")
-        raise

@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from highway.datasets.writing import writing
 from highway.engine.batch import Item, get, names
 from highway.engine.stage import Items, Passport, Stamped
 from highway.images.grid import Tile, draw_grid, fitted
-from highway.images.items import file_name, row_keys, rows, to_pillow, writing
+from highway.images.items import file_name, row_keys, rows, to_pillow
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 

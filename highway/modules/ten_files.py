@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from highway.datasets.writing import writing
 from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ConfigError, FrameError, ItemError
-from highway.images.items import writing
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs, Seed
 from highway.wire.checksum import check, with_checksums

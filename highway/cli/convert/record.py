@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from highway.datasets.writing import writing
 from highway.errors import ConfigError
-from highway.images.items import writing
 
 _NAME = ".highway-convert-{}.json"
 

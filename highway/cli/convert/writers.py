@@ -17,11 +17,11 @@ from PIL import Image
 
 from highway.datasets.field_codecs import IMAGES
 from highway.datasets.shards import encoded, shard_writer
+from highway.datasets.writing import writing
 from highway.engine.batch import Item, fields, names
 from highway.engine.stage import Items, Passport
 from highway.errors import ConfigError
 from highway.images.decode import decode
-from highway.images.items import writing
 from highway.modules.caching.folder import CacheFolder
 from highway.modules.ten_files import TenSink
 from highway.process.memory import free_disk

@@ -14,11 +14,12 @@ import numpy as np
 from highway.cli import arguments, command
 from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
 from highway.cli.streams.subscription import subscribe
+from highway.datasets.writing import writing
 from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, LinkError
 from highway.images.grid import Tile, draw_grid, fitted
-from highway.images.items import image_field, row_keys, rows, to_pillow, writing
+from highway.images.items import image_field, row_keys, rows, to_pillow
 
 PORTS = range(7880, 7884)
 FILE = "tensorshow.png"

@@ -14,8 +14,8 @@ from highway.cli.streams import contract
 from highway.cli.streams.subscription import Subscription, losses, subscribe
 from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
 from highway.cli.streams.summary import Summary
+from highway.datasets.writing import writing
 from highway.errors import ConfigError, LinkError
-from highway.images.items import writing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,37 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def writing(path: str, durable: bool = False) -> Iterator[str]:
+    """Give the name of a file to write in place of ``path``, which it becomes once it is whole; an error leaves nothing behind.
+
+    Args:
+        path: Where it is to be; missing folders are made.
+        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+
+    Raises:
+        OSError: the folder cannot be made or the file cannot be written; with a note that names it.
+    """
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        yield part
+        if durable:
+            descriptor = os.open(part, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        os.replace(part, path)
+    except BaseException as error:
+        if os.path.exists(part):
+            os.unlink(part)
+        if isinstance(error, OSError):
+            error.add_note(f"while writing {path}: free space, or choose another path")
+        raise
