@@ -94,7 +94,7 @@ class Keys:
 def draw(folder: Path, epochs: int, workers: int, shards: Path) -> Job:
     """Let highway read the images with one worker, which does so in order, and write down what it reads and draws."""
     recorder, keys = Recorder(RandomResizedCrop(SHAPE)), Keys()
-    Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip_p=0.5, epochs=epochs, num_workers=1), keys]).run()
+    Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip=0.5, epochs=epochs, num_workers=1), keys]).run()
     table = np.array(recorder.drawn, np.int32)
     files = [str(folder / key) for key in keys.keys]
     paths = pack(files, 2 * workers, shards)

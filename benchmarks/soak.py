@@ -39,7 +39,7 @@ roles:
         data_dir: ${{photos}}
         batch_size: {BATCH}
         crop: {{RandomResizedCrop: {{shape: [{SHAPE[0]}, {SHAPE[1]}]}}}}
-        flip_p: 0.5
+        flip: 0.5
         epochs: null
         num_workers: {WORKERS}
     - ZMQSink: {{link: batches}}
@@ -163,7 +163,7 @@ def judge(report: Report, samples: list[Sample], warm_up: float) -> None:
 
 def declared(photos: Path) -> str:
     """Return in words what the buffers may take, by what the pipeline declares."""
-    reader = ImageFileReader(str(photos), BATCH, crop=RandomResizedCrop(SHAPE), flip_p=0.5, epochs=None, num_workers=WORKERS)
+    reader = ImageFileReader(str(photos), BATCH, crop=RandomResizedCrop(SHAPE), flip=0.5, epochs=None, num_workers=WORKERS)
     places = sum(stage.capacity for stage in Pipeline([reader]).stats().stages)
     megabytes = BUDGET_MB + (places + UNUSED) * BATCH_MB
     words = f"{BUDGET_MB} MB of the link's budget_mb, {places} places in the reader's queues and {UNUSED} unused batches that it keeps, "

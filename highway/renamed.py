@@ -15,7 +15,6 @@ R = TypeVar("R")
 
 _WORKERS = "it is num_workers= of Stage({component}(...), num_workers=...), in YAML num_workers: beside the component"
 _OWN_WORKERS = "it is called num_workers now"
-_FLIP = "it is called flip_p now"
 _CODEC = 'codec="msgpack" speaks Highway\'s encoding (msgpack with msgpack-numpy)'
 _CACHE = "put the component Cache behind the reader"
 
@@ -48,10 +47,6 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
     "ImageFileReader.cache_size": _CACHE,
     "Batch.remainder": "it is called drop_last now, the other way round: remainder=True is drop_last=False",
-    "ImageReader.flip": _FLIP,
-    "ImageFileReader.flip": _FLIP,
-    "DecodeBatch.flip": _FLIP,
-    "DecodeImage.flip": _FLIP,
     "resize.interp": "it is called interpolation now",
     "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
     "add_noise.tensor": "it is called image now",

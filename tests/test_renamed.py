@@ -140,7 +140,6 @@ NEW = {
     "one_hot",
     "writable",
     "drop_last",
-    "flip_p",
     "interpolation",
 }
 

@@ -26,7 +26,7 @@ def _pipeline(job: Job) -> Batches:
     from highway.transforms import RandomResizedCrop
 
     crop = RandomResizedCrop(job.shape)
-    reader = ImageFileReader(job.folder, job.batch, crop=crop, flip_p=0.5, epochs=job.epochs, num_workers=job.workers)
+    reader = ImageFileReader(job.folder, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers)
 
     def batches() -> Iterator[Batch]:
         position = 0

@@ -28,7 +28,7 @@ class DecodeImage(DecodeOptions, _OfField):
         field: The field that holds the bytes of an image file.
         shape: Height and width in pixels; the image is scaled and centre-cropped to it. Without it, and without ``crop``, it comes whole.
         crop: Draws the box that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip_p: Probability, 0 to 1, that the image is mirrored left to right; needs ``shape`` or ``crop``.
+        flip: Probability, 0 to 1, that the image is mirrored left to right; needs ``shape`` or ``crop``.
         antialias: Whether to average over all pixels that fall together where the image shrinks; slower, smoother.
         max_pixels: Greatest height x width that an image may announce.
 
@@ -46,7 +46,7 @@ class DecodeImage(DecodeOptions, _OfField):
     def __post_init__(self) -> None:
         require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
         scaled = self.shape is not None or self.crop is not None
-        require(scaled or not self.flip_p, self, "flip_p", "a probability from 0 to 1, together with shape or crop")
+        require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, together with shape or crop")
 
     def __call__(self, item: batch.Item, rng: Generator) -> batch.Item:
         data = batch.get(item, self.field)

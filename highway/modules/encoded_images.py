@@ -106,7 +106,7 @@ class DecodeBatch(DecodeOptions):
     Args:
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Not needed with ``crop``.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip_p: Probability, 0 to 1, that an image is mirrored left to right.
+        flip: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
         max_pixels: Greatest height x width that an image may announce.
 

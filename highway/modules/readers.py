@@ -50,7 +50,7 @@ class ImageReader(DecodeOptions, _OfFolder):
         num_workers: Threads that read and decode, as in ``Stage(reader, num_workers=...)``, which goes first; ``None`` means the cores that
             this process may use.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
-        flip_p: Probability, 0 to 1, that an image is mirrored left to right.
+        flip: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
         max_pixels: Greatest height x width that a file may announce.
 

@@ -22,21 +22,21 @@ class DecodeOptions:
     Args:
         shape: Height and width in pixels; the image is scaled and centre-cropped to it.
         crop: Draws the box that is decoded and scaled to the crop's shape.
-        flip_p: Probability, 0 to 1, that the image is mirrored left to right.
+        flip: Probability, 0 to 1, that the image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where the image shrinks; slower, smoother.
         max_pixels: Greatest height x width that an image may announce.
     """
 
     shape: Shape | None = None
     crop: BoxCrop | None = None
-    flip_p: Probability = 0.0
+    flip: Probability = 0.0
     antialias: bool = False
     max_pixels: Count = MAX_PIXELS
 
     @property
     def draws(self) -> bool:
         """Whether chance has a part in what comes out, and not in its order alone."""
-        return self.crop is not None or self.flip_p > 0
+        return self.crop is not None or self.flip > 0
 
     @property
     def output_shape(self) -> Size | None:
@@ -63,6 +63,6 @@ class DecodeOptions:
             box = (0, 0, *header.size)
         if out is None:
             out = np.empty((*(self.output_shape or header.size), 3), np.uint8)
-        flipped = rng is not None and self.flip_p > 0 and bool(rng.random() < self.flip_p)
+        flipped = rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
         decode_crop(data, header, box, out, flipped, self.antialias)
         return out

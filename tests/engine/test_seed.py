@@ -55,7 +55,7 @@ def files(tmp_path_factory):
 
 
 COMPONENTS = {
-    "reader": lambda files, **seed: [ImageFileReader(VAL, 4, None, 2, crop=RandomCrop((8, 8)), flip_p=0.5, **seed)],
+    "reader": lambda files, **seed: [ImageFileReader(VAL, 4, None, 2, crop=RandomCrop((8, 8)), flip=0.5, **seed)],
     "encoded": lambda files, **seed: [EncodedImageReader(VAL, 4, 2, **seed)],
     "shards": lambda files, **seed: [WebDatasetSource(f"{files}/{{0..5}}.tar", None, 3, **seed)],
     "ten": lambda files, **seed: [TenSource(str(files / "ten"), 3, shuffle=True, **seed)],

@@ -236,7 +236,7 @@ def test_a_changed_file_makes_it_anew(photos, tmp_path, change, expected):
 
 @pytest.mark.parametrize(
     ("parameters", "expected"),
-    [({"epochs": 9}, False), ({"num_workers": 1}, False), ({"antialias": True}, True), ({"seed": 1}, True), ({"flip_p": 1.0}, True)],
+    [({"epochs": 9}, False), ({"num_workers": 1}, False), ({"antialias": True}, True), ({"seed": 1}, True), ({"flip": 1.0}, True)],
 )
 def test_a_changed_parameter_makes_it_anew_if_it_changes_the_samples(photos, tmp_path, parameters, expected):
     assert made_anew(photos, tmp_path, lambda: None, **parameters) is expected

@@ -34,7 +34,7 @@ def test_read_here_and_decoded_there_the_batches_are_those_of_the_reader_that_do
 
 def test_crops_and_flips_are_the_same_for_any_number_of_workers_and_differ_between_images_epochs_and_seeds():
     def images(workers, seed):
-        decode = Stage(DecodeBatch(crop=RandomResizedCrop((24, 24)), flip_p=0.5), num_workers=workers)
+        decode = Stage(DecodeBatch(crop=RandomResizedCrop((24, 24)), flip=0.5), num_workers=workers)
         found = run(EncodedImageReader(VAL, 5, epochs=2, shuffle=False, num_workers=workers), decode, seed=seed)
         return np.concatenate([images for (images, _), _ in found])
 
@@ -81,7 +81,7 @@ def test_too_few_images_for_a_batch_are_an_error_that_says_what_to_do():
         lambda: DecodeBatch(),
         lambda: DecodeBatch((8, 8), RandomResizedCrop((8, 8))),
         lambda: DecodeBatch((0, 8)),
-        lambda: DecodeBatch((8, 8), flip_p=2),
+        lambda: DecodeBatch((8, 8), flip=2),
     ],
 )
 def test_parameters_out_of_their_range_are_refused_with_what_is_expected(make):

@@ -106,7 +106,7 @@ def test_without_epochs_it_repeats_for_ever(folder):
 def test_the_bytes_are_the_same_for_any_number_of_workers(crop):
     runs = []
     for workers in (1, 2, 8):
-        reader = ImageFileReader(f"{photos()}/train", 24, None if crop else (20, 28), 2, crop=crop, flip_p=0.5, seed=3, num_workers=workers)
+        reader = ImageFileReader(f"{photos()}/train", 24, None if crop else (20, 28), 2, crop=crop, flip=0.5, seed=3, num_workers=workers)
         runs.append([(i.tobytes(), t.tobytes()) for i, t in batches(reader)])
     assert runs[0] == runs[1] == runs[2]
 
@@ -135,7 +135,7 @@ def test_flip_is_a_probability(folder):
     shutil.rmtree(folder)
     path.parent.mkdir(parents=True)
     Image.fromarray(gradient).save(path)
-    mirrored = {p: [i[0, 0, 0, 0] == 160 for i, _ in batches(ImageFileReader(str(folder), 1, (7, 9), 200, flip_p=p))] for p in (0, 0.3, 1)}
+    mirrored = {p: [i[0, 0, 0, 0] == 160 for i, _ in batches(ImageFileReader(str(folder), 1, (7, 9), 200, flip=p))] for p in (0, 0.3, 1)}
     assert sum(mirrored[0]) == 0 and sum(mirrored[1]) == 200
     assert 35 < sum(mirrored[0.3]) < 85
 
@@ -266,7 +266,7 @@ def test_batches_that_are_dropped_give_their_memory_to_the_next(folder):
         ({"shape": (0, 5)}, r"shape=\(0, 5\)"),
         ({"epochs": 0}, "epochs=0; expected at least 1, or None"),
         ({"seed": -1}, "seed=-1"),
-        ({"flip_p": 1.5}, "flip_p=1.5; expected a probability"),
+        ({"flip": 1.5}, "flip=1.5; expected a probability"),
         ({"crop": CenterCrop((3, 3))}, r"shape=\(8, 8\), but CenterCrop\(shape=\(3, 3\)\) gives \(3, 3\); leave out shape"),
     ],
 )
@@ -437,7 +437,7 @@ def test_without_shape_and_crop_images_keep_their_own_sizes_in_a_list(tmp_path, 
     assert [[type(images), len(images)] for (images,) in got] == [[list, 3], [list, 3], [list, 1]]
     for image, expected in zip([image for (images,) in got for image in images], given, strict=True):
         np.testing.assert_array_equal(image, expected, strict=True)
-    mirrored = [image for (images,) in batches(ImageReader(str(tmp_path), 7, epochs=1, shuffle=False, flip_p=1.0)) for image in images]
+    mirrored = [image for (images,) in batches(ImageReader(str(tmp_path), 7, epochs=1, shuffle=False, flip=1.0)) for image in images]
     for image, expected in zip(mirrored, given, strict=True):
         np.testing.assert_array_equal(image, expected[:, ::-1], strict=True)
 

@@ -318,7 +318,7 @@ def test_images_are_decoded_and_the_same_for_any_number_of_workers(tmp_path):
     path = write_tar(tmp_path / "a.tar", members)
 
     def images(workers):
-        decode = Stage(DecodeImage("jpg", crop=RandomResizedCrop((32, 40)), flip_p=0.5), num_workers=workers)
+        decode = Stage(DecodeImage("jpg", crop=RandomResizedCrop((32, 40)), flip=0.5), num_workers=workers)
         with Pipeline([WebDatasetSource(path, epochs=1), decode], seed=3) as pipeline:
             return np.stack([sample["jpg"] for sample in pipeline])
 
@@ -335,7 +335,7 @@ def test_without_a_shape_an_image_comes_whole():
     assert DecodeImage(0, shape=(3, 3))((png(9), 1), rng)[0].shape == (3, 3, 3)
 
 
-@pytest.mark.parametrize("options", [{"flip_p": 0.5}, {"flip_p": 2, "shape": (2, 2)}, {"shape": (0, 2)}])
+@pytest.mark.parametrize("options", [{"flip": 0.5}, {"flip": 2, "shape": (2, 2)}, {"shape": (0, 2)}])
 def test_decode_image_refuses_what_makes_no_sense(options):
     with pytest.raises(ConfigError, match=r"DecodeImage: .*expected"):
         DecodeImage(**options)

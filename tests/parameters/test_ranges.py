@@ -54,7 +54,7 @@ def test_a_range_is_shown_beside_its_type():
         (Noise, {"shape": [2, -1]}),
         (Noise, {"seed": -1}),
         (Cache, {"budget": 0}),
-        (ImageFileReader, {"data_dir": "d", "batch_size": 1, "flip_p": 1.5}),
+        (ImageFileReader, {"data_dir": "d", "batch_size": 1, "flip": 1.5}),
         (ImageFileReader, {"data_dir": "d", "batch_size": 1, "shape": [0, 4]}),
     ],
 )
@@ -67,7 +67,7 @@ def test_python_yaml_and_the_schema_refuse_the_same(component, parameters):
     whole = schema()
     component_schema = jsonschema.Draft202012Validator({**whole["$defs"][name], "$defs": whole["$defs"]})
     assert not component_schema.is_valid(parameters)
-    assert component_schema.is_valid({**parameters, wrong: {"shape": [3, 4], "flip_p": 0.5}.get(wrong, 1)})
+    assert component_schema.is_valid({**parameters, wrong: {"shape": [3, 4], "flip": 0.5}.get(wrong, 1)})
 
 
 def test_a_subclass_in_another_module_keeps_the_ranges():

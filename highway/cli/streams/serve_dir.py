@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             seed=seed,
             num_workers=num_workers,
             crop=RandomResizedCrop(serving.SHAPE),
-            flip_p=0.5,
+            flip=0.5,
         )
         return [reader]
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     def stages(seed: int, num_workers: int | None) -> list[Any]:
         source = WebDatasetSource(options.url, FIELDS, options.epochs, options.shuffle, seed)
         shuffle = [Shuffle(BUFFER, seed=seed)] if options.shuffle else []
-        decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip_p=0.5)
+        decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
         return [source, *shuffle, Stage(decode, num_workers=num_workers, buffer_size=4), Batch(options.batch_size), _pair]
 
     return serving.serve(stages, options, options.num_workers)
