@@ -22,12 +22,13 @@ from highway.observe.traffic import Rate, Traffic, traffic
 from highway.parameters.location import did_you_mean
 from highway.topology import Topology
 from highway.topology.address import parse_metrics
+from highway.wire.counters import FAULTS, faults
 
 WIDE = 200  # columns that a table may take where there is no terminal
 
 _PHASES = {"running": "green", "failed": "red", "waiting": "yellow", "starting": "yellow"}
 _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy", "queues", "gaps", "errors", "restarts")
-_LINKS = ("link", "sent", "received", "under way or lost", "items/s", "MB/s", "gaps", "duplicates", "malformed")
+_LINKS = ("link", "sent", "received", "under way or lost", "items/s", "MB/s", *FAULTS)
 _LEFT = ("role", "host", "phase", "busiest stage", "link")
 _SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": "bad"}
 _NONE = Cell("-")
@@ -126,12 +127,11 @@ def _replicas(view: View, width: int) -> RenderableType:
     rows = [list(map(Cell, _REPLICAS))]
     for one in view.samples:
         state = one.state
-        counters = state.stats.stages[0].counters if state.stats else {}
-        faults = sum(int(counters.get(name, 0)) for name in ("gaps", "duplicates", "malformed"))
+        found = sum(faults(state.stats.stages[0].counters).values()) if state.stats else 0
         errors = sum(stage.errors for stage in state.stats.stages) if state.stats else 0
         phase = Cell(state.phase, style=_PHASES.get(state.phase, "dim"))
         rows.append(
-            [Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *map(_alarm, (faults, errors, state.restarts))]
+            [Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *map(_alarm, (found, errors, state.restarts))]
         )
     return table(rows, width, _columns(_REPLICAS, "queues", "MB/s", "host", "restarts", "busiest stage"), _columns(_REPLICAS, *_LEFT))
 
@@ -156,7 +156,7 @@ def _links(links: list[Traffic], width: int) -> RenderableType:
     for link in links:
         counts = (_NONE if count is None else number(count) for count in (link.sent, link.received, link.missing))
         rate = link.sending if link.received is None else link.receiving
-        rows.append([Cell(link.link), *counts, *_rate_cells(rate), *map(_alarm, (link.gaps, link.duplicates, link.malformed))])
+        rows.append([Cell(link.link), *counts, *_rate_cells(rate), *map(_alarm, link.faults.values())])
     return table(rows, width, _columns(_LINKS, "MB/s", "received", "sent"), _columns(_LINKS, *_LEFT))
 
 

@@ -58,8 +58,7 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
     figures = [_rate_text(_rates(edge, samples))]
     if link.missing:
         figures.append(f"{link.missing:,} under way or lost")
-    faults = {"gap": link.gaps, "duplicate": link.duplicates, "malformed": link.malformed}
-    alarms = tuple(f"{number:,} {what}{'s' if number > 1 and what != 'malformed' else ''}" for what, number in faults.items() if number)
+    alarms = tuple(f"{count:,} {what if count > 1 else what.removesuffix('s')}" for what, count in link.faults.items() if count)
     return replace(edge, figures=tuple(figures), alarms=alarms)
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.state import ReplicaState
+from highway.wire.counters import LINK_COUNTERS
 
 WINDOW = 3.0  # seconds
-
-LINK_COUNTS = ("messages", "bytes", "gaps", "duplicates", "late", "malformed")
-"""What a ``ZMQSource`` counts, in its counters."""
 
 _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
@@ -87,6 +85,6 @@ def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageS
 
 def _add(stage: StageStats, other: StageStats, sign: int) -> StageStats:
     counts: dict[str, Any] = {name: getattr(stage, name) + sign * getattr(other, name) for name in _COUNTS}
-    links = {name: stage.counters[name] + sign * other.counters.get(name, 0) for name in LINK_COUNTS if name in stage.counters}
+    links = {name: stage.counters[name] + sign * other.counters.get(name, 0) for name in LINK_COUNTERS if name in stage.counters}
     counters: Mapping[str, Any] = {**stage.counters, **links}
     return replace(stage, counters=counters, **counts)

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from highway.engine.stats import StageStats
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
+from highway.wire.counters import LINK_COUNTERS
 from highway.wire.tally import Counts
 
 REPLICA = ("role", "replica")
@@ -29,16 +30,6 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
     "capacity": (GaugeMetricFamily, "highway_stage_capacity", "How many of these there can be."),
 }
 """Field of :class:`StageStats` -> its metric."""
-
-LINKS: Mapping[str, tuple[str, str]] = {
-    "messages": ("highway_link_messages", "Messages that a ZMQSource received, or a ZMQSink sent; ends of streams not counted."),
-    "bytes": ("highway_link_bytes", "Bytes of them."),
-    "gaps": ("highway_link_gaps", "Messages that a receiver found missing."),
-    "duplicates": ("highway_link_duplicates", "Messages that came twice."),
-    "late": ("highway_link_late", "Messages sent before the receiver was there."),
-    "malformed": ("highway_link_malformed", "Messages that could not be decoded."),
-}
-"""What a link counts -> its metric."""
 
 
 def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
@@ -63,7 +54,7 @@ def link_counts(stage: StageStats, counts: Counts) -> Mapping[str, float]:
     """
     if stage.shape == "sink":
         return {"messages": counts.sent, "bytes": stage.bytes}
-    return {**{name: stage.counters[name] for name in LINKS if name in stage.counters}, "messages": counts.received}
+    return {**{name: stage.counters[name] for name in LINK_COUNTERS if name in stage.counters}, "messages": counts.received}
 
 
 def ends_of(state: ReplicaState, ends: Ends) -> Iterator[tuple[StageStats, str]]:
@@ -102,8 +93,8 @@ def _stages(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _links(snapshot: Snapshot) -> Iterator[Metric]:
-    for count, (name, about) in LINKS.items():
-        family = CounterMetricFamily(name, about, labels=LINK)
+    for count, counter in LINK_COUNTERS.items():
+        family = CounterMetricFamily(f"highway_link_{count}", counter.about, labels=LINK)
         for state in snapshot.states:
             for stage, link in ends_of(state, snapshot.ends.get(state.name, Ends())):
                 if (value := link_counts(stage, state.counts).get(count)) is not None:

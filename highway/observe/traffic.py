@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.poll import Sample
+from highway.wire.counters import faults
 
 
 class Rate(NamedTuple):
@@ -35,9 +36,7 @@ class Traffic:
         link: Its name.
         sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
         received: Messages that its receivers took from it; ``None`` if no receiver is seen.
-        gaps: Messages that receivers found missing.
-        duplicates: Messages that came twice.
-        malformed: Messages that could not be decoded.
+        faults: What its receivers have counted that should not be, by name.
         sending: What is sent at present.
         receiving: What is received at present.
     """
@@ -45,9 +44,7 @@ class Traffic:
     link: str
     sent: int | None = None
     received: int | None = None
-    gaps: int = 0
-    duplicates: int = 0
-    malformed: int = 0
+    faults: dict[str, int] = field(default_factory=lambda: faults({}))
     sending: Rate = field(default_factory=Rate)
     receiving: Rate = field(default_factory=Rate)
 
@@ -57,11 +54,6 @@ class Traffic:
         if self.sent is None or self.received is None or self.received > self.sent:
             return None
         return self.sent - self.received
-
-    @property
-    def faults(self) -> int:
-        """Gaps, repetitions and what could not be decoded."""
-        return self.gaps + self.duplicates + self.malformed
 
 
 def traffic(samples: Sequence[Sample]) -> list[Traffic]:
@@ -84,9 +76,7 @@ def traffic(samples: Sequence[Sample]) -> list[Traffic]:
 def _receive(link: Traffic, one: Sample) -> None:
     link.received = (link.received or 0) + one.state.counts.received
     if one.state.stats:
-        counters = one.state.stats.stages[0].counters
-        link.gaps += int(counters.get("gaps", 0))
-        link.duplicates += int(counters.get("duplicates", 0))
-        link.malformed += int(counters.get("malformed", 0))
+        for name, count in faults(one.state.stats.stages[0].counters).items():
+            link.faults[name] += count
     if one.runs and one.recent:
         link.receiving = link.receiving.plus(Rate.of(one.recent, one.recent.stages[0]))

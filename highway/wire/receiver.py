@@ -53,8 +53,6 @@ class LinkReceiver:
         self._senders = Senders(link, counters)
         self._leave: Leave | None = None
         self._over = False
-        for name in ("messages", "bytes", "received"):
-            counters.setdefault(name, 0)
         self._silence = _Silence(counters["messages"], time.monotonic())
         self._transport = link.transport.load().open_receiver(link)
         self.bound = self._transport.bound

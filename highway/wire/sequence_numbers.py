@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 from highway.engine.stage import Origin
+from highway.wire.counters import start
 from highway.wire.envelope import Envelope
 from highway.wire.transports.protocol import SourceAddress
 from highway.wire.url import Link
@@ -102,8 +103,7 @@ class Senders:
         self._ended_on: dict[Hashable, set[bytes]] = {}
         self._warned_of_ends = False
         self.ended = self.connections = 0
-        for name in ("gaps", "duplicates", "late", "malformed", "senders", "ended"):
-            counters.setdefault(name, 0)
+        start(counters)
 
     def take(self, envelope: Envelope, source: Callable[[], SourceAddress]) -> None:
         """Note a message; ``source`` is asked where a sender comes from that was not heard before."""

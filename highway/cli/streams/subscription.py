@@ -12,6 +12,7 @@ from typing import Any, Self
 from highway.engine import batch
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
+from highway.wire.counters import LINK_COUNTERS
 from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
 
@@ -166,13 +167,5 @@ def samples(item: Any) -> int:
 
 def losses(counters: dict[str, float]) -> str:
     """Return in words what was lost on the way."""
-    counts = {name: int(counters.get(name, 0)) for name in _LOSSES}
-    return ", ".join(f"{name} {count}{_LOSSES[name] if count else ''}" for name, count in counts.items() if count or name == "gaps")
-
-
-_LOSSES = {
-    "gaps": " (sent, but dropped on the way here: this subscriber is too slow)",
-    "late": " (sent before this subscriber was there)",
-    "duplicates": " (came twice)",
-    "malformed": " (could not be decoded)",
-}
+    counts = {name: (int(counters.get(name, 0)), about.at_viewer) for name, about in LINK_COUNTERS.items() if about.at_viewer}
+    return ", ".join(f"{name} {count}{f' ({why})' if count else ''}" for name, (count, why) in counts.items() if count or name == "gaps")

@@ -1,0 +1,42 @@
+"""What a receiver counts: one list for who counts, adds up, shows and exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class LinkCounter(NamedTuple):
+    """Something that is counted.
+
+    Args:
+        about: What it counts: a sentence.
+        at_viewer: What it means to who looks at a stream.
+        is_fault: Whether it counts what should not be.
+    """
+
+    about: str
+    at_viewer: str = ""
+    is_fault: bool = False
+
+
+LINK_COUNTERS: Final[Mapping[str, LinkCounter]] = {
+    "messages": LinkCounter("Messages that a ZMQSource received, or a ZMQSink sent; ends of streams not counted."),
+    "bytes": LinkCounter("Bytes of them."),
+    "gaps": LinkCounter("Messages that a receiver found missing.", "sent, but dropped on the way here: this subscriber is too slow", True),
+    "late": LinkCounter("Messages sent before the receiver was there.", "sent before this subscriber was there"),
+    "duplicates": LinkCounter("Messages that came twice.", "came twice", True),
+    "malformed": LinkCounter("Messages that could not be decoded.", "could not be decoded", True),
+}
+FAULTS: Final = tuple(name for name, counter in LINK_COUNTERS.items() if counter.is_fault)
+
+
+def start(counters: dict[str, float]) -> None:
+    """Set to 0 what a receiver counts, but for what was counted before: these, items ``received``, and ``senders`` heard and ``ended``."""
+    for name in (*LINK_COUNTERS, "received", "senders", "ended"):
+        counters.setdefault(name, 0)
+
+
+def faults(counters: Mapping[str, float]) -> dict[str, int]:
+    """Return how many faults a receiver has counted, by name."""
+    return {name: int(counters.get(name, 0)) for name in FAULTS}
