@@ -47,7 +47,6 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
     "ImageFileReader.cache_size": _CACHE,
     "Batch.remainder": "it is called drop_last now, the other way round: remainder=True is drop_last=False",
-    "resize.interp": "it is called interpolation now",
     "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
     "add_noise.tensor": "it is called image now",
     "clipped_zoom.img": "it is called image now",
@@ -64,6 +63,7 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "Rotate.order": ("interpolation", {}),
     "Zoom.order": ("interpolation", {}),
     "Resize.interp": ("interpolation", {}),
+    "resize.interp": ("interpolation", {}),
     "rotate.order": ("interpolation", {}),
     "clipped_zoom.order": ("interpolation", {}),
 }
