@@ -120,3 +120,9 @@ def test_no_name_stands_for_two_public_things():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert not sorted(name for name, count in names.items() if count > 1)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if name(path).startswith("run/") and "launchers" not in path.parts], ids=name)
+def test_what_is_above_a_launcher_knows_no_particular_one(path):
+    found = {imported for imported, _ in imports(path)}
+    assert not any(one == "subprocess" or one.startswith("highway.run.launchers") for one in found)

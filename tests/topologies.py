@@ -103,6 +103,12 @@ class SayThreads:
     def __call__(self, item):
         print(*(os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")), flush=True)
         return item
+
+class SayImports:
+    def __call__(self, item):
+        found = [name for name in ("rich", "prometheus_client", "waitress", "http.client", "highway.run.supervise") if name in sys.modules]
+        print("imported:", *(found or ["nothing of these"]), flush=True)
+        return item
 '''
 
 
@@ -183,13 +189,13 @@ def call(start):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a topology under a name of its own; ``$`` stands for the module with the stages."""
+    """Write a topology under a name of its own; ``$Name`` stands for a stage of the module with them."""
     (tmp_path / "mine.py").write_text(STAGES)
     monkeypatch.chdir(tmp_path)
 
     def write(text):
         path = Path(f"t{uuid.uuid4().hex[:12]}.yaml")
-        path.write_text(text.replace("$", "mine:"))
+        path.write_text(re.sub(r"\$(?=\w)", "mine:", text))
         return path.name
 
     return write

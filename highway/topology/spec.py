@@ -94,7 +94,7 @@ class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     stages: Annotated[list[Any], Meta(description="The stages, source first.")] = []
     hosts: Annotated[Text | list[Text], Meta(description="Where its replicas run, in turns.")] = []
     replicas: Annotated[Replicas, Meta(description="How many processes run it; by default one for each of its hosts.")] | None = None
-    env: Annotated[dict[str, str], Meta(description="Environment variables of its processes.")] = {}
+    env: Annotated[dict[str, str], Meta(description="Environment variables of its processes; ${replica} is the number of each.")] = {}
     restart: Annotated[
         When | RestartSpec, Meta(description="When a process is started again: never, on-failure or always, or a mapping with the rest.")
     ] = "never"
