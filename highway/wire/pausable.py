@@ -17,13 +17,17 @@ MARK: Final = 0.025  # seconds that a mark waits for room, at most
 
 
 class PausableSender:
-    """A sender that a second thread may pause, and send marks with."""
+    """A sender that a second thread may pause, and send marks with.
+
+    Attributes:
+        is_paused: Whether what is sent waits.
+    """
 
     def __init__(self, sender: TransportSender) -> None:
         self.bound = sender.bound
         self._sender = sender
         self._lock = threading.Lock()
-        self._is_paused = False
+        self.is_paused = False
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """See :class:`highway.wire.transports.protocol.TransportSender`."""
@@ -61,11 +65,11 @@ class PausableSender:
 
     def pause(self) -> None:
         """Have the thread that sends wait; for the other thread."""
-        self._is_paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
         """Let it go on."""
-        self._is_paused = False
+        self.is_paused = False
 
     def mark(self, frames: Sequence[Frame]) -> None:
         """Send a mark for each connection, or as many as there is room for; for the other thread."""
@@ -80,7 +84,7 @@ class PausableSender:
             left = SLICE if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 with self._lock:
-                    if not self._is_paused:
+                    if not self.is_paused:
                         return send(*arguments, min(SLICE, left))
             except TimeoutError:
                 if deadline is not None and left <= SLICE:

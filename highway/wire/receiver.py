@@ -42,6 +42,10 @@ class LinkReceiver:
         counters: Where to count ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
             ``malformed``, ``senders`` and ``ended``.
 
+    Attributes:
+        bound: Addresses that peers can connect to; empty if this end connects.
+        transport_end: What its frames come from.
+
     Raises:
         ConfigError: there is no such codec.
         LinkError: the socket cannot be bound or connected.
@@ -54,8 +58,8 @@ class LinkReceiver:
         self._leave: Leave | None = None
         self._over = False
         self._silence = _Silence(counters["messages"], time.monotonic())
-        self._transport = link.transport.load().open_receiver(link)
-        self.bound = self._transport.bound
+        self.transport_end = link.transport.load().open_receiver(link)
+        self.bound = self.transport_end.bound
 
     def attach(self, link: Link) -> None:
         """Open further addresses on the same socket.
@@ -65,7 +69,7 @@ class LinkReceiver:
             LinkError: an address cannot be bound or connected.
         """
         whole = joined([self._link, link])
-        self._transport.attach(link)
+        self.transport_end.attach(link)
         self._link = self._senders.link = whole
         self._over = False
 
@@ -127,9 +131,9 @@ class LinkReceiver:
             )
             try:
                 with starved():
-                    frames = self._transport.recv(look if left is None else min(look, left))
+                    frames = self.transport_end.recv(look if left is None else min(look, left))
             except TimeoutError:
-                if self._is_over():
+                if self.is_over():
                     return None
                 if left is not None and left <= look:
                     raise
@@ -142,7 +146,7 @@ class LinkReceiver:
 
     def leave(self) -> None:
         """Have the senders turn to other receivers, where they can be told. What they sent before can still be received."""
-        self._transport.refuse()
+        self.transport_end.refuse()
         if has_back_channel(self._link):
             self._leave = Leave()
             self.awaits_marks()
@@ -159,12 +163,12 @@ class LinkReceiver:
 
     def untold(self) -> int:
         """Return how many senders are connected that could not be told; what is on its way from them is lost."""
-        peers = None if self._leave is None else self._transport.peers()
+        peers = None if self._leave is None else self.transport_end.peers()
         return 0 if peers is None or self._leave is None else max(0, self._unended(peers) - len(self._leave.marked))
 
     def close(self) -> None:
         """Close the socket."""
-        self._transport.close(0)
+        self.transport_end.close(0)
         if self._leave is not None:
             self._leave.close()
 
@@ -176,11 +180,11 @@ class LinkReceiver:
 
     def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:
         """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
-        return self._transport.source(frames) or SourceAddress(envelope.sender)
+        return self.transport_end.source(frames) or SourceAddress(envelope.sender)
 
     def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
         source = self._source(envelope, frames)
-        if self._senders.end(envelope, source, self._transport.times_used(source.connection)):
+        if self._senders.end(envelope, source, self.transport_end.times_used(source.connection)):
             self._over = self._enough and not self._link.bind
 
     @property
@@ -192,9 +196,9 @@ class LinkReceiver:
         # One sender may have bound several of the addresses.
         return names >= wanted if wanted else max(names, connections) >= len(self._link.locations)
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Say whether nothing more will come; asked when nothing is left to be read. While it may, say now and then what is waited for."""
-        peers = self._transport.peers()
+        peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
         unended = self._unended(peers)

@@ -40,6 +40,12 @@ class LinkSender:
         made: What to say of this process's software, and its host; nothing by default.
         hears_leave: Whether receivers over tcp and ipc can tell it that they leave, which takes a thread.
 
+    Attributes:
+        name: What its messages name it: random bytes.
+        bound: Addresses that peers can connect to; empty if this end connects.
+        transport_end: What its frames go through.
+        tap: Where viewers look, if the link has one.
+
     Raises:
         ConfigError: there is no such codec.
         LinkError: the socket cannot be bound or connected.
@@ -48,32 +54,32 @@ class LinkSender:
     def __init__(self, link: Link, allow64: bool = False, made: tuple[str, ...] = (), hears_leave: bool = False) -> None:
         self._link, self._allow64, self._made = link, allow64, made
         self._codec = codec.named(link.options.codec)
-        self._name = os.urandom(8)
+        self.name = os.urandom(8)
         self._number = 0
         self._closed = False
         self._empty: Any = np.empty(0, np.uint8)  # what the end looks like to a peer that does not know it: an empty batch
-        self._transport: TransportSender = link.transport.load().open_sender(link)
-        self.bound = self._transport.bound
+        self.transport_end: TransportSender = link.transport.load().open_sender(link)
+        self.bound = self.transport_end.bound
         self._leave: LeaveServer | None = None
         if hears_leave and has_back_channel(link) and self._codec.has_envelopes:
-            self._transport = pausable = PausableSender(self._transport)
+            self.transport_end = pausable = PausableSender(self.transport_end)
             try:
-                self._leave = LeaveServer(link, self._name, pausable, self._mark)
+                self._leave = LeaveServer(link, self.name, pausable, self._mark)
             except (OSError, RuntimeError) as error:  # RuntimeError: since Python 3.12, a script that has ended can start no thread
                 log.info("%s: receivers that leave cannot tell so, and lose what is on its way to them: %s", link, error)
-        self._tap = open_tap(link)
+        self.tap = open_tap(link)
 
     def attach(self, link: Link) -> None:
         """Open further addresses on the same socket. Raises as :meth:`highway.wire.receiver.LinkReceiver.attach`."""
         whole = joined([self._link, link])
-        self._transport.attach(link)
+        self.transport_end.attach(link)
         self._link = whole
 
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         with cancel.blocked():
-            while (peers := self._transport.peers()) is not None and peers.live < wanted:
+            while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
                 if time.monotonic() > told:
                     log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
                     told = float("inf")
@@ -82,7 +88,7 @@ class LinkSender:
     @property
     def receivers(self) -> int:
         """Receivers that have been connected, at the same time or one after the other; 0 if the transport does not tell."""
-        peers = self._transport.peers()
+        peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
     def send(
@@ -103,7 +109,7 @@ class LinkSender:
         if passport is not None:
             passport = passport._replace(times=(*passport.times, time.time()))
         port, shared = None if self._leave is None else self._leave.port, self._is_shared()
-        envelope = Envelope(passport=passport, sender=self._name, number=self._number, shared=shared, made=self._made, leave=port)
+        envelope = Envelope(passport=passport, sender=self.name, number=self._number, shared=shared, made=self._made, leave=port)
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)
@@ -124,11 +130,11 @@ class LinkSender:
     def _finish(self) -> None:
         self._drain()
         if self._link.options.end:
-            envelope = Envelope(sender=self._name, number=self._number, shared=self._is_shared(), end=True)
+            envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
             frames = self._codec.encode(self._empty, envelope, allow64=True)
             self._tell_end(frames)
-            if self._tap is not None:
-                self._tap.finish(frames)
+            if self.tap is not None:
+                self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.
@@ -140,8 +146,8 @@ class LinkSender:
         self._closed = True
         if self._leave is not None:
             self._leave.close()
-        if self._tap is not None:
-            self._tap.close() if linger is None else self._tap.close(linger)
+        if self.tap is not None:
+            self.tap.close() if linger is None else self.tap.close(linger)
         if linger is None:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
@@ -149,14 +155,14 @@ class LinkSender:
                 time.sleep(CHECK_EVERY)
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
-        self._transport.close(linger)
+        self.transport_end.close(linger)
 
     def _mark(self) -> Sequence[Any]:
-        return self._codec.encode(self._empty, Envelope(sender=self._name, number=self._number, shared=True, mark=True), allow64=True)
+        return self._codec.encode(self._empty, Envelope(sender=self.name, number=self._number, shared=True, mark=True), allow64=True)
 
     def _lost(self) -> int:
-        peers = self._transport.peers()
-        return 0 if peers and peers.live else self._transport.unsent()
+        peers = self.transport_end.peers()
+        return 0 if peers and peers.live else self.transport_end.unsent()
 
     def __enter__(self) -> Self:
         return self
@@ -166,9 +172,9 @@ class LinkSender:
 
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
         with cancel.blocked():
-            self._transport.send(self._addressed(frames), timeout)
-        if self._tap is not None:
-            self._tap.offer(frames)
+            self.transport_end.send(self._addressed(frames), timeout)
+        if self.tap is not None:
+            self.tap.offer(frames)
 
     def _addressed(self, frames: Sequence[Any]) -> Sequence[Any]:
         return [self._link.topic.encode(), *frames] if self._link.topic else frames
@@ -178,13 +184,13 @@ class LinkSender:
             return False
         if not self._link.bind:
             return len(self._link.locations) > 1
-        peers = self._transport.peers()
+        peers = self.transport_end.peers()
         return peers is None or peers.opened > 1
 
     def _drain(self) -> None:
         linger, since = self._link.options.linger_ms / 1000, time.monotonic()
-        while unsent := self._transport.unsent():
-            peers = self._transport.peers()
+        while unsent := self.transport_end.unsent():
+            peers = self.transport_end.peers()
             if peers is not None and peers.live:
                 since = time.monotonic()
             elif time.monotonic() - since > linger:
@@ -195,9 +201,9 @@ class LinkSender:
             cancel.wait(CHECK_EVERY)
 
     def _tell_end(self, frames: Sequence[Any]) -> None:
-        peers = self._transport.peers()
+        peers = self.transport_end.peers()
         if peers is None:
-            self._transport.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
+            self.transport_end.send_to_each(self._addressed(frames), max(1, self._link.options.receivers))
             return
         linger = self._link.options.linger_ms / 1000
         told, live, again, calm = 0, peers.live, 0.0, 0
@@ -211,18 +217,18 @@ class LinkSender:
                 told, again = (peers.seen if heard else told), now + linger / 2
             if peers.live != live:
                 live, deadline = peers.live, now + linger
-            is_calm = not (self._transport.unsent() or self._transport.unread())  # in this order: it goes from the one to the other
+            is_calm = not (self.transport_end.unsent() or self.transport_end.unread())  # in this order: it goes from the one to the other
             calm = calm + 1 if is_calm else 0
             if (now > deadline and calm) or (not may_come and told and calm > 2):
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 return
             cancel.wait(CHECK_EVERY)
-            peers = self._transport.peers() or peers
+            peers = self.transport_end.peers() or peers
 
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
         try:
-            self._transport.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
+            self.transport_end.send_to_each(self._addressed(frames), receivers, 10 * CHECK_EVERY)
         except TimeoutError:
             return False  # they are behind, and will be told with the next round
         return True

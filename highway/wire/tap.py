@@ -51,6 +51,7 @@ class Tap:
         link: The link, with its ``tap`` option.
 
     Attributes:
+        sender: What its frames go through.
         bound: The address that was bound.
         is_watched: Whether somebody looked when it was last asked.
 
@@ -61,8 +62,8 @@ class Tap:
     def __init__(self, link: Link) -> None:
         options = dataclasses.replace(link.options, tap="", budget_mb=LEAST, max_mb=ANY_SIZE, linger_ms=int(LINGER * 1000))
         self._link = parse(f"zpub+{link.options.tap}", "send", defaults=options)
-        self._sender = self._link.transport.load().open_sender(self._link)
-        self.bound = self._sender.bound
+        self.sender = self._link.transport.load().open_sender(self._link)
+        self.bound = self.sender.bound
         self._due = 0.0  # when to look again, by ``time.monotonic()``; never if closed
         self.is_watched = False
 
@@ -87,17 +88,17 @@ class Tap:
     def close(self, linger: float = LINGER) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds, in the background."""
         self._due, self.is_watched = NEVER, False
-        self._sender.close(min(linger, LINGER))
+        self.sender.close(min(linger, LINGER))
 
     def _pass_on(self, frames: Sequence[Frame], now: float) -> None:
         try:
             if now >= self._due:
                 self._due = now + CHECK_VIEWERS_EVERY
-                peers = self._sender.peers()
+                peers = self.sender.peers()
                 self.is_watched = peers is not None and peers.live > 0
-                self._sender.unsent()  # forgets the messages that were dropped
+                self.sender.unsent()  # forgets the messages that were dropped
             if self.is_watched:
-                self._sender.send(frames, 0)
+                self.sender.send(frames, 0)
         except Exception as error:  # whatever it is, the link goes on
             log.warning("%s: the tap is closed: %s", self._link, error)
             self.close(0)

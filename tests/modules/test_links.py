@@ -335,7 +335,7 @@ def test_a_field_that_cannot_be_sent_is_an_error_or_is_left_out(on_error, receiv
 
 
 def send_frames(connection, *frames):
-    connection._sender._transport.send(frames, 20)
+    connection._sender.transport_end.send(frames, 20)
 
 
 def test_malformed_messages_are_counted_and_left_out_when_told_to(ipc):

@@ -208,7 +208,7 @@ def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
         link = parse(f"zrpull+shm://{location}", "receive")
         with LinkReceiver(link, {}) as first, LinkReceiver(link, {}) as second:
             got = {first: [], second: []}
-            ends = [end._transport for end in (first, second, sender)]
+            ends = [end.transport_end for end in (first, second, sender)]
             wait_until(lambda: ([end.look() for end in ends], ends[-1].peers().live == 2)[-1])
             for n in range(40):
                 if n == 20:
@@ -220,7 +220,7 @@ def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
                         items.append(int(receiver.recv(0).item[0][0]))
     assert sorted(got[first] + got[second]) == list(range(40))
     assert max(got[first]) < 20 <= len(got[second])
-    assert sender._transport.lost == 0
+    assert sender.transport_end.lost == 0
 
 
 def test_what_is_dropped_on_the_way_does_not_hold_up_a_drain():

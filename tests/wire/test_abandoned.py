@@ -42,7 +42,7 @@ def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url):
     holder = [Connection(f"{url}?linger_ms=3000")]
     if "shm" not in url:  # there, who sends waits for a receiver
         holder[0].send(MESSAGE)
-    sender = holder[0]._sender._transport
+    sender = holder[0]._sender.transport_end
     closed_by = []
     close = sender.close
     sender.close = lambda linger: (closed_by.append(threading.current_thread()), close(linger))
@@ -69,7 +69,7 @@ def test_what_an_ended_thread_left_is_closed_by_the_next_connection():
 
     def leave():
         connection = Connection("zpush://127.0.0.1:1?linger_ms=1000")
-        senders.append(connection._sender._transport)
+        senders.append(connection._sender.transport_end)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             del connection

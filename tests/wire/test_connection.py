@@ -164,7 +164,7 @@ def test_dicts_come_back_with_their_names_and_transforms():
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
     with pair(on_error=on_error, total=2) as (outgoing, incoming):
-        outgoing._sender._transport.send([b"garbage"])
+        outgoing._sender.transport_end.send([b"garbage"])
         outgoing.send(BATCH)
         if on_error == "skip":
             assert_batch(next(iter(incoming)))

@@ -154,9 +154,9 @@ def test_two_that_had_nothing_to_send_are_both_heard_though_the_second_has_the_d
         for count in (1, 2):
             one = peer(receiver.bound[0])
             one.send_multipart(message(os.urandom(8), 0, end=True))
-            wait_until(lambda count=count: receiver._transport.peers()[:2] == (1, count))
+            wait_until(lambda count=count: receiver.transport_end.peers()[:2] == (1, count))
             one.close()
-            wait_until(lambda: receiver._transport.peers().live == 0)
+            wait_until(lambda: receiver.transport_end.peers().live == 0)
         with pytest.raises(EOFError):
             receiver.recv(20)
         assert receiver.counters["ended"] == 2

@@ -219,7 +219,7 @@ def sending(ipc):
 
 def call(sender, words):
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(path_of(sender._name))
+    connection.connect(path_of(sender.name))
     connection.send(words)
     return connection
 
@@ -228,11 +228,11 @@ def call(sender, words):
 def test_who_says_that_it_leaves_and_stays_holds_a_sender_up_for_a_while_only(sending, monkeypatch, is_silent):
     monkeypatch.setattr(goodbye, "SILENCE" if is_silent else "PAUSE", 0.3)
     sender, receiver = sending
-    with call(sender, MAGIC + sender._name):
-        wait_until(lambda: sender._transport._is_paused)
+    with call(sender, MAGIC + sender.name):
+        wait_until(lambda: sender.transport_end.is_paused)
         sender.send(item(1), timeout=20)  # it would not return
         assert number_of(receiver.recv(20).item) == 1
-        with call(sender, MAGIC + sender._name):
+        with call(sender, MAGIC + sender.name):
             sender.send(item(2), timeout=0.15)  # it rests between two
             assert number_of(receiver.recv(20).item) == 2
 
@@ -243,14 +243,14 @@ def test_who_does_not_name_the_sender_holds_nobody_up(sending, words, monkeypatc
     sender, _ = sending
     with call(sender, words) as connection:
         assert connection.recv(1) == b""
-        assert not sender._transport._is_paused
+        assert not sender.transport_end.is_paused
     assert sender._number == 1
 
 
 def test_marks_are_no_items(sending):
     sender, receiver = sending
-    with call(sender, MAGIC + sender._name) as connection:
-        wait_until(lambda: sender._transport._is_paused)
+    with call(sender, MAGIC + sender.name) as connection:
+        wait_until(lambda: sender.transport_end.is_paused)
         with pytest.raises(TimeoutError):
             receiver.recv(0.2)
         assert receiver.counters["messages"] > 1

@@ -151,7 +151,7 @@ def test_what_is_waited_for_is_said_again_at_growing_intervals(monkeypatch, capl
         said = []
         for second in range(2000):
             now[0] = float(second)
-            assert not end._is_over()
+            assert not end.is_over()
             said += [second] * len(caplog.messages)
             caplog.clear()
     assert said == [10, 20, 40, 80, 160, 320, 640, 1240, 1840]
@@ -163,13 +163,13 @@ def test_a_sender_that_is_there_and_says_nothing_is_told_later(monkeypatch, capl
     monkeypatch.setattr(zmq, "open_receiver", lambda link: Script([Peers(1, 1)]))
     with LinkReceiver(parse("zrpull+ipc://x", "receive"), {}) as end:
         with pytest.raises(TimeoutError):
-            end._transport.recv()
+            end.transport_end.recv()
         for second in (0, 20, 59):
             now[0] = float(second)
-            assert not end._is_over()
+            assert not end.is_over()
         assert caplog.messages == []
         now[0] = 60.0
-        assert not end._is_over()
+        assert not end.is_over()
     assert "nothing has come for 60 s: the senders that are there send nothing; 1 senders are connected, 0 were heard" in caplog.text
 
 

@@ -33,7 +33,7 @@ def link(ipc):
             sender = stack.enter_context(LinkSender(parse(f"zrpush+{transport}://{location}?tap=ipc://{name}{options}", "send")))
             there = sender.bound[0].partition("://")[2] if transport == "tcp" else location
             receiver = stack.enter_context(LinkReceiver(parse(f"zrpull+{transport}://{there}", "receive"), {}))
-            while transport == "shm" and not sender._transport.peers().live:  # both ends must look around to meet
+            while transport == "shm" and not sender.transport_end.peers().live:  # both ends must look around to meet
                 with contextlib.suppress(TimeoutError):
                     receiver.recv(0.01)
             return sender, receiver, lambda: stack.enter_context(LinkReceiver(parse(f"zsub+ipc://{name}", "receive"), {}))
@@ -93,14 +93,14 @@ def test_a_viewer_that_never_reads_neither_stops_the_link_nor_makes_the_sender_h
     sender, receiver, view = link(transport)
     view()
     refs, sent = [], 0
-    while not sender._tap.is_watched or sent < 300:
+    while not sender.tap.is_watched or sent < 300:
         values = item(sent)
         refs.append(weakref.ref(values[0]))
         sender.send(values)
         del values
         assert number(receiver.recv(WAIT)) == sent
         sent += 1
-    assert sender._tap.is_watched
+    assert sender.tap.is_watched
     deadline = time.monotonic() + WAIT  # what has left or was dropped is let go of in the background
     while (held := sum(ref() is not None for ref in refs)) > 6 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -117,7 +117,7 @@ def test_nothing_is_passed_on_when_the_last_viewer_has_gone(link):
     for sent in range(after, after + 100_000):
         sender.send(item(sent))
         assert number(receiver.recv(WAIT)) == sent
-        if not sender._tap.is_watched:
+        if not sender.tap.is_watched:
             return
     raise AssertionError("the tap does not notice that the viewer has gone")
 
@@ -175,7 +175,7 @@ def test_an_address_that_is_taken_switches_the_tap_off_and_nothing_else(ipc, cap
         ):
             second.send(item(5))
             assert number(receiver.recv(WAIT)) == 5
-            assert (first._tap is None, second._tap is None) == (False, True)
+            assert (first.tap is None, second.tap is None) == (False, True)
     (message,) = [record.getMessage() for record in caplog.records if "viewers" in record.getMessage()]
     assert message == f"zrpush+ipc://{place}: viewers see what the process sends that was here first, and not what this one sends"
 
@@ -184,7 +184,7 @@ def test_a_tap_that_fails_is_closed_with_a_warning_and_the_link_goes_on(link, ca
     sender, receiver, view = link()
     viewer = view()
     _, after = show(sender, receiver, viewer, 0)
-    sender._tap._sender.close(0)
+    sender.tap.sender.close(0)
     for sent in range(after, after + 20):
         sender.send(item(sent))
         assert number(receiver.recv(WAIT)) == sent
@@ -197,7 +197,7 @@ def test_a_tap_that_fails_is_closed_with_a_warning_and_the_link_goes_on(link, ca
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_sees_nothing(link):
     sender, receiver, view = link()
-    address = sender._tap.bound[0]
+    address = sender.tap.bound[0]
     code = (
         "import os, sys, zmq; os.setuid(65534); s = zmq.Context().socket(zmq.SUB); s.subscribe(b''); "
         "s.connect(sys.argv[1]); print('ready', flush=True); print(s.poll(1000))"

@@ -60,9 +60,9 @@ def test_each_codec_crosses(name, codec):
 
 
 def meet(sender, receiver):
-    while not (sender._transport.peers().live and receiver._transport.peers().live):
-        sender._transport.look(0.01)
-        receiver._transport.look(0.01)
+    while not (sender.transport_end.peers().live and receiver.transport_end.peers().live):
+        sender.transport_end.look(0.01)
+        receiver.transport_end.look(0.01)
 
 
 def test_passports_travel(name):
