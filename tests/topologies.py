@@ -4,6 +4,7 @@ import os
 import queue
 import re
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,101 +16,7 @@ import pytest
 import highway
 
 HOME = Path(highway.__file__).parents[1]
-
-STAGES = '''
-import os, signal, sys, time
-from dataclasses import dataclass
-from pathlib import Path
-import numpy as np
-from highway.engine.cancel import wait
-
-@dataclass
-class Numbers:
-    """Yield 0, 1, 2, ...: one every so many seconds, while there is no file ``until``; at number ``hold`` wait for a file ``go``."""
-    every: float = 0.002
-    until: str = ""
-    count: int = 1_000_000
-    hold: int = -1
-    def __iter__(self):
-        for n in range(self.count):
-            if self.until and Path(self.until).exists():
-                return
-            while n == self.hold and not Path("go").exists():
-                wait(0.01)
-            yield (np.full(1, n, np.int32),)
-            wait(self.every)
-
-@dataclass
-class Say:
-    """Print the number of each item, and wait."""
-    word: str = "got"
-    every: float = 0.0
-    def consume(self, items):
-        for item in items:
-            print(self.word, int(item[0][0]), flush=True)
-            wait(self.every)
-
-@dataclass
-class Pass:
-    """Say once which process it is, and wait with each item."""
-    every: float = 0.0
-    said: bool = False
-    def __call__(self, item):
-        if not self.said:
-            self.said = True
-            print("pid", os.getpid(), flush=True)
-        wait(self.every)
-        return item
-
-@dataclass
-class KillAt:
-    """Kill this process at an item, but only the first one that comes there."""
-    number: int
-    def __call__(self, item):
-        if item[0][0] >= self.number and not Path("killed").exists():
-            Path("killed").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return item
-
-@dataclass
-class KillInReport:
-    """Kill this process at an item, in the middle of a line that it writes to its launcher, but only the first one that comes there."""
-    number: int
-    def __call__(self, item):
-        if item[0][0] >= self.number and not Path("killed").exists():
-            Path("killed").touch()
-            os.write(int(next(word for word in sys.argv if word.startswith("--report-to=")).partition("=")[2]), b'{"stats": {"stages": [')
-            os.kill(os.getpid(), signal.SIGKILL)
-        return item
-
-@dataclass
-class FailAt:
-    number: int
-    def __call__(self, item):
-        if item[0][0] == self.number:
-            raise ValueError(f"no {self.number}")
-        return item
-
-@dataclass
-class FailWhen:
-    """Fail as soon as there is a file."""
-    path: str
-    def __call__(self, item):
-        while not Path(self.path).exists():
-            wait(0.01)
-        raise ValueError("now")
-
-class SayThreads:
-    def __call__(self, item):
-        print(*(os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")), flush=True)
-        return item
-
-class SayImports:
-    def __call__(self, item):
-        found = [name for name in ("rich", "prometheus_client", "waitress", "http.client", "highway.run.supervise") if name in sys.modules]
-        print("imported:", *(found or ["nothing of these"]), flush=True)
-        return item
-'''
+STAGES = Path(__file__).with_name("stages.py")
 
 
 class Lines:
@@ -152,13 +59,21 @@ class Run:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**inherited, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", **environment},
+            env={**inherited, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200", **environment},
         )
         self.out, self.error = Lines(self.process.stdout), Lines(self.process.stderr)
 
     def until(self, pattern):
         """Wait for a line on standard output that matches, and return the match."""
         return self.out.until(pattern)
+
+    def pids(self, count):
+        """Wait until so many roles have said ``pid``, as ``Pass`` and ``Deaf`` do; return the process of each."""
+        pids = {}
+        while len(pids) < count:
+            found = self.until(r"(?:(\S+) \| )?pid (\d+)")
+            pids[found[1]] = int(found[2])
+        return pids
 
     def end(self):
         """Wait for the end; return the exit code and all that was printed to either stream."""
@@ -188,14 +103,20 @@ def call(start):
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a topology under a name of its own; ``$Name`` stands for a stage of the module with them."""
-    (tmp_path / "mine.py").write_text(STAGES)
+def folder(tmp_path, monkeypatch):
+    """The current folder of the test, with the module of stages."""
+    shutil.copy(STAGES, tmp_path / "mine.py")
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
-    def write(text):
-        path = Path(f"t{uuid.uuid4().hex[:12]}.yaml")
-        path.write_text(re.sub(r"\$(?=\w)", "mine:", text))
+
+@pytest.fixture
+def write(folder):
+    """Write a topology under a name of its own, or this one; ``$`` before a stage's name stands for the module with the stages."""
+
+    def write(text, name=None):
+        path = Path(name or f"t{uuid.uuid4().hex[:12]}.yaml")
+        path.write_text(re.sub(r"\$(?=[A-Z])", "mine:", text))
         return path.name
 
     return write

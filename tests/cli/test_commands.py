@@ -4,116 +4,38 @@ import contextlib
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from topologies import HOME
 
 import highway
 
-HOME = Path(highway.__file__).parents[1]
-
-STAGES = '''
-import os, sys, time
-from dataclasses import dataclass
-from highway import check_cancelled
-
-@dataclass
-class Numbers:
-    count: int = 0
-    def __iter__(self):
-        n = 0
-        while self.count == 0 or n < self.count:
-            yield n
-            n += 1
-            if self.count == 0:
-                check_cancelled()
-                time.sleep(0.001)
-
-@dataclass
-class FailAt:
-    number: int
-    def __call__(self, n):
-        if n == self.number:
-            raise ValueError(f"no {n}")
-        return n
-
-@dataclass
-class Say:
-    """Print what arrives."""
-    prefix: str = ""
-    def consume(self, items):
-        for item in items:
-            print(f"{self.prefix}{item}", flush=True)
-
-class SayEnvironment:
-    def __call__(self, n):
-        print(f"SOME={os.environ.get('SOME')}", flush=True)
-        return n
-
-class SayPids:
-    """Print the process and its parent, and go on."""
-    def consume(self, items):
-        print(f"pid {os.getpid()} {os.getppid()}", flush=True)
-        for _ in items:
-            pass
-
-class Deaf:
-    """Does not stop."""
-    def consume(self, items):
-        print(f"pid {os.getpid()} {os.getppid()}", flush=True)
-        while True:
-            time.sleep(1)
-
-@dataclass
-class Exit:
-    number: int
-    def __call__(self, n):
-        os._exit(self.number)
-'''
+pytestmark = pytest.mark.usefixtures("folder")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(STAGES)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture
+def write(write):
+    """Write a topology, as ``t.yaml`` if not said otherwise."""
+    return lambda text, name="t.yaml": write(text, name)
 
 
-def start(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "highway", *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
-
-
-def call(*arguments):
-    """Run the command; return its exit code and what it printed to either stream."""
-    with start(*arguments) as process:
-        out, error = process.communicate(timeout=60)
-    return process.returncode, out, error
-
-
-def write(text, name="t.yaml"):
-    Path(name).write_text(text.replace("$M", "mine"))
-    return name
-
-
-def test_the_version_is_printed():
+def test_the_version_is_printed(call):
     assert call("--version") == (0, f"highway {highway.__version__}\n", "")
 
 
-def test_the_components_are_listed_and_described():
+def test_the_components_are_listed_and_described(call):
     code, out, error = call("list")
     assert (code, error) == (0, "")
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
     code, out, error = call("list", "FlipX")
     assert (code, error) == (0, "")
     assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
-    assert call("list", "mine:Say", "--plugin", "mine") == (0, "mine:Say(prefix: str = '')\n\nPrint what arrives.\n", "")
+    described = "mine:Say(word: str = 'got', every: float = 0.0)\n\nPrint the number of each item, and wait.\n"
+    assert call("list", "mine:Say", "--plugin", "mine") == (0, described, "")
 
 
 @pytest.mark.parametrize(
@@ -136,15 +58,15 @@ def test_the_components_are_listed_and_described():
         (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has one process, number 0\n"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message):
-    write("vars: {count: 1}\nroles:\n  r:\n  - $M:Numbers: ${count}\n", "good.yaml")
+def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message, write, call):
+    write("vars: {count: 1}\nroles:\n  r:\n  - $Numbers: ${count}\n", "good.yaml")
     code, out, error = call(*arguments)
     assert (code, out) == (2, "")
     assert message in error
     assert "Traceback" not in error
 
 
-def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder):
+def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, call):
     (folder / "evil.py").write_text("from pathlib import Path\nPath('was-run').touch()\nclass Source: pass\nclass Map: pass\n")
     write(
         "roles:\n  a:\n  - evil:Source: {any: 1}\n  - Identity\n  - Augmentations: [FlipX, evil:Map: 3]\n    num_workers: 2\n"
@@ -174,8 +96,8 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder):
     assert Path("was-run").exists()
 
 
-def test_checking_lists_all_mistakes_of_a_file():
-    write("roles:\n  a:\n  - $M:Numbers: x\n  - $M:Sai\n  b:\n  - $M:Say\n")
+def test_checking_lists_all_mistakes_of_a_file(write, call):
+    write("roles:\n  a:\n  - $Numbers: x\n  - $Sai\n  b:\n  - $Say\n")
     code, out, error = call("check", "t.yaml", "--plugin", "mine")
     assert (code, out) == (2, "")
     assert [line.split(": ")[0] for line in error.removeprefix("highway: ").splitlines()] == ["t.yaml:3", "t.yaml:4", "t.yaml:5"]
@@ -192,14 +114,14 @@ def test_checking_lists_all_mistakes_of_a_file():
         (["--role", "x"], "highway: t.yaml: x is external and has no stages; it cannot be run from here\n"),
     ],
 )
-def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message):
-    write("hosts: {a: 127.0.0.1, b: 10.0.0.1}\nroles: {r: {hosts: a, replicas: 2, stages: [$M:Numbers: 1]}, x: {hosts: b, external: true}}")
+def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message, write, call):
+    write("hosts: {a: 127.0.0.1, b: 10.0.0.1}\nroles: {r: {hosts: a, replicas: 2, stages: [$Numbers: 1]}, x: {hosts: b, external: true}}")
     assert call("run", "t.yaml", "--plugin", "mine", *arguments) == (2, "", message)
 
 
-def test_a_host_runs_what_the_file_places_there():
-    role = "{hosts: [a, b], replicas: 3, stages: [$M:Numbers: 1, $M:Say: '${replica}: ']}"
-    write(f"hosts: {{a: h, b: h}}\nroles:\n  r: {role}\n  s: {{hosts: b, stages: [$M:Numbers: 1]}}")
+def test_a_host_runs_what_the_file_places_there(write, call):
+    role = "{hosts: [a, b], replicas: 3, stages: [$Numbers: 1, $Say: '${replica}:']}"
+    write(f"hosts: {{a: h, b: h}}\nroles:\n  r: {role}\n  s: {{hosts: b, stages: [$Numbers: 1]}}")
     write("roles: {r: {env: {SOME: thing}}}", "more.yaml")
     code, out, error = call("run", "t.yaml", "more.yaml", "--plugin", "mine", "--host", "a")
     assert (code, without_progress(error)) == (0, "")
@@ -207,14 +129,14 @@ def test_a_host_runs_what_the_file_places_there():
     assert "s: " not in out
 
 
-def test_the_environment_of_a_role_is_that_of_its_process():
-    write("roles: {r: {env: {SOME: thing}, stages: [$M:Numbers: 1, $M:SayEnvironment]}}")
-    assert call("run", "t.yaml", "--plugin", "mine")[1].startswith("r | SOME=thing\n")
-    assert call("run", "t.yaml", "--plugin", "mine", "--role", "r")[1].startswith("SOME=thing\n")
+def test_the_environment_of_a_role_is_that_of_its_process(write, call):
+    write("roles: {r: {env: {SOME: thing}, stages: [$Numbers: 1, $SayEnvironment: {names: [SOME, OTHER]}]}}")
+    assert call("run", "t.yaml", "--plugin", "mine")[1].startswith("r | thing None\n")
+    assert call("run", "t.yaml", "--plugin", "mine", "--role", "r")[1].startswith("thing None\n")
 
 
-def test_a_topology_is_drawn_to_files_by_their_endings(folder):
-    write("roles: {r: [$M:Numbers: 1, $M:Say]}")
+def test_a_topology_is_drawn_to_files_by_their_endings(folder, write, call):
+    write("roles: {r: [$Numbers: 1, $Say]}")
     code, out, error = call("graph", "t.yaml", "--plugin", "mine")
     assert (code, out, error) == (0, 'flowchart LR\n  n0["<b>r</b><br>Numbers<br>Say"]\n', "")
     for name, begin in (("t.svg", b"<svg"), ("t.png", b"\x89PNG"), ("t.dot", b"digraph"), ("t.mmd", b"flowchart")):
@@ -224,42 +146,42 @@ def test_a_topology_is_drawn_to_files_by_their_endings(folder):
     assert (code, error) == (2, "highway: -o t.pdf: expected a name that ends in .svg, .png, .dot or .mmd\n")
 
 
-def test_the_schema_is_printed():
+def test_the_schema_is_printed(call):
     code, out, error = call("schema")
     assert (code, error) == (0, "")
     assert json.loads(out)["required"] == ["roles"]
 
 
-def test_a_traceback_is_shown_when_asked_for():
-    write("roles: {r: [$M:Numbers: x]}")
+def test_a_traceback_is_shown_when_asked_for(write, call):
+    write("roles: {r: [$Numbers: x]}")
     code, _, error = call("check", "t.yaml", "--plugin", "mine", "--traceback")
     assert code == 2
     assert "Traceback (most recent call last)" in error
 
 
-def test_a_good_file_is_shown_and_its_data_need_not_be_there():
+def test_a_good_file_is_shown_and_its_data_need_not_be_there(write, call):
     reader = "ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}"
-    write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $M:Say\n")
+    write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $Say\n")
     assert call("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
 
 
-def test_one_role_runs_in_this_process_and_ends_with_a_summary():
-    write("vars: {count: 2}\nroles: {r: [$M:Numbers: '${count}', $M:Say: 'item '], s: [$M:Numbers: 1]}")
+def test_one_role_runs_in_this_process_and_ends_with_a_summary(write, call):
+    write("vars: {count: 2}\nroles: {r: [$Numbers: '${count}', $Say: item], s: [$Numbers: 1]}")
     code, out, error = call("run", "t.yaml", "--role", "r", "--set", "count=3", "--plugin", "mine")
     assert (code, error) == (0, "")
     assert out.startswith("item 0\nitem 1\nitem 2\n\nr: 3 items in ")
     assert "bottleneck" in out
 
 
-def test_a_role_without_a_sink_is_drained():
-    write("roles: {r: [$M:Numbers: 5]}")
+def test_a_role_without_a_sink_is_drained(write, call):
+    write("roles: {r: [$Numbers: 5]}")
     code, out, _ = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
     assert code == 0
     assert "r: 5 items in " in out
 
 
-def test_a_stage_that_fails_is_one_message_and_exit_code_1():
-    write("roles: {r: [$M:Numbers: 5, $M:FailAt: 3, $M:Say]}")
+def test_a_stage_that_fails_is_one_message_and_exit_code_1(write, call):
+    write("roles: {r: [$Numbers: 5, $FailAt: 3, $Say]}")
     code, _, error = call("run", "t.yaml", "--role", "r", "--plugin", "mine")
     assert code == 1
     assert error.startswith("highway: ValueError: no 3\n")
@@ -272,115 +194,95 @@ def without_progress(error):
     return re.sub(r"^\[\d+ s\] .*\n", "", error, flags=re.M)
 
 
-def test_every_role_and_replica_runs_in_a_process_of_its_own():
-    write("roles:\n  one: [$M:Numbers: 2, $M:Say: 'a ']\n  two:\n    replicas: 2\n    stages: [$M:Numbers: 1, $M:SayPids]\n")
-    with start("run", "t.yaml", "--plugin", "mine") as process:
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, without_progress(error)) == (0, "")
+def test_every_role_and_replica_runs_in_a_process_of_its_own(write, start):
+    write("roles:\n  one: [$Numbers: 2, $Say: a]\n  two:\n    replicas: 2\n    stages: [$Numbers: 1, $Pass]\n")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    code, out, error = run.end()
+    assert (code, without_progress(error)) == (0, "")
     assert re.findall(r"^one \| (.*)", out, re.M) == ["a 0", "a 1"]
-    pids = re.findall(r"^(two\[.\]) \| pid (\d+) (\d+)", out, re.M)
+    pids = re.findall(r"^(two\[.\]) \| pid (\d+) of (\d+)", out, re.M)
     assert sorted(name for name, _, _ in pids) == ["two[0]", "two[1]"]
     assert len({pid for _, pid, _ in pids}) == 2
-    assert {int(parent) for _, _, parent in pids} == {process.pid}
+    assert {int(parent) for _, _, parent in pids} == {run.process.pid}
     for name in ("one: 2", "two[0]: 1", "two[1]: 1"):
         assert f"\n{name} items in " in out
 
 
-def test_a_role_that_fails_stops_the_others():
-    write("roles: {bad: [$M:Numbers: 5, $M:FailAt: 3], good: [$M:Numbers, $M:Say]}")
+def test_a_role_that_fails_stops_the_others(write, call):
+    write("roles: {bad: [$Numbers: 5, $FailAt: 3], good: [$Numbers, $Say]}")
     code, _, error = call("run", "t.yaml", "--plugin", "mine")
     assert code == 1
     assert "bad | highway: ValueError: no 3\n" in error
     assert error.endswith("highway: bad failed (exit code 1): ValueError: no 3\n")
 
 
-def test_a_role_that_is_gone_without_a_word_is_a_failure_too():
-    write("roles: {bad: [$M:Numbers: 5, $M:Exit: 0], good: [$M:Numbers, $M:Say]}")
+def test_a_role_that_is_gone_without_a_word_is_a_failure_too(write, call):
+    write("roles: {bad: [$Numbers: 5, $Exit: 0], good: [$Numbers, $Say]}")
     code, _, error = call("run", "t.yaml", "--plugin", "mine")
     assert code == 1
     assert error.endswith("highway: bad failed (exit code 0): it ended without a word\n")
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_sinks_end_even_if_a_source_does_not(tmp_path):
-    link = f"ipc://{tmp_path}/link"
-    write(f"roles:\n  endless: [Noise: [2], ZMQSink: '{link}']\n  end: [ZMQSource: '{link}', Take: 3, $M:Say]\n")
+def test_it_ends_when_the_sinks_end_even_if_a_source_does_not(folder, write, call):
+    link = f"ipc://{folder}/link"
+    write(f"roles:\n  endless: [Noise: [2], ZMQSink: '{link}']\n  end: [ZMQSource: '{link}', Take: 3, $Say]\n")
     code, out, error = call("run", "t.yaml", "--plugin", "mine")
     assert (code, without_progress(error)) == (0, "")
-    assert len(re.findall(r"^end \| \(array", out, re.M)) == 3
+    assert len(re.findall(r"^end \| got ", out, re.M)) == 3
     assert "\nend: 3 items in " in out
-
-
-def wait_until_gone(pids):
-    """Wait for processes that are not our children, by their pidfds."""
-    for pid in pids:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        with os.fdopen(descriptor) as opened:
-            assert select.select([opened], [], [], 30)[0], f"process {pid} is still there"
-
-
-def pids_of(process, count):
-    """Read what SayPids or Deaf print until the processes are there."""
-    found = []
-    while len(found) < count:
-        line = process.stdout.readline()
-        assert line, process.stderr.read()
-        if said := re.search(r"pid (\d+) ", line):
-            found.append(int(said[1]))
-    return found
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("role", [[], ["--role", "a"]])
-def test_signals_end_it_and_leave_nothing_behind(number, code, role):
-    write("roles: {a: [$M:Numbers, $M:SayPids], b: [$M:Numbers, $M:SayPids]}")
-    with start("run", "t.yaml", "--plugin", "mine", *role) as process:
-        pids = pids_of(process, 1 if role else 2)
-        process.send_signal(number)
-        out, error = process.communicate(timeout=30)
-    assert process.returncode == code
+def test_signals_end_it_and_leave_nothing_behind(number, code, role, write, start, wait_until_gone):
+    write("roles: {a: [$Numbers, $Pass], b: [$Numbers, $Pass]}")
+    run = start("run", "t.yaml", "--plugin", "mine", *role)
+    pids = run.pids(1 if role else 2)
+    run.process.send_signal(number)
+    ended, out, error = run.end()
+    assert ended == code
     assert "Traceback" not in error
     assert "a: " in out, "the summary is missing"
-    wait_until_gone(pids)
+    for pid in pids.values():
+        wait_until_gone(pid)
 
 
 @pytest.mark.slow
-def test_a_second_signal_does_not_wait():
-    write("roles: {a: [$M:Numbers, $M:Deaf]}")
-    with start("run", "t.yaml", "--plugin", "mine") as process:
-        pids = pids_of(process, 1)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.readline()  # a warning of the stage that does not stop, or what follows
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    assert process.returncode == 130
-    wait_until_gone(pids)
+def test_a_second_signal_does_not_wait(write, start, wait_until_gone):
+    write("roles: {a: [$Numbers, $Deaf]}")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    pids = run.pids(1)
+    run.process.send_signal(signal.SIGINT)
+    run.error.until("")  # a warning of the stage that does not stop, or what follows
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+    for pid in pids.values():
+        wait_until_gone(pid)
 
 
 @pytest.mark.slow
-def test_a_stage_that_does_not_stop_does_not_keep_its_process():
-    write("roles: {a: [$M:Numbers, $M:Deaf]}")
-    with start("run", "t.yaml", "--plugin", "mine", "--role", "a") as process:
-        pids_of(process, 1)
-        process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=30)
-    assert process.returncode == 1
+def test_a_stage_that_does_not_stop_does_not_keep_its_process(write, start):
+    write("roles: {a: [$Numbers, $Deaf]}")
+    run = start("run", "t.yaml", "--plugin", "mine", "--role", "a")
+    run.pids(1)
+    run.process.send_signal(signal.SIGTERM)
+    code, _, error = run.end()
+    assert code == 1
     assert "does not stop" in error
 
 
-def test_roles_die_with_their_launcher_even_if_that_is_killed():
-    write("roles: {a: [$M:Numbers, $M:SayPids], b: [$M:Numbers, $M:SayPids]}")
-    with start("run", "t.yaml", "--plugin", "mine") as process:
-        pids = pids_of(process, 2)
-        process.kill()
-        process.communicate(timeout=30)
-    wait_until_gone(pids)
+def test_roles_die_with_their_launcher_even_if_that_is_killed(write, start, wait_until_gone):
+    write("roles: {a: [$Numbers, $Pass], b: [$Numbers, $Pass]}")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    pids = run.pids(2)
+    run.process.kill()
+    run.end()
+    for pid in pids.values():
+        wait_until_gone(pid)
 
 
-def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder):
+def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder, write):
     (folder / "highway.py").write_text("raise SystemExit('the wrong highway')")
     write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
@@ -390,8 +292,8 @@ def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(fol
     assert "r: 4 items in " in done.stdout
 
 
-def test_a_terminal_shows_a_live_table_and_the_lines_above_it():
-    write("roles: {a: [$M:Numbers, $M:Say: 'item '], b: [$M:Numbers: 5]}")
+def test_a_terminal_shows_a_live_table_and_the_lines_above_it(write):
+    write("roles: {a: [$Numbers, $Say: item], b: [$Numbers: 5]}")
     screen, terminal = os.openpty()
     environment = {**os.environ, "PYTHONPATH": str(HOME), "COLUMNS": "150", "TERM": "xterm"}
     command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "mine"]

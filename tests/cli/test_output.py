@@ -4,49 +4,29 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-import highway
+from topologies import HOME
 
 TEXT = """
 roles:
-  a: [tell:Numbers, tell:Say, {'tell:Collect': {path: out.txt}}]
-  b: [tell:Numbers, tell:Say, {'tell:Collect': {path: out2.txt}}]
-"""
-STAGES = """
-from dataclasses import dataclass
-class Numbers:
-    def __iter__(self):
-        yield from range(2000)
-class Say:
-    def __call__(self, item):
-        print("item", item, flush=True)
-        return item
-@dataclass
-class Collect:
-    path: str
-    def consume(self, items):
-        with open(self.path, "w") as file:
-            file.write(str(sum(items)))
+  a: [$Numbers: {count: 2000, every: 0}, $SayAndPass, $Record: out.txt]
+  b: [$Numbers: {count: 2000, every: 0}, $SayAndPass, $Record: out2.txt]
 """
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(folder, write):
     """Run the topology with other streams in place of standard output and error; return the process."""
-    (tmp_path / "tell.py").write_text(STAGES)
-    (tmp_path / "t.yaml").write_text(TEXT)
+    write(TEXT, "t.yaml")
 
     def run(stdout=subprocess.PIPE, stderr=subprocess.PIPE, options=()):
-        command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "tell", *options]
-        paths = {"PYTHONPATH": str(Path(highway.__file__).parents[1])}
-        return subprocess.run(command, stdout=stdout, stderr=stderr, cwd=tmp_path, text=True, timeout=100, env={**os.environ, **paths})
+        command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "mine", *options]
+        return subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(HOME)})
 
     yield run
     for name in ("out.txt", "out2.txt"):
-        assert (tmp_path / name).read_text() == str(sum(range(2000)))
+        assert (folder / name).read_text().split() == [str(number) for number in range(2000)]
 
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

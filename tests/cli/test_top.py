@@ -1,12 +1,9 @@
 """Watching a running topology as a user does: its endpoint, ``highway top`` and ``highway graph --live``, with real processes."""
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -15,52 +12,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import highway
 from highway.observe.snapshot import Ends, Snapshot
 
-HOME = Path(highway.__file__).parents[1]
-STAGES = """
-import numpy as np
-from highway.engine.cancel import wait
-
-class Numbers:
-    def __iter__(self):
-        for n in range(10**9):
-            yield (np.array([n]), )
-            wait(0.005)
-
-class Fail:
-    def __iter__(self):
-        for n in range(20):
-            yield n
-        wait(1.5)  # longer than from one report to the next
-        raise ValueError("no more")
-
-class Ignore:
-    def consume(self, items):
-        for item in items:
-            pass
-"""
 TEXT = """
 links: {raw: {from: reader, to: worker, transport: ipc}, done: {from: worker, to: trainer, transport: ipc, bind: to}}
 roles:
-  reader: [mine:Numbers, ZMQSink: {link: raw, allow64: true}]
-  worker: {replicas: 2, stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done, allow64: true}]}
-  trainer: [ZMQSource: {link: done}, mine:Ignore]
+  reader: [$Numbers: {every: 0.005}, ZMQSink: {link: raw}]
+  worker: {replicas: 2, stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done}]}
+  trainer: [ZMQSource: {link: done}]
 """
-
-
-def start(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error"}
-    command = [sys.executable, "-m", "highway", *map(str, arguments)]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-
-
-def call(*arguments):
-    """Run the command; return its exit code and what it printed to either stream."""
-    with start(*arguments) as process:
-        out, error = process.communicate(timeout=60)
-    return process.returncode, out, error
 
 
 def get(url):
@@ -69,32 +29,27 @@ def get(url):
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
+def file(write):
     """A topology whose name, and with it the names of its links, no other test has."""
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(STAGES)
-    path = Path(f"feed-{os.getpid()}-{time.monotonic_ns()}.yaml")
-    path.write_text(TEXT)
-    return path
+    return Path(write(TEXT))
 
 
-@contextmanager
-def running(file, *arguments):
+@pytest.fixture
+def running(start):
     """Run a topology, give the URL of its endpoint, interrupt it, and see that the endpoint is closed with it."""
-    with start("run", file, "--plugin", "mine", "--metrics", 0, *arguments) as process:
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if found := re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics$", line):
-                break
-        else:
-            pytest.fail("".join(lines))
-        yield found[1]
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
-        assert process.returncode == 130, error
-    with pytest.raises(OSError):
-        get(f"{found[1]}/health")
+
+    @contextmanager
+    def running(file, *arguments):
+        run = start("run", file, "--plugin", "mine", "--metrics", 0, *arguments)
+        url = run.error.until(r"metrics at (http://127\.0\.0\.1:\d+)/metrics$")[1]
+        yield url
+        run.process.send_signal(signal.SIGINT)
+        code, _, error = run.end()
+        assert code == 130, error
+        with pytest.raises(OSError):
+            get(f"{url}/health")
+
+    return running
 
 
 def states_when(url, what):
@@ -107,7 +62,7 @@ def states_when(url, what):
 
 
 @pytest.fixture
-def url(file):
+def url(file, running):
     """The endpoint of a run of the topology in which every replica has handed on items."""
     with running(file) as url:
         states_when(url, lambda states: all(state.stats and state.stats.items for state in states))
@@ -137,7 +92,7 @@ def test_a_run_answers_for_all_that_it_runs(url, file):
 
 
 @pytest.mark.slow
-def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file):
+def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, call):
     code, out, error = call("top", file, "--plugin", "mine", "--metrics", port_of(url), "--once", "--interval", "1.5")
     assert (code, error) == (0, "")
     title, heading, *rows = [line.rstrip() for line in out.splitlines() if line.strip()]
@@ -154,7 +109,7 @@ def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file):
 
 
 @pytest.mark.slow
-def test_the_live_picture_has_the_rates(url, file):
+def test_the_live_picture_has_the_rates(url, file, call, start):
     arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live", "--interval", "0.5")
     for name in ("live.svg", "live.dot", "live.mmd"):
         assert call("graph", file, *arguments, "--once", "-o", name) == (0, "", "")
@@ -164,34 +119,34 @@ def test_the_live_picture_has_the_rates(url, file):
     assert call("graph", file, *arguments, "--once", "-o", "live.png") == (0, "", "")
     assert Path("live.png").read_bytes().startswith(b"\x89PNG")
     Path("again.svg").touch()
-    with start("graph", file, *arguments, "-o", "again.svg") as process:
-        versions, deadline = set(), time.monotonic() + 60
-        while len(versions) < 3 and time.monotonic() < deadline:
-            versions.add(Path("again.svg").read_text())
-        process.send_signal(signal.SIGINT)
-        assert (*process.communicate(timeout=30), process.returncode) == ("", "", 0)
+    run, versions, deadline = start("graph", file, *arguments, "-o", "again.svg"), set(), time.monotonic() + 60
+    while len(versions) < 3 and time.monotonic() < deadline:
+        versions.add(Path("again.svg").read_text())
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == (0, "", "")
     assert sum(version.endswith("</svg>\n") for version in versions) == len(versions - {""}) >= 2
     assert not list(Path.cwd().glob("*.part"))
 
 
-def test_one_role_alone_answers_too(file):
-    file.write_text("metrics: {port: 9400, listen: 127.0.0.1}\nroles: {numbers: [mine:Numbers]}")
+def test_one_role_alone_answers_too(file, write, running):
+    write("metrics: {port: 9400, listen: 127.0.0.1}\nroles: {numbers: [$Numbers]}", file.name)
     with running(file, "--role", "numbers") as url:
         (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items)
     assert (state.name, state.phase) == ("numbers", "running")
 
 
 @pytest.mark.slow
-def test_totals_go_on_when_a_role_is_started_again(file):
-    file.write_text("roles: {numbers: {restart: {when: on-failure, delay_s: 0.1}, stages: [mine:Fail, mine:Ignore]}}")
+def test_totals_go_on_when_a_role_is_started_again(file, write, running):
+    fail = "$FailAt: {number: 20, after: 1.5}"  # longer than from one report to the next
+    write(f"roles: {{numbers: {{restart: {{when: on-failure, delay_s: 0.1}}, stages: [$Numbers, {fail}]}}}}", file.name)
     with running(file) as url:
         (state,) = states_when(url, lambda states: states[0].stats and states[0].stats.items == 40)  # each process makes 20
-        assert (state.restarts, state.error) == (1, "(exit code 1): ValueError: no more")
+        assert (state.restarts, state.error) == (1, "(exit code 1): ValueError: no 20")
         states_when(url, lambda states: states[0].restarts == 2)
         assert "highway_role_restarts_total" in get(f"{url}/metrics").decode()
 
 
-def test_a_taken_port_ends_a_run_before_anything_starts(file):
+def test_a_taken_port_ends_a_run_before_anything_starts(file, call):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         code, out, error = call("run", file, "--plugin", "mine", "--metrics", port)
@@ -199,7 +154,7 @@ def test_a_taken_port_ends_a_run_before_anything_starts(file):
     assert error.startswith(f"highway: metrics: port {port} is taken by another process; ")
 
 
-def test_who_does_not_answer_is_said_and_is_no_error(file):
+def test_who_does_not_answer_is_said_and_is_no_error(file, call):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     code, out, error = call("top", file, "--plugin", "mine", "--metrics", port, "--once", "--interval", "0.1")
@@ -220,7 +175,7 @@ def test_who_does_not_answer_is_said_and_is_no_error(file):
         (["run", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message):
+def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message, call):
     Path("t.yaml").write_text("roles: {a: [Noise: [2]]}")
     code, out, error = call(*arguments)
     assert (code, out) == (2, "")

@@ -26,21 +26,12 @@ def three(numbers="{until: stop}", workers=2, transport="shm", work=0.0):
     return LINKS.format(numbers=numbers, workers=workers, transport=transport, work=work)
 
 
-def pids_of(run, count):
-    """Return the processes of so many workers, by name."""
-    pids = {}
-    while len(pids) < count:
-        found = run.until(r"(?:(\S+) \| )?pid (\d+)")
-        pids[found[1]] = int(found[2])
-    return pids
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
     path = write(three(transport=transport))
     run = start("run", path, "--plugin", "mine")
-    pids = pids_of(run, 2)
+    pids = run.pids(2)
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
     assert (code, error) == (0, "")
     delivered = int(re.fullmatch(r"worker\[1\] has ended; it delivered ([\d,]+) items\n", out)[1].replace(",", ""))
@@ -105,7 +96,7 @@ def test_sigterm_without_time_to_drain_stops_at_once(write, start):
 def test_the_roles_of_a_launcher_that_is_killed_do_not_take_the_time_to_drain(write, start, wait_until_gone):
     path = write("roles: {a: [$Numbers: {every: 0}, $Pass, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--drain-timeout", "1000")
-    pids = pids_of(run, 1)
+    pids = run.pids(1)
     run.process.kill()
     wait_until_gone(pids["a"])
 
@@ -147,9 +138,9 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
 def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(write, start, call, numbers):
     path = write(three(workers=1))
     run = start("run", path, "--plugin", "mine")
-    pids_of(run, 1)
+    run.pids(1)
     joined = start("run", path, "--plugin", "mine", "--role", "worker")
-    pids_of(joined, 1)
+    joined.pids(1)
     last = int(run.until(r"got (\d+)$")[1])
     run.until(rf"got {last + 100}$")
     Path("stop").touch()
@@ -168,9 +159,9 @@ def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(write, start, 
 def test_a_worker_that_has_joined_is_drained_by_its_number(write, start, call, numbers):
     path = write(three(workers=1))
     run = start("run", path, "--plugin", "mine")
-    pids_of(run, 1)
+    run.pids(1)
     joined = start("run", path, "--plugin", "mine", "--role", "worker")
-    pids_of(joined, 1)
+    joined.pids(1)
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
     assert (code, error) == (0, "")
     assert out.startswith("worker[1] has ended; it delivered ")

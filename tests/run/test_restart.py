@@ -174,7 +174,7 @@ def test_one_that_nothing_feeds_any_more_is_not_started_again(write, start, wait
 
 
 def test_numerical_libraries_get_one_thread_unless_somebody_says_otherwise(write, call):
-    stages = "stages: [$Numbers: {count: 1}, $SayThreads]"
+    stages = "stages: [$Numbers: {count: 1}, $SayEnvironment: {names: [OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS]}]"
     path = write(f"roles: {{a: {{env: {{MKL_NUM_THREADS: '3'}}, {stages}}}}}")
     for role in ([], ["--role", "a"]):
         _, out, _ = call("run", path, "--plugin", "mine", *role, OMP_NUM_THREADS="2")

@@ -1,6 +1,5 @@
 """Looking into the links of a topology that runs."""
 
-import json
 import os
 import re
 import subprocess
@@ -16,35 +15,6 @@ from highway.observe.viewers import viewer_urls
 from highway.topology import load
 
 WAIT = 60  # seconds; nothing here takes as long
-STAGES = """
-import json
-import os
-
-import numpy as np
-
-from highway.engine import cancel
-
-
-class Numbered:
-    def __iter__(self):
-        number = 0
-        while not os.path.exists("stop"):
-            cancel.wait(0.002)
-            yield np.full((4, 16, 12, 3), number % 256, np.uint8), np.full(4, number, np.int32)
-            number += 1
-        with open("sent", "w") as file:
-            file.write(str(number))
-
-
-class Record:
-    def consume(self, items):
-        numbers = []
-        for images, labels in items:
-            assert images.shape == (4, 16, 12, 3) and (images == labels[0] % 256).all()
-            numbers.append(int(labels[0]))
-        with open("got", "w") as file:
-            json.dump(numbers, file)
-"""
 TOPOLOGY = """
 vars: {transport: ipc}
 hosts: {a: 192.0.2.1, b: 192.0.2.2}
@@ -52,21 +22,19 @@ links:
   raw: {from: reader, to: worker, transport: "${transport}"}
   augmented: {from: worker, to: trainer, transport: "${transport}", bind: to}
 roles:
-  reader: {hosts: a, stages: ["tapped_stages:Numbered", ZMQSink: {link: raw}]}
+  reader: {hosts: a, stages: ["mine:NumberedImages", ZMQSink: {link: raw}]}
   worker: {hosts: a, replicas: 2, stages: [ZMQSource: {link: raw}, ZMQSink: {link: augmented}]}
-  trainer: {hosts: a, stages: [ZMQSource: {link: augmented}, "tapped_stages:Record"]}
+  trainer: {hosts: a, stages: [ZMQSource: {link: augmented}, "mine:CheckImages", "mine:Record": got]}
 """
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The current directory, with a topology and its stages."""
-    monkeypatch.chdir(tmp_path)
+def folder(folder, monkeypatch):
+    """The current folder, with a topology and its stages."""
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    (tmp_path / "tapped_stages.py").write_text(STAGES)
-    (tmp_path / "t.yaml").write_text(TOPOLOGY)
-    return tmp_path
+    (folder / "t.yaml").write_text(TOPOLOGY)
+    return folder
 
 
 @pytest.mark.slow
@@ -74,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder, transport, capfd):
     file = f"t{os.getpid()}.yaml"  # whose links have sockets of their own
     (folder / "t.yaml").rename(file)
-    command = [sys.executable, "-m", "highway", "run", file, "--plugin", "tapped_stages", f"--set=transport={transport}"]
+    command = [sys.executable, "-m", "highway", "run", file, "--plugin", "mine", f"--set=transport={transport}"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         link = [file, "--local", "--link", "augmented", "-t", str(WAIT)]
@@ -91,7 +59,7 @@ def test_viewers_see_a_running_topology_and_the_trainer_gets_every_batch(folder,
     finally:
         (folder / "stop").touch()
         process.communicate(timeout=WAIT)
-    assert sorted(json.loads((folder / "got").read_text())) == list(range(int((folder / "sent").read_text())))
+    assert sorted(map(int, (folder / "got").read_text().split())) == list(range(int((folder / "sent").read_text())))
     out = capfd.readouterr().out
     assert "5 batches, 0.0 MB; gaps" in out
     assert out.count("int32  scalar           16") == 2
@@ -160,9 +128,7 @@ def test_a_publisher_without_a_tap_in_reach_is_subscribed_to_itself(folder):
     text = TOPOLOGY.replace('to: worker, transport: "${transport}"', "to: worker, kind: publish, port: 7880")
     assert urls(folder, text, "raw") == ["zsub://192.0.2.1:7880?codec=tensorcom"]
     assert urls(folder, text, "raw", local=True) == ["zsub+TAP-0?codec=tensorcom"]
-    others = text.replace(
-        'reader: {hosts: a, stages: ["tapped_stages:Numbered", ZMQSink: {link: raw}]}', "reader: {hosts: a, external: true}"
-    )
+    others = text.replace('reader: {hosts: a, stages: ["mine:NumberedImages", ZMQSink: {link: raw}]}', "reader: {hosts: a, external: true}")
     assert others != text
     assert urls(folder, others, "raw", local=True) == ["zsub://127.0.0.1:7880?codec=tensorcom"]
     connecting = text.replace("port: 7880", "port: 7880, bind: to")
