@@ -53,29 +53,29 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
 def describe_parameter(parameter: inspect.Parameter) -> str:
     """Return a parameter as one writes it: its name, type, range and default."""
     stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
-    shown = "" if parameter.annotation is parameter.empty else f": {show(parameter.annotation)}"
+    shown = "" if parameter.annotation is parameter.empty else f": {written(parameter.annotation)}"
     equals = " = " if shown else "="
     return f"{stars}{parameter.name}{shown}" + ("" if parameter.default is parameter.empty else f"{equals}{parameter.default!r}")
 
 
-def show(hint: Any) -> str:
+def written(hint: Any) -> str:
     """Return a type hint as one writes it, with its range.
 
-    >>> show(Annotated[int | None, Range(ge=1)])
+    >>> written(Annotated[int | None, Range(ge=1)])
     'int (at least 1) | None'
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        parts = map(show, typing.get_args(inner[0]) if typing.get_origin(inner[0]) in UNIONS else inner[:1])
+        parts = map(written, typing.get_args(inner[0]) if typing.get_origin(inner[0]) in UNIONS else inner[:1])
         ranges = [note for note in inner[1:] if isinstance(note, Range)]
         return " | ".join(part if part == "None" or not ranges else f"{part} ({ranges[0]})" for part in parts)
     if origin in UNIONS:
-        return " | ".join(map(show, inner))
+        return " | ".join(map(written, inner))
     if origin is None or origin is Literal or origin is collections.abc.Callable:
         if origin is None and inspect.isclass(hint):
             return "None" if hint is type(None) else hint.__name__
         return str(hint).replace("collections.abc.", "").replace("typing.", "")
-    return f"{origin.__name__}[{', '.join('...' if part is Ellipsis else show(part) for part in inner)}]"
+    return f"{origin.__name__}[{', '.join('...' if part is Ellipsis else written(part) for part in inner)}]"
 
 
 def in_words(expected: str, words: Mapping[str, str]) -> str:

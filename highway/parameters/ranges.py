@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import repeat
 from typing import Annotated, Any
 
 UNIONS = (typing.Union, types.UnionType)
@@ -80,20 +82,31 @@ Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels,
 
 
 def unmet(value: Any, hint: Any) -> str:
-    """Return what is expected of a value of the hint's type by the conditions beside it; empty if it meets them all, as ``None`` does.
+    """Return what is expected of a value of the hint's type by the conditions in it; empty if it meets them all, as ``None`` does.
 
     >>> unmet(0, Count | None)
     'at least 1, or None'
     """
-    return "" if value is None else next((expected for condition, expected in _conditions(hint) if not condition.holds(value)), "")
+    if value is None or not _has_conditions(hint):
+        return ""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        failed = (note.expected for note in inner[1:] if isinstance(note, (Range, Predicate)) and not note.holds(value))
+        return next(failed, "") or unmet(value, inner[0])
+    if origin in UNIONS:
+        expected = next((unmet(value, part) for part in inner if _has_conditions(part) and _is_a(value, part)), "")
+        return f"{expected}, or None" if expected and type(None) in inner else expected
+    parts = inner if origin is tuple and Ellipsis not in inner else repeat(inner[-1 if isinstance(value, Mapping) else 0])
+    return next(filter(None, map(unmet, value.values() if isinstance(value, Mapping) else value, parts)), "")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint) or hint
+    return _is_a(value, typing.get_args(hint)[0]) if origin is Annotated else inspect.isclass(origin) and isinstance(value, origin)
 
 
 @cache
-def _conditions(hint: Any) -> list[tuple[Range | Predicate, str]]:
-    """Return what is beside a type, and what errors say is expected."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return [(note, note.expected) for note in inner[1:] if isinstance(note, (Range, Predicate))]
-    if origin in UNIONS and type(None) in inner:
-        return [(condition, f"{expected}, or None") for part in inner for condition, expected in _conditions(part)]
-    return []
+def _has_conditions(hint: Any) -> bool:
+    if typing.get_origin(hint) in (Callable, typing.Literal):
+        return False
+    return isinstance(hint, (Range, Predicate)) or any(map(_has_conditions, (*typing.get_args(hint), *getattr(hint, "__metadata__", ()))))

@@ -1,6 +1,7 @@
 """Ranges and predicates beside types: one table for Python, YAML, ``highway list`` and the JSON schema."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import pytest
 from highway.errors import ConfigError, ParameterError
 from highway.modules import Batch, Cache, ImageFileReader, Noise
 from highway.parameters.checks import checked
-from highway.parameters.hints import show
+from highway.parameters.hints import written
 from highway.parameters.location import Location
 from highway.parameters.ranges import Count, Predicate, Probability, Range, Seed, Shape, unmet
 from highway.topology.registry import Registry
@@ -35,6 +36,14 @@ from highway.topology.schema import schema
         (2**63 - 1, Seed, ""),
         ("", Annotated[str, Predicate(bool, "a name")], "a name"),
         (3, int, ""),
+        ([1, 0], list[Count], "at least 1"),
+        ([1, 2], list[Count] | None, ""),
+        ((1, 0), tuple[int, Count], "at least 1"),
+        ({"a": 0}, dict[str, Count], "at least 1"),
+        (0, str | Count | Probability, "at least 1"),
+        (1.5, str | Count | Probability, "a probability from 0 to 1"),
+        (len, Callable[[Count], Count], ""),
+        ("any", str | Count | Probability | None, ""),
     ],
 )
 def test_what_a_value_does_not_meet_is_said(value, hint, expected):
@@ -42,9 +51,9 @@ def test_what_a_value_does_not_meet_is_said(value, hint, expected):
 
 
 def test_a_range_is_shown_beside_its_type():
-    assert show(Count | None) == "int (at least 1) | None"
-    assert show(Annotated[float, Range(gt=0, le=1)]) == "float (above 0 and at most 1)"
-    assert show(Seed | None) == "int (at least 0) | None"
+    assert written(Count | None) == "int (at least 1) | None"
+    assert written(Annotated[float, Range(gt=0, le=1)]) == "float (above 0 and at most 1)"
+    assert written(Seed | None) == "int (at least 0) | None"
 
 
 @pytest.mark.parametrize(
