@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -25,7 +26,7 @@ class Scope:
         self.cancelled = False
         self.draining = False
         self._lock = threading.Lock()
-        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id; what holds on to it keeps that its own
+        self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
         self._report_error = report_error
         self.report_state = report_state
         self.seed = seed
@@ -57,7 +58,14 @@ class Scope:
             raise Cancelled
 
     def counters(self, component: object) -> dict[str, Any]:
-        return self._counters.setdefault(id(component), (component, {}))[1]
+        key = id(component)
+        if key not in self._counters:
+            try:
+                held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
+            except TypeError:  # a tuple, say: it lives as long as this
+                held = component
+            self._counters.setdefault(key, (held, {}))
+        return self._counters[key][1]
 
     def counted(self, components: Iterable[object]) -> dict[str, Any]:
         return {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}

@@ -1,9 +1,11 @@
 """What a component says of itself, and what belongs to a run of it."""
 
 import re
+import weakref
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import highway
 from highway import Pipeline, Stage
 from highway.engine import cancel
 from highway.engine.component import Traits, layers, written
-from highway.modules import Batch, Cache, Identity, ImageFileReader, WebDatasetSource, ZMQSource
+from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Repeat, WebDatasetSource, ZMQSource
 from highway.modules.caching.fingerprint import fingerprint
 
 
@@ -122,6 +124,43 @@ def test_two_pipelines_of_one_component_count_apart():
     second.run()
     assert [stage.counters for stage in first.stats().stages] == [{"last": 4}, {"seen": 5}, {"sum": 10}]
     assert [stage.counters for stage in second.stats().stages] == [{"last": 4}, {}, {"seen": 5}, {"sum": 100}]
+
+
+alive = weakref.WeakSet()
+
+
+@dataclass(eq=False)
+class Counted:
+    """A source that is made anew for each pass over it."""
+
+    seed: int = 0
+
+    def __iter__(self):
+        alive.add(self)
+        cancel.counters(self)["passes"] = 1
+        yield len(alive)
+
+
+def test_a_run_does_not_keep_components_for_what_they_have_counted():
+    with Pipeline([Repeat(Concat([Counted()]), 20)]) as pipeline:
+        assert max(pipeline) <= 3
+
+
+class Pair(NamedTuple):
+    """A map that nothing can refer to weakly."""
+
+    one: int = 1
+    other: int = 2
+
+    def __call__(self, item):
+        cancel.count(self, "seen")
+        return item
+
+
+def test_any_component_can_count():
+    with Pipeline([range(3), Pair()]) as pipeline:
+        list(pipeline)
+    assert pipeline.stats().stages[1].counters == {"seen": 3}
 
 
 def test_outside_of_a_pipeline_nobody_sees_what_is_counted():
