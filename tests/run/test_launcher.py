@@ -140,7 +140,8 @@ def test_plain_values_of_every_kind_survive(write):
 
 def test_each_replica_has_an_environment_of_its_own(write, call):
     env = "{OMP_NUM_THREADS: '${replica}', MKL_NUM_THREADS: 'x${role}'}"
-    path = write(f"roles: {{a: {{replicas: 2, env: {env}, stages: [$Numbers: {{count: 1}}, $SayThreads]}}}}")
+    say = "$SayEnvironment: {names: [OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS]}"
+    path = write(f"roles: {{a: {{replicas: 2, env: {env}, stages: [$Numbers: {{count: 1}}, {say}]}}}}")
     _, out, error = call("run", path, "--plugin", "mine")
     assert sorted(re.findall(r"^a\[\d\] \| (.*)$", out, re.M)) == ["0 1 xa", "1 1 xa"], error
     _, out, _ = call("run", path, "--plugin", "mine", "--role", "a", "--replica", "1")
