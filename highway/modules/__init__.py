@@ -1,11 +1,12 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode import DecodeImage
 from highway.modules.encoded_images import DecodeBatch, EncodedImageReader
+from highway.modules.links import ZMQSink, ZMQSource
 from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.noise import Noise
 from highway.modules.printing import Benchmark, Peek
@@ -18,9 +19,6 @@ from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Tak
 from highway.modules.ten_files import TenSink, TenSource
 from highway.modules.webdataset import ShardSink, WebDatasetSource
 from highway.renamed import missing
-
-if TYPE_CHECKING:
-    from highway.modules.links import ZMQSink, ZMQSource
 
 __all__ = [
     "Augmentations",
@@ -64,10 +62,6 @@ __all__ = [
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
 
-    def __getattr__(name: str) -> Any:
-        """Import the links when they are first asked for, since a pipeline on one machine needs no sockets."""
-        if name in ("ZMQSink", "ZMQSource"):
-            from highway.modules import links
-
-            return getattr(links, name)
+    def __getattr__(name: str) -> NoReturn:
+        """Say what a class of Highway's is called now."""
         raise missing(__name__, name)

@@ -11,9 +11,7 @@ def printed(code):
 
 
 def test_a_pipeline_on_one_machine_imports_no_sockets():
-    code = "import sys; from highway.modules import ImageFileReader, Cache, Processes; print('zmq' in sys.modules)"
-    code += "; from highway.modules import *; print('zmq' in sys.modules, ZMQSource.__name__, ZMQSink.__name__)"
-    assert printed(code) == ["False", "True", "ZMQSource", "ZMQSink"]
+    assert printed("import sys; from highway.modules import *; print('zmq' in sys.modules)") == ["False"]
 
 
 def test_all_that_is_listed_is_there():
