@@ -81,7 +81,7 @@ def shown(what, width):
 def test_a_run_and_top_fit_the_terminal_and_cut_no_digits(items, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     states = [ReplicaState("reader", 0, "gpu1.example.org", "running", stats(items), single=True), ReplicaState("worker", 1, "", "waiting")]
-    live = shown(Screen()._table(states, [stats(items), None]), width)
+    live = shown(Screen().table(states, [stats(items), None]), width)
     samples = [
         Sample(states[0], stats(items), Ends("", "augmented-images"), "gpu1.example.org"),
         Sample(ReplicaState("trainer", 0, "", "running", stats(items), single=True), stats(items), Ends("augmented-images"), "gpu2"),

@@ -87,7 +87,7 @@ class Screen:
         """Show how the replicas are; call it some times per second."""
         lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
-            self._live.update(self._table(states, lately), refresh=True)
+            self._live.update(self.table(states, lately), refresh=True)
         elif time.monotonic() - self._shown >= INTERVAL:
             self._shown = time.monotonic()
             rates = [
@@ -121,7 +121,8 @@ class Screen:
         """Return a handler that shows log records above the table."""
         return _Handler(self.console)
 
-    def _table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
+    def table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
+        """Return what each stage of each replica has done, with rates and shares of the time since the last picture (``lately``)."""
         rows = [list(map(Cell, _HEADINGS))]
         for state, figures in zip(states, lately, strict=True):
             name, remark = Cell(state.name, style=self._color(state.name)), Cell(", ".join(_remarks(state)))

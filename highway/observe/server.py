@@ -37,12 +37,16 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     Args:
         listening: A bound socket.
         application: Answers a request.
+
+    Attributes:
+        port: Where it listens.
+        paused_until: When connections are accepted again, by ``time.monotonic()``, since there was no descriptor left for one; else 0.
     """
 
     def __init__(self, listening: socket.socket, application: WSGIApplication) -> None:
         self.port: int = listening.getsockname()[1]
         self._stopped = False
-        self._accept_again = 0.0
+        self.paused_until = 0.0
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(2)
         limits: dict[str, Any] = {"connection_limit": CONNECTIONS, "channel_timeout": SILENT, "cleanup_interval": 1}
@@ -72,7 +76,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     def readable(self) -> bool:
         """Say whether to look for new connections."""
-        return bool(super().readable()) and time.monotonic() >= self._accept_again
+        return bool(super().readable()) and time.monotonic() >= self.paused_until
 
     def accept(self) -> Any:
         """Accept a connection; if there is no descriptor left for it, not again before some time, so as not to try without end."""
@@ -80,7 +84,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             return super().accept()
         except OSError as error:
             if error.errno in _NONE_LEFT:
-                self._accept_again = time.monotonic() + PAUSE
+                self.paused_until = time.monotonic() + PAUSE
             raise
 
 

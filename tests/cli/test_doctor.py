@@ -59,8 +59,8 @@ def test_a_quota_on_cores_is_named(monkeypatch):
 @pytest.mark.parametrize(("setting", "has_advice"), [("1", False), (None, True)])
 def test_threads_of_blas_are_a_matter_of_the_environment(monkeypatch, setting, has_advice):
     monkeypatch.setattr(doctor, "available_cores", lambda: 4)
-    monkeypatch.setattr(doctor, "_pools", list)
-    for name in doctor._THREADS:
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)  # what an import finds where it is not installed
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     if setting:
         monkeypatch.setenv("OMP_NUM_THREADS", setting)

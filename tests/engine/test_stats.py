@@ -38,7 +38,7 @@ def test_the_advice_names_the_parameter_of_the_component():
 
 def test_waiting_for_receivers_is_no_work(tmp_path):
     with Pipeline([range(10), ZMQSink(f"ipc://@highway-{uuid.uuid4().hex}", receivers=1)]) as pipeline:
-        pipeline._run.start()
+        pipeline.start()
         while (figures := pipeline.stats()).seconds < 0.5:
             pass
     sink = figures.stages[-1]

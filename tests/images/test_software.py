@@ -38,7 +38,8 @@ def received(ipc, caplog, *senders):
     place = ipc()
     source = ZMQSource(f"ipc://{place}?senders={len(senders)}", bind=True, timeout=30)
     with Pipeline([source]) as pipeline, caplog.at_level(logging.WARNING, "highway"):
-        pipeline._run.start()
+        with pytest.raises(TimeoutError):
+            pipeline.dequeue(block=False)
         for made in senders:
             with LinkSender(parse(f"zpush+ipc://{place}", "send"), made=made) as sender:
                 sender.send(ITEM)

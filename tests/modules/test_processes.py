@@ -108,12 +108,6 @@ class Offset:
         return item + self.by
 
 
-class PassportOf:
-    def stream(self, items):
-        for item in items:
-            yield item, items.passport[:2]
-
-
 def run(*stages, source=range(8), num_processes=2, **settings):
     with Pipeline([source, Stage(Processes(list(stages), num_processes), **settings)]) as pipeline:
         return list(pipeline)
@@ -177,10 +171,10 @@ def test_dropped_items_are_left_out():
 
 def test_passports_go_with_the_items():
     stamped = [Stamped(n, Passport(2, n + 10)) for n in range(4)]
-    with Pipeline([stamped, Processes([square], 2), PassportOf()]) as pipeline:
-        assert list(pipeline) == [(n * n, (2, n + 10)) for n in range(4)]
-    with Pipeline([range(2), Processes([move_on, draw], 2), PassportOf()]) as pipeline:
-        assert [passport for _, passport in pipeline] == [(5, 100), (5, 101)]
+    with Pipeline([stamped, Processes([square], 2)]) as pipeline:
+        assert [(item, passport[:2]) for item, passport in pipeline.stamped()] == [(n * n, (2, n + 10)) for n in range(4)]
+    with Pipeline([range(2), Processes([move_on, draw], 2)]) as pipeline:
+        assert [passport[:2] for _, passport in pipeline.stamped()] == [(5, 100), (5, 101)]
 
 
 # --- errors of the maps ---

@@ -10,6 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from waiting import wait_until
 
 from highway.observe import server as module
 from highway.observe.server import CONNECTIONS, LARGEST, Server, open_port
@@ -103,8 +104,7 @@ def test_without_descriptors_it_waits_and_then_goes_on(server):
         client.settimeout(30)
         try:
             client.connect(("127.0.0.1", server.port))  # the system accepts it; the server cannot take it over
-            while not server._accept_again:
-                time.sleep(0.01)
+            wait_until(lambda: server.paused_until)
             before = time.thread_time(), time.process_time()
             time.sleep(0.5)  # a time over which to measure, not to wait for something
             used = time.process_time() - before[1] - (time.thread_time() - before[0])

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import DROP, EndOfStream, Pipeline, Stage
 from highway.data import photos
@@ -44,12 +45,18 @@ class Waiting:
             self.closed = True
 
 
+def begin(pipeline):
+    """Start a pipeline out of which nothing comes yet."""
+    with pytest.raises(TimeoutError):
+        pipeline.dequeue(block=False)
+
+
 @pytest.mark.parametrize("wrap", [iter, lambda numbers: (n for n in numbers), lambda numbers: lambda: next(numbers)])
 def test_what_the_source_has_yielded_is_delivered_and_no_more_is_taken(wrap):
     numbers, gate = itertools.count(), Gate()
     source = wrap(numbers)
     with Pipeline([source, Stage(gate, num_workers=3)]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -103,7 +110,7 @@ class Finishing:
 def test_a_source_may_finish_what_it_has_begun():
     gate = Gate()
     with Pipeline([Finishing(), gate]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -142,7 +149,7 @@ def test_a_stop_ends_a_source_that_still_finishes():
 def test_a_pipeline_that_is_the_source_of_another_is_drained_with_it():
     inner, gate = Waiting(20), Gate()
     with Pipeline([Pipeline([Stage(inner, buffer_size=30), gate]), str]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         assert inner.waits.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -161,7 +168,7 @@ def test_a_cache_of_an_epoch_that_was_cut_short_is_none(tmp_path):
     gate = Gate()
     source = [(np.array([[n]]),) for n in range(100)]
     with Pipeline([source, gate, Cache(str(tmp_path / "cache"), epochs=1, key="a", batched=True)]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -179,20 +186,12 @@ def test_a_cache_that_serves_for_ever_ends():
         assert len(list(pipeline)) < 30
 
 
-def wait_until(condition):
-    for _ in range(3000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")
-
-
 @pytest.mark.parametrize("transport", ["ipc", "shm"])
 def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
     location = f"{tmp_path}/link" if transport == "ipc" else f"draining-{tmp_path.name}-{id(tmp_path)}"
     source, gate = ZMQSource(f"zpull+{transport}://{location}"), Gate()
     with LinkSender(parse(f"zpush+{transport}://{location}", "send")) as sender, Pipeline([source, Stage(gate, buffer_size=1)]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         wait_until(lambda: pipeline.stats().stages[0].counters.get("bound"))
         for n in range(20):
             sender.send((np.full(3, n, np.uint8),), timeout=30)
@@ -226,7 +225,7 @@ def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
 def test_what_is_dropped_on_the_way_does_not_hold_up_a_drain():
     gate = Gate()
     with Pipeline([itertools.count(), gate, lambda n: DROP]) as pipeline:
-        pipeline._run.start()
+        begin(pipeline)
         assert gate.reached.wait(30)
         pipeline.drain()
         gate.opened.set()
@@ -240,7 +239,7 @@ def test_a_sink_over_a_link_tells_its_receivers(tmp_path):
         Pipeline([ZMQSource(f"zpull+ipc://{tmp_path}/link"), lambda item: arrived.append(int(item[0][0])) or item]) as receiver,
         Pipeline([source, lambda n: (np.full(1, n, np.uint8),), ZMQSink(f"zpush+ipc://{tmp_path}/link")]) as sender,
     ):
-        sender._run.start()
+        sender.start()
         assert source.waits.wait(30)
         sender.drain()
         assert len(list(receiver)) == 5
@@ -261,8 +260,8 @@ def test_a_link_takes_nothing_before_the_sink_can_hand_it_on(tmp_path):
         Pipeline([source, Late()]) as pipeline,
         Pipeline([range(3), lambda n: (np.full(1, n, np.uint8),), ZMQSink(f"zpush+ipc://{tmp_path}/link")]) as sender,
     ):
-        pipeline._run.start()
-        sender._run.start()
+        pipeline.start()
+        sender.start()
         assert pipeline.stats().stages[0].counters == {}
         asks.set()
         pipeline.run()
@@ -275,9 +274,12 @@ def test_a_link_that_waits_for_the_sink_can_be_drained_and_stopped(tmp_path):
         def consume(self, items):
             wait(100)
 
+    def names():
+        return [thread.name for thread in threading.enumerate()]
+
     for end in ("drain", "stop"):
         with Pipeline([ZMQSource(f"zpull+ipc://{tmp_path}/link"), Never()]) as pipeline:
-            pipeline._run.start()
+            pipeline.start()
+            assert "highway:ZMQSource:0" in names()
             getattr(pipeline, end)()
-            pipeline._run._threads[0].join(30)
-            assert not pipeline._run._threads[0].is_alive()
+            wait_until(lambda: "highway:ZMQSource:0" not in names())

@@ -11,7 +11,6 @@ from highway.topology import check, load
 
 STAGES = """
 from dataclasses import dataclass
-from highway import Passport, Stamped
 
 @dataclass
 class Numbers:
@@ -29,10 +28,6 @@ class Roll:
     def __call__(self, n, rng):
         return int(rng.integers(1_000_000))
 
-class Passports:
-    def stream(self, items):
-        for _ in items:
-            yield items.passport
 """
 
 
@@ -53,6 +48,11 @@ def topology(tmp_path, monkeypatch):
 def items(pipeline):
     with pipeline:
         return list(pipeline)
+
+
+def origins(pipeline):
+    with pipeline:
+        return [passport.origin for _, passport in pipeline.stamped()]
 
 
 def message_of(function, *arguments, **keywords):
@@ -89,9 +89,9 @@ def test_a_role_is_a_list_of_stages_or_a_mapping_with_stages(topology):
 
 def test_each_replica_has_its_number_in_variables_and_passports(topology):
     assert items(topology(COUNT).pipeline("long", 1)) == [2, 3, 4]
-    roles = topology("roles: {r: {replicas: 3, stages: [$M:Numbers: 1, $M:Passports]}}")
-    assert [passport.origin for passport in items(roles.pipeline("r", 2))] == [Origin(os.uname().nodename, "r", 2)]
-    assert [passport.origin for passport in items(roles.pipeline("r", 2, host="gpu1"))] == [Origin("gpu1", "r", 2)]
+    roles = topology("roles: {r: {replicas: 3, stages: [$M:Numbers: 1]}}")
+    assert origins(roles.pipeline("r", 2)) == [Origin(os.uname().nodename, "r", 2)]
+    assert origins(roles.pipeline("r", 2, host="gpu1")) == [Origin("gpu1", "r", 2)]
 
 
 def test_given_variables_take_the_place_of_the_files(topology):
@@ -178,8 +178,7 @@ def test_a_training_script_takes_a_role_with_its_replica_and_plugins(tmp_path, m
     )
     monkeypatch.syspath_prepend(tmp_path)
     with Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r", replica=1, plugins=["my_stages"], size=3) as pipeline:
-        assert pipeline._run.workers[0].origin.replica == 1
-        assert [len(item) for item in pipeline] == [2]
+        assert [(len(item), passport.origin.replica) for item, passport in pipeline.stamped()] == [(2, 1)]
     with pytest.raises(ConfigError, match="allow it with"):
         Pipeline.from_yaml(str(tmp_path / "t.yaml"), "r")
 

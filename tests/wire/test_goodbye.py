@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import zmq
+from waiting import wait_until
 
 from highway import Pipeline
 from highway.engine.cancel import wait
@@ -26,14 +27,6 @@ def item(number):
 
 def number_of(item):
     return int(item[0][0, 0])
-
-
-def wait_until(condition):
-    for _ in range(3000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 class Numbers:
@@ -196,7 +189,7 @@ def test_who_cannot_be_told_is_said_and_what_has_arrived_is_taken(ipc, run, capl
     with zmq.Context() as context, context.socket(zmq.PUSH) as stock:
         stock.connect(f"ipc://{place}")
         for number in range(20):
-            stock.send_multipart(tenbin.encode_list(list(item(number))))
+            stock.send_multipart(tenbin.encode_list([item(number)[0]]))  # small, so that they come together
         wait_until(lambda: sink.got)
         pipeline.drain()
         assert ended()
@@ -240,11 +233,12 @@ def test_who_says_that_it_leaves_and_stays_holds_a_sender_up_for_a_while_only(se
 @pytest.mark.parametrize("words", [MAGIC + b"somebody", b"", b"x" * 16, MAGIC])
 def test_who_does_not_name_the_sender_holds_nobody_up(sending, words, monkeypatch):
     monkeypatch.setattr(goodbye, "HELLO", 0.2)
-    sender, _ = sending
+    sender, receiver = sending
     with call(sender, words) as connection:
         assert connection.recv(1) == b""
         assert not sender.transport_end.is_paused
-    assert sender._number == 1
+    sender.send(item(1), timeout=20)
+    assert receiver.recv(20).envelope.number == 1  # no mark was sent before
 
 
 def test_marks_are_no_items(sending):

@@ -49,18 +49,18 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--output {options.output}: expected a name that ends in .png")
     classes = {} if options.classes is None else load_classes(options.classes)
     kind = "pairs" if options.mode == "img2img" else "images"
-    pictures: list[list[Tile]] = []
+    found: list[list[Tile]] = []
     with subscribe(options) as subscription:
         print(f"waiting for {options.count} {kind} from {subscription.where}", flush=True)
         for item, passport in subscription.batches():
-            missing = options.count - len(pictures)
-            pictures += islice(_pictures(item, passport, options, classes), min(options.perbatch, missing))
-            if len(pictures) == options.count:
+            missing = options.count - len(found)
+            found += islice(pictures(item, passport, options, classes), min(options.perbatch, missing))
+            if len(found) == options.count:
                 break
-    if not pictures:
+    if not found:
         raise LinkError(f"{subscription.where}: the senders have ended without any {kind}")
-    tiles = [tile for picture in pictures for tile in picture]
-    _show(tiles, f"The first {len(pictures)} {kind} from {subscription.where}", options.output)
+    tiles = [tile for picture in found for tile in picture]
+    _show(tiles, f"The first {len(found)} {kind} from {subscription.where}", options.output)
     return command.DONE
 
 
@@ -84,7 +84,7 @@ def load_classes(path: str) -> Classes:
     return {str(number): str(name[-1] if isinstance(name, list) and name else name) for number, name in found.items()}
 
 
-def _pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Tile]]:
+def pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Tile]]:
     """Yield what is to be seen of each sample of an item: an image with its label, or a pair of images."""
     first, second = _fields(item)
     images = _images(item, first, options.unbatched)

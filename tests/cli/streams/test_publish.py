@@ -1,14 +1,18 @@
 """One publisher, several subscribers, on real sockets: what a slow or late one loses is in its numbers."""
 
 import contextlib
+import queue
 import threading
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import EndOfStream
 from highway.cli.streams import mon
 from highway.cli.streams.subscription import losses
+from highway.wire.codec import named
+from highway.wire.envelope import Envelope
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.url import parse
@@ -115,19 +119,21 @@ def test_each_publisher_is_counted_on_its_own_to_its_end(send):
 
 
 def test_mon_shows_gaps_and_the_batches_before_it_came(stack, capsys):
-    publisher = Publisher(stack)
-    publisher.send(5)
+    addresses = queue.SimpleQueue()
 
     class Sender(threading.Thread):
         def run(self):
-            publisher.sender.wait_for_receivers()
-            publisher.send(2)
-            publisher.sender._number += 4  # as if these had been dropped
-            publisher.send(1)
+            link = parse("zpub://127.0.0.1:0", "send")
+            sender = link.transport.load().open_sender(link)
+            addresses.put(sender.bound[0].removeprefix("tcp://"))
+            wait_until(lambda: sender.peers().live)
+            for number in (5, 6, 11):
+                sender.send(named("tensorcom").encode(numbered(number), Envelope(sender=b"12345678", number=number)))
+            sender.close(10)
 
     sender = Sender()
     sender.start()
-    assert mon.main([f"zsub://{publisher.address}", "-c", "3"]) == 0
+    assert mon.main([f"zsub://{addresses.get()}", "-c", "3"]) == 0
     sender.join()
     totals = capsys.readouterr().out.splitlines()[-1]
     assert totals.startswith(

@@ -175,8 +175,8 @@ def cells(item, *options, passport=NO_PASSPORT, classes=None):
     """Return the label and key of each image that tensorshow would show of an item."""
     parser = show.argparse.ArgumentParser()
     show.add_arguments(parser)
-    pictures = show._pictures(item, passport, parser.parse_args(list(options)), classes or {})
-    return [[(cell.label, cell.key) for cell in picture] for picture in pictures]
+    found = show.pictures(item, passport, parser.parse_args(list(options)), classes or {})
+    return [[(cell.label, cell.key) for cell in picture] for picture in found]
 
 
 def test_labels_are_named_by_the_classes_or_are_numbers(tmp_path):
