@@ -140,16 +140,17 @@ class ControlClient:
     Args:
         name: How people call it: the role, and its number if there are several.
         number: Its number.
+        connection: To its control server.
     """
 
     name: str
     number: int
-    _sock: socket.socket
+    connection: socket.socket
 
     def ask(self) -> None:
         """Ask it to drain; returns at once."""
         with contextlib.suppress(OSError):  # it is just ending, which wait() finds out
-            self._sock.send(_DRAIN, socket.MSG_NOSIGNAL)
+            self.connection.send(_DRAIN, socket.MSG_NOSIGNAL)
 
     def wait(self) -> tuple[int, bool] | None:
         """Wait until the process has ended.
@@ -157,7 +158,7 @@ class ControlClient:
         Returns:
             How many items it delivered, and whether these were all; ``None`` if it ended without a word.
         """
-        pid, _ = _credentials(self._sock)
+        pid, _ = _credentials(self.connection)
         answer = self.answer()
         with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
             select.select([process], [], [])
@@ -166,7 +167,7 @@ class ControlClient:
     def answer(self) -> tuple[int, bool] | None:
         """Wait for what it says when its pipeline has ended; the process itself goes on for a moment. Returns what :meth:`wait` does."""
         try:
-            said = self._sock.recv(_LARGEST)
+            said = self.connection.recv(_LARGEST)
         except OSError:
             said = b""
         if not said:
@@ -178,7 +179,7 @@ class ControlClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._sock.close()
+        self.connection.close()
 
 
 def find(key: RoleKey) -> list[ControlClient]:

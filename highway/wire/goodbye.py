@@ -55,7 +55,7 @@ class LeaveServer:
         self._pid = os.getpid()
         self._listening = [_listen(socket.AF_UNIX, path_of(name))]
         self.port = 0
-        if (host := interface(link, sender.bound)) and not _is_loopback(host):
+        if (host := interface(link, sender.bound)) and not is_loopback(host):
             with contextlib.suppress(OSError):  # then only receivers on this machine are heard
                 self._listening.append(_listen(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, 0)))
                 self.port = self._listening[-1].getsockname()[1]
@@ -205,7 +205,8 @@ def interface(link: Link, bound: Sequence[str]) -> str:
         return ""
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Say whether an address is one that only this machine reaches."""
     return host.startswith("127.") or host == "::1"
 
 

@@ -11,6 +11,7 @@ import pytest
 from highway import ConfigError, FrameError, LinkError, Origin, Passport, Pipeline, Stage, Stamped
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire.connection import Connection
+from highway.wire.sender import LinkSender
 from highway.wire.transports.zmq.socket import ZMQReceiver
 from highway.wire.url import parse
 
@@ -334,17 +335,14 @@ def test_a_field_that_cannot_be_sent_is_an_error_or_is_left_out(on_error, receiv
     source.stop()
 
 
-def send_frames(connection, *frames):
-    connection._sender.transport_end.send(frames, 20)
-
-
 def test_malformed_messages_are_counted_and_left_out_when_told_to(ipc):
     place = ipc()
-    with Connection(f"zrpush+ipc://{place}") as peer, Pipeline([Stage(ZMQSource(f"ipc://{place}"), on_error="skip")]) as pipeline:
+    source = Stage(ZMQSource(f"ipc://{place}"), on_error="skip")
+    with LinkSender(parse(f"zrpush+ipc://{place}", "send")) as peer, Pipeline([source]) as pipeline:
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
         for frames in ([b"garbage"], [b"x" * 24, b""], [bytes(24)] * 2):
-            send_frames(peer, *frames)
+            peer.transport_end.send(frames, 20)
         peer.send([np.zeros(1, np.uint8), np.array([5], np.int32)])
         assert numbers([pipeline.dequeue(timeout=20)]) == [5]
         stats = pipeline.stats().stages[0]
@@ -410,11 +408,11 @@ def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
 
 def test_a_malformed_message_ends_the_run_otherwise(ipc):
     place = ipc()
-    with Connection(f"zrpush+ipc://{place}") as peer:
+    with LinkSender(parse(f"zrpush+ipc://{place}", "send")) as peer:
         pipeline = Pipeline([ZMQSource(f"ipc://{place}")])
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
-        send_frames(peer, b"garbage")
+        peer.transport_end.send([b"garbage"], 20)
         with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected a header and data for each array"):
             pipeline.dequeue(timeout=20)
 

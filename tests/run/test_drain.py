@@ -227,7 +227,7 @@ def test_only_who_says_so_drains(key):
         (process,) = find(key)
         with process:
             assert not control.poll(control.sockets)
-            process._sock.send(b"hello")
+            process.connection.send(b"hello")
             assert not control.poll(control.sockets)
             assert process.answer() is None
         (process,) = find(key)

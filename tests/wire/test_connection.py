@@ -10,6 +10,8 @@ import pytest
 from highway import ConfigError, EndOfStream, FrameError, LinkError, Pipeline, tenbin
 from highway.modules import ZMQSink
 from highway.wire.connection import Connection
+from highway.wire.sender import LinkSender
+from highway.wire.url import parse
 
 IMAGES, LABELS = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3), np.array([3, 4], np.int32)
 BATCH = [IMAGES, LABELS]
@@ -163,8 +165,9 @@ def test_dicts_come_back_with_their_names_and_transforms():
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
-    with pair(on_error=on_error, total=2) as (outgoing, incoming):
-        outgoing._sender.transport_end.send([b"garbage"])
+    incoming = Connection("zpull://127.0.0.1:0", on_error=on_error, total=2)
+    with incoming, LinkSender(parse(f"zpush{incoming.bound[0][3:]}", "send")) as outgoing:
+        outgoing.transport_end.send([b"garbage"])
         outgoing.send(BATCH)
         if on_error == "skip":
             assert_batch(next(iter(incoming)))

@@ -1,5 +1,6 @@
 """A receiver that is drained takes everything that was sent to it: its senders wait until it is gone."""
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -13,7 +14,8 @@ from highway import Pipeline
 from highway.engine.cancel import wait
 from highway.modules import ZMQSink, ZMQSource
 from highway.wire import goodbye, tenbin
-from highway.wire.goodbye import MAGIC, path_of
+from highway.wire.goodbye import MAGIC, LeaveServer, path_of
+from highway.wire.pausable import PausableSender
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
 from highway.wire.url import parse
@@ -86,9 +88,9 @@ def place(request, ipc, own_address, monkeypatch):
     if request.param == "ipc":
         return f"ipc://{ipc()}"
     if request.param == "tcp between hosts":  # which share no UNIX sockets
-        monkeypatch.setattr(goodbye, "_is_loopback", lambda host: False)
-        call = goodbye._call
-        monkeypatch.setattr(goodbye, "_call", lambda name, port, host: call(b"elsewhere", port, host))
+        monkeypatch.setattr(goodbye, "is_loopback", lambda host: False)
+        calls = itertools.count()
+        monkeypatch.setattr(goodbye, "path_of", lambda name: f"\0highway-leave-{name.hex()}-{next(calls)}")
     with socket.socket() as probe:
         probe.bind((own_address, 0))
         return f"tcp://{own_address}:{probe.getsockname()[1]}"
@@ -270,7 +272,8 @@ def test_a_port_is_opened_on_the_interface_of_the_link_and_none_on_the_loopback(
         (["zpush+ipc://x", "zpush://127.0.0.1:9"], "127.0.0.1"),
     ):
         link = parse(url, "send")
-        with LinkSender(link, hears_leave=True) as sender:
-            assert goodbye.interface(link, sender.bound) == host
-            assert sender._leave.port == 0
-            sender.close(0)
+        sender = PausableSender(link.transport.load().open_sender(link))
+        assert goodbye.interface(link, sender.bound) == host
+        with contextlib.closing(LeaveServer(link, b"somename", sender, list)) as server:
+            assert server.port == 0
+        sender.close(0)
