@@ -14,6 +14,7 @@ from waiting import wait_until
 
 from highway import EndOfStream
 from highway.wire.connection import Connection
+from highway.wire.sender import LinkSender
 
 MESSAGE = [np.zeros(100_000, np.uint8)]
 
@@ -40,14 +41,12 @@ def unraised(monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["zpush://127.0.0.1:1", "zpush+ipc:///tmp/nobody-listens-here", "zpush+shm://nobody-has-this-name"])
-def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url):
+def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url, monkeypatch):
     holder = [Connection(f"{url}?linger_ms=3000")]
     if "shm" not in url:  # there, who sends waits for a receiver
         holder[0].send(MESSAGE)
-    sender = holder[0]._sender.transport_end
-    closed_by = []
-    close = sender.close
-    sender.close = lambda linger: (closed_by.append(threading.current_thread()), close(linger))
+    closed_by, close = [], LinkSender.close
+    monkeypatch.setattr(LinkSender, "close", lambda sender: (closed_by.append(threading.current_thread()), close(sender)))
     took = []
 
     def drop():
