@@ -4,10 +4,12 @@ import gc
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -71,6 +73,21 @@ def leaves_nothing_behind() -> Iterator[None]:
     assert not left, f"threads left behind: {left}"
     assert not _children() - children, "child processes left behind"
     assert not _shared_memory() - memory, "shared memory left behind"
+
+
+@pytest.fixture
+def popen() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process whose output is text in pipes; what still runs when the test ends is killed."""
+    processes = []
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
+        return processes[-1]
+
+    yield popen
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The code that Highway's users wrote by its documentation, word for word, in real processes."""
 
+import itertools
 import re
 import signal
 import subprocess
@@ -40,21 +41,17 @@ def machine(comment):
 
 
 @pytest.fixture
-def start(tmp_path, own_address):
+def start(tmp_path, own_address, popen):
     """Start a script of the example in an interpreter of its own, with this test's address for the names of the hosts."""
-    processes = []
+    numbers = itertools.count()
 
     def start(script):
-        path = tmp_path / f"machine-{len(processes)}.py"
+        path = tmp_path / f"machine-{next(numbers)}.py"
         body = re.sub(r"\b(source|trainer):", f"{own_address}:", script)
         path.write_text(f"{IMPORTS}\n{body}")
-        processes.append(subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        return processes[-1]
+        return popen([sys.executable, str(path)])
 
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def interrupt(process):

@@ -2,7 +2,6 @@
 
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,18 +13,9 @@ PROGRAMS = Path(__file__).parent / "highway_2017"
 
 
 @pytest.fixture
-def start(tmp_path):
-    processes = []
-
-    def start(program, *arguments):
-        command = [sys.executable, str(PROGRAMS / program), *map(str, arguments)]
-        processes.append(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+def start(tmp_path, popen):
+    """Start a program of the folder."""
+    return lambda program, *arguments: popen([sys.executable, str(PROGRAMS / program), *map(str, arguments)], cwd=tmp_path)
 
 
 def figures(process):

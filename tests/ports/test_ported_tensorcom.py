@@ -2,7 +2,6 @@
 
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,23 +16,14 @@ PROGRAMS = Path(__file__).parent / "tensorcom"
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, popen):
     """Start a program: one of the folder, or a command of highway's."""
-    processes = []
 
     def start(program, *arguments):
         command = [str(PROGRAMS / program)] if program.endswith(".py") else ["-m", "highway", program]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, *command, *map(str, arguments)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        )
-        return processes[-1]
+        return popen([sys.executable, *command, *map(str, arguments)], cwd=tmp_path)
 
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def output(process):

@@ -37,24 +37,18 @@ class Sum:
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, popen):
     """Start ``highway run`` in a session of its own, with a module that is slow to import while there is a file ``wait``."""
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "t.yaml").write_text(TEXT)
-    started = []
 
     def start(*options, **environment):
         command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "slow", *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         env = {**os.environ, "PYTHONPATH": str(HOME), **environment}
         with interrupt.Withheld():  # from Python's own start, which is not ours
-            started.append(subprocess.Popen(command, cwd=tmp_path, env=env, start_new_session=True, **pipes))
-        return started[-1]
+            return popen(command, cwd=tmp_path, env=env, start_new_session=True)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def interrupted(process):
