@@ -22,7 +22,8 @@ from highway.wire.address import remove_if_dead
 GRACE = 3.0  # seconds that the other roles may take to end by themselves when the last sink has ended
 STOP_TIMEOUT = 8.0  # seconds that a process may take to end when it is asked to; a pipeline's own stop() takes 5 at most
 IDLE = 2.0  # seconds without a message after which nothing comes any more, if all senders have ended
-TICK = 0.25
+TICK = 0.25  # seconds between two looks at how all are, if nothing happens
+MOMENT = 0.05  # seconds between two looks, at least
 HIGHWAY = "highway"  # whose lines are the launcher's own
 
 
@@ -139,7 +140,7 @@ class _Watch:
             replica.start(self.launcher)
         while not all(replica.is_over for replica in self.replicas):
             self._hear()
-            self.launcher.wait(TICK)
+            self._wait()
             for replica in [replica for replica in self._running() if replica.child.poll()]:
                 self._settle(replica)
             self._judge()
@@ -151,6 +152,12 @@ class _Watch:
             pass
         self._tell()
         return Result(self.code, self.message, self._states())
+
+    def _wait(self) -> None:
+        """Wait until something happens, and then take in what else does in a moment: to look at all replicas for each costs too much."""
+        happened, until = self.launcher.wait(TICK), time.monotonic() + MOMENT
+        while happened and (left := until - time.monotonic()) > 0:
+            happened = self.launcher.wait(left)
 
     def _running(self) -> list[Replica]:
         return [replica for replica in self.replicas if not replica.is_over and replica.phase != "waiting"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 import sys
 import traceback
@@ -94,6 +93,8 @@ class Components:
         return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
 
     def _find_in_plugin(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
+        import importlib.metadata  # here, since it takes 15 ms, and few files name plug-ins
+
         module, _, attribute = name.partition(":")
         installed = set() if self.look_only else {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
         if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in {*self.plugins, *installed}):
