@@ -56,21 +56,21 @@ def prepare(job: Job, mode: str) -> Batches:
     cache = Cache(folder.name, batch_size=job.batch, stack=False, epochs=1, key="whole images")
     decoding = [Files(files), Whole(), cache]
     with Pipeline(decoding) as pipeline:
-        for _ in pipeline:
-            pass
-    return partial({"pipeline": _pipeline, "resize": _loop, "memcpy": _loop}[mode], job, decoding, mode, folder)
+        images = [image for images, _ in pipeline for image in images]
+    if mode == "pipeline":
+        return partial(_pipeline, job, decoding, folder)
+    return partial(_loop, job, images, mode)
 
 
-def _pipeline(job: Job, decoding: list[Any], mode: str, _: object) -> Iterator[Batch]:
+def _pipeline(job: Job, decoding: list[Any], _: object) -> Iterator[Batch]:
     *before, cache = decoding
     again = Cache(cache.path, batch_size=job.batch, stack=False, epochs=job.epochs, key=cache.key)
     with Pipeline([*before, again, Augmentations([RandomResizedCrop(job.shape), FlipX()])]) as pipeline:
         yield from pipeline
 
 
-def _loop(job: Job, decoding: list[Any], mode: str, _: object) -> Iterator[Batch]:
-    with Pipeline(decoding) as pipeline:
-        images = [image for images, _ in pipeline for image in images] * job.epochs
+def _loop(job: Job, images: list[np.ndarray], mode: str) -> Iterator[Batch]:
+    images = images * job.epochs
     memory = [np.empty((job.batch, *job.shape, 3), np.uint8) for _ in range(2 * job.workers)]
     largest = max(image.nbytes for image in images)
     scratch = [np.empty(largest, np.uint8) for _ in memory]
