@@ -57,6 +57,8 @@ def run_command(main: Callable[[], int]) -> int:
             leave_quietly()
     except KeyboardInterrupt:
         return CODE
+    finally:
+        exec("")  # an interrupt that came out of an exec (dataclasses have them) is remembered: ``python -m`` would die by the signal
 
 
 class Withheld:

@@ -122,6 +122,18 @@ def test_a_command_while_it_is_imported(tmp_path, module, name):
     assert finish(text, tmp_path) == (130, "", "")
 
 
+def test_a_command_while_it_executes_a_string(tmp_path):
+    """As ``dataclasses`` do; ``python -m`` would end by the signal for it, though it was caught."""
+    (tmp_path / "executes.py").write_text(
+        INTERRUPT + "from highway.process import interrupt as of\n"
+        "def main():\n    of.raise_again()\n    exec('interrupt()\\ntime.sleep(30)')\n"
+        "of.leave_quietly()\nsys.exit(of.run_command(main))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "executes"], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["script", "list", "mon"])
 def test_at_random_moments(tmp_path, what):
