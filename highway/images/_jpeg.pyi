@@ -1,4 +1,4 @@
-"""The optional C extension: a box of a JPEG, decoded no further, is scaled into the row of a batch. Called by modules/decode.py."""
+"""The optional C extension: a box of a JPEG, decoded no further, is scaled into the row of a batch. Called by images/decode.py."""
 
 from typing import Any
 

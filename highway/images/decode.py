@@ -89,14 +89,7 @@ def checked_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
     return header
 
 
-def decode_crop(
-    data: bytes,
-    header: Header,
-    box: Box,
-    out: np.ndarray,
-    flipped: bool = False,
-    antialias: bool = False,
-) -> None:
+def decode_crop(data: bytes, header: Header, box: Box, out: np.ndarray, flipped: bool = False, antialias: bool = False) -> None:
     """Decode a box of an image and scale it into ``out``.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
@@ -144,18 +144,14 @@ def _checked(header: Header) -> Header:
 
 def _exif_orientation(tiff: bytes) -> int:
     """Return the orientation in an Exif block, or 1 if it has none or cannot be parsed: a broken comment does not make a broken picture."""
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None:
-        return 1
-    try:
+    with suppress(KeyError, struct.error):
+        order = {b"II": "<", b"MM": ">"}[tiff[:2]]
         (at,) = struct.unpack_from(order + "I", tiff, 4)
         (entries,) = struct.unpack_from(order + "H", tiff, at)
         for entry in range(entries):
             tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, at + 2 + 12 * entry)
             if tag == _ORIENTATION and kind == 3:
                 return _valid(value)
-    except struct.error:
-        return 1
     return 1
 
 

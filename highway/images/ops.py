@@ -21,19 +21,12 @@ Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
 
-_CV2 = {
-    "bilinear": "INTER_LINEAR",
-    "bicubic": "INTER_CUBIC",
-    "cubic": "INTER_CUBIC",
-    "lanczos": "INTER_LANCZOS4",
-    "area": "INTER_AREA",
-}
-_PILLOW = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "cubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "area": Image.Resampling.BOX,
+_FILTERS = {  # OpenCV's, by name, and Pillow's
+    "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
+    "bicubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
+    "cubic": ("INTER_CUBIC", Image.Resampling.BICUBIC),
+    "lanczos": ("INTER_LANCZOS4", Image.Resampling.LANCZOS),
+    "area": ("INTER_AREA", Image.Resampling.BOX),
 }
 
 
@@ -90,11 +83,10 @@ def scale(image: np.ndarray, shape: Size, interpolation: Interpolation = "biline
 
 @computed_in_float32
 def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolation, out: np.ndarray | None) -> np.ndarray:
-    size = (shape[1], shape[0])
+    size, (flag, resample) = (shape[1], shape[0]), _FILTERS[interpolation]
     if cv2 := cv2_or_none():
-        flag = getattr(cv2, _CV2[interpolation])
+        flag = getattr(cv2, flag)
         return _filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
-    resample = _PILLOW[interpolation]
     return _filled(image, shape, out, _pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
 
 

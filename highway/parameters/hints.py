@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import enum
 import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from highway.parameters.ranges import UNIONS, Range
 
-_PLAIN = (
-    str,
-    int,
-    float,
-    bool,
-    bytes,
-    list,
-    dict,
-    tuple,
-    set,
-    frozenset,
-    object,
-    type(None),
-    collections.abc.Sequence,
-    collections.abc.Mapping,
-)
+_PLAIN = (str, int, float, bool, bytes, list, dict, tuple, set, frozenset, object, type(None), Sequence, Mapping)
 Parameters = Mapping[str, inspect.Parameter]
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -71,7 +55,7 @@ def written(hint: Any) -> str:
         return " | ".join(part if part == "None" or not ranges else f"{part} ({ranges[0]})" for part in parts)
     if origin in UNIONS:
         return " | ".join(map(written, inner))
-    if origin is None or origin is Literal or origin is collections.abc.Callable:
+    if origin in (None, Literal, Callable):
         if origin is None and inspect.isclass(hint):
             return "None" if hint is type(None) else hint.__name__
         return str(hint).replace("collections.abc.", "").replace("typing.", "")
@@ -94,15 +78,15 @@ def describe(hint: Any) -> str:
         return "None"
     if origin is Literal:
         return one_of(inner)
-    if origin is typing.Annotated:
+    if origin is Annotated:
         return describe(inner[0])
     if origin in UNIONS:
         return " or ".join(map(describe, inner))
     if origin is tuple:
         return f"({', '.join('...' if part is Ellipsis else describe(part) for part in inner)})"
-    if origin is collections.abc.Callable or hint is collections.abc.Callable:
+    if Callable in (origin, hint):
         return "a function"
-    if origin is not None and issubclass(origin, collections.abc.Mapping):
+    if origin is not None and issubclass(origin, Mapping):
         return f"a dict of {describe(inner[0])} to {describe(inner[1])}"
     if origin is not None and inner:
         return f"a list of {describe(inner[0]).removeprefix('a ')}"
@@ -131,18 +115,17 @@ def is_nested(hint: Any) -> bool:
     if origin is Literal or hint in (Any, Ellipsis, inspect.Parameter.empty):
         return False
     if origin is not None:
-        own = origin in (dict, collections.abc.Callable, collections.abc.Mapping)
-        return own or any(is_nested(part) for part in typing.get_args(hint))
+        return origin in (dict, Callable, Mapping) or any(is_nested(part) for part in typing.get_args(hint))
     return inspect.isclass(hint) and hint not in _PLAIN and not issubclass(hint, enum.Enum)
 
 
 def form(hint: Any) -> type | None:
     """What a value has to be so that it can be meant: a list, a mapping, or ``None`` for what may be one or the other."""
     origin = typing.get_origin(hint) or hint
-    if origin is typing.Annotated:
+    if origin is Annotated:
         return form(typing.get_args(hint)[0])
     if not inspect.isclass(origin):
         return None
-    if issubclass(origin, collections.abc.Mapping) or hasattr(origin, "__struct_fields__"):
+    if issubclass(origin, Mapping) or hasattr(origin, "__struct_fields__"):
         return dict
-    return list if issubclass(origin, collections.abc.Iterable) and not issubclass(origin, (str, bytes)) else None
+    return list if issubclass(origin, Iterable) and not issubclass(origin, (str, bytes)) else None

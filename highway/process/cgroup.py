@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
@@ -36,13 +35,9 @@ def free_memory(root: Path = ROOT) -> int | None:
 
 
 def _quota(folder: Path, version: int) -> float | None:
-    with suppress(OSError, ValueError):
-        if version == 2:
-            limit, period = (folder / "cpu.max").read_text().split()
-            return None if limit == "max" else int(limit) / int(period)
-        limit_us = int((folder / "cpu.cfs_quota_us").read_text())
-        return limit_us / int((folder / "cpu.cfs_period_us").read_text()) if limit_us > 0 else None
-    return None  # the root of the tree has no such files
+    names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+    found = " ".join(text(folder / name) for name in names).split()  # nothing at the root of the tree
+    return int(found[0]) / int(found[1]) if len(found) == 2 and found[0] not in ("max", "-1") else None
 
 
 def _free(folder: Path, version: int) -> int | None:
@@ -51,16 +46,16 @@ def _free(folder: Path, version: int) -> int | None:
         if version == 2
         else (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
     )
-    found = [int(text) for name in limits if (text := _read(folder / name)) not in ("", "max")]
+    found = [int(limit) for name in limits if (limit := text(folder / name)) not in ("", "max")]
     if not found:
         return None
-    stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines())
-    return max(0, min(found) - max(0, int(_read(folder / used) or 0) - int(stat.get(cached, 0))))
+    stat = dict(line.split() for line in text(folder / "memory.stat").splitlines())
+    return max(0, min(found) - max(0, int(text(folder / used) or 0) - int(stat.get(cached, 0))))
 
 
 def _folders(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
     """Yield the folders of the process's group and of those above it, each with the version of its files."""
-    groups = [line.split(":", 2) for line in _read(root / "proc/self/cgroup").splitlines()]  # number, controllers, path
+    groups = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]  # number, controllers, path
     for mounted, mount, version, controllers in _mounts(root):
         if version == 1 and controller not in controllers:
             continue
@@ -85,7 +80,7 @@ def _upwards(mount: Path, mounted: str, path: str) -> Iterator[Path]:
 
 def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
     """Yield each mounted tree of groups: its root, where it is, its version, and the controllers of one of version 1."""
-    for line in _read(root / "proc/self/mountinfo").splitlines():
+    for line in text(root / "proc/self/mountinfo").splitlines():
         first, _, second = line.partition(" - ")
         fields, kind = first.split(), second.split()
         if len(fields) > 4 and kind and kind[0] in ("cgroup", "cgroup2"):
@@ -93,7 +88,8 @@ def _mounts(root: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
             yield fields[3], mount, 2 if kind[0] == "cgroup2" else 1, kind[-1].split(",")
 
 
-def _read(path: Path) -> str:
+def text(path: Path) -> str:
+    """Return what a file of the kernel holds; empty if there is none, or what it tells of has ended."""
     try:
         return path.read_text().strip()
     except OSError:

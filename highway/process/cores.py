@@ -31,18 +31,11 @@ def cpu_seconds() -> float:
 def _children() -> list[str]:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return [pid for task in Path("/proc/self/task").iterdir() for pid in _read(task / "children").split()]
+        return [pid for task in Path("/proc/self/task").iterdir() for pid in cgroup.text(task / "children").split()]
     except (AttributeError, OSError):  # no waitid(), no children, no /proc
         return []
 
 
 def _cpu_of(pid: str) -> float:
-    fields = _read(Path("/proc", pid, "stat")).rpartition(")")[2].split()
+    fields = cgroup.text(Path("/proc", pid, "stat")).rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # it has ended meanwhile
-        return ""

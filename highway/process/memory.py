@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -30,9 +31,5 @@ def free_disk(path: str) -> int:
 
 
 def _on_machine(meminfo: Path) -> int | None:
-    if not meminfo.is_file():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(r"^MemAvailable: *(\d+) kB", cgroup.text(meminfo), re.M)
+    return int(found[1]) * 1024 if found else None
