@@ -1,21 +1,20 @@
 """What is given for the parameters of a component, held against the type hints of its constructor: in Python and in YAML the same.
 
-:func:`checked` decorates a class whose constructor is to be held to its hints. :class:`Converter` walks a value along a hint: the one of
-the registry makes components of names on the way, the one here takes those that are made already.
+:func:`checked` decorates a class whose constructor is to be held to its hints. In YAML components are given by their names; here they are
+made already.
 """
 
 from __future__ import annotations
 
-import collections.abc
 import functools
 import inspect
 import itertools
 import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from highway.errors import ConfigError, ParameterError
-from highway.parameters.convert import Converter
+from highway.parameters.convert import argument
 from highway.parameters.hints import NAMED, Parameters, describe, describe_parameter, in_words, one_of, parameters_of
 from highway.parameters.location import Location, did_you_mean
 from highway.renamed import current, new_name
@@ -54,7 +53,7 @@ def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: M
         given[key] = value
     if missing := needed(given, parameters):
         raise ParameterError(f"{name} needs {missing}")
-    return {key: _IN_PYTHON.argument(value, parameters[key], Location((name, key))) for key, value in given.items()}
+    return {key: argument(value, parameters[key], Location((name, key)), _IN_PYTHON) for key, value in given.items()}
 
 
 def unknown(component: str, key: str, known: Iterable[str]) -> str:
@@ -68,17 +67,11 @@ def needed(given: Container[str], parameters: Parameters) -> str:
     return " and ".join(map(describe_parameter, missing))
 
 
-class _InPython(Converter):
-    def union(self, value: Any, alternatives: tuple[Any, ...], location: Location) -> Any:
-        try:
-            return super().union(value, alternatives, location)
-        except ParameterError:
-            if isinstance(value, (list, tuple, collections.abc.Mapping)):
-                raise
-            raise self.misfit(value, "`object`", location, typing.Union[alternatives]) from None  # noqa: UP007
+class _InPython:
+    names_unions = True
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
-        if typing.get_origin(hint) is collections.abc.Callable or hint is collections.abc.Callable:
+        if Callable in (typing.get_origin(hint), hint):
             fits = callable(value)
         else:
             fits = isinstance(value, hint) and (not inspect.isclass(value) or isinstance(_ANYTHING, hint))

@@ -18,7 +18,7 @@ from highway.engine.component import Component, shape_of
 from highway.engine.stage import Stage
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import needed, unknown
-from highway.parameters.convert import Converter
+from highway.parameters.convert import argument, convert, plain
 from highway.parameters.hints import NAMED, Parameters, in_words, parameters_of
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
@@ -30,7 +30,7 @@ _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's wor
 
 
 @dataclass(frozen=True)
-class Registry(Converter):
+class Registry:
     """Builds components from plain values as a YAML file holds them.
 
     Args:
@@ -38,6 +38,7 @@ class Registry(Converter):
     """
 
     components: Components = field(default_factory=Components)
+    names_unions = False
 
     def build_stage(self, spec: Any, location: Location) -> Stage:
         """Return the stage that ``spec`` describes: a component as for :meth:`build`, with the settings of ``Stage`` beside its name.
@@ -48,7 +49,7 @@ class Registry(Converter):
         settings: dict[str, Any] = {}
         if isinstance(spec, dict):
             settings = {
-                key: self.argument(value, STAGE_SETTINGS[key], location / key) for key, value in spec.items() if key in STAGE_SETTINGS
+                key: argument(value, STAGE_SETTINGS[key], location / key, self) for key, value in spec.items() if key in STAGE_SETTINGS
             }
             spec = {key: value for key, value in spec.items() if key not in settings}
             if settings and not spec:
@@ -121,7 +122,11 @@ class Registry(Converter):
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):
             raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
-        return {key: self.argument(value, parameters[key if key in names else rest], where) for key, (value, where) in locations.items()}
+        return {key: argument(value, parameters[key if key in names else rest], at, self) for key, (value, at) in locations.items()}
+
+    def convert(self, value: Any, hint: Any, location: Location) -> Any:
+        """Return a plain ``value`` as its type ``hint`` says; for the errors see :func:`highway.parameters.convert.convert`."""
+        return convert(value, hint, location, self)
 
     def component(self, value: Any, hint: Any, location: Location) -> Any:
         """Return the component, stage or struct that a plain ``value`` describes."""
@@ -147,7 +152,7 @@ class Registry(Converter):
         return location.error(f"expected {words}, got {show(value)}{advice}")
 
     def _convert_struct(self, value: Any, hint: type[msgspec.Struct], location: Location) -> Any:
-        mapping = self.plain(value, dict[str, Any], location)
+        mapping = plain(value, dict[str, Any], location, self)
         known = {one.encode_name: one for one in msgspec.structs.fields(hint)}
         for key in mapping:
             if key not in known:
