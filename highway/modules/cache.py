@@ -9,7 +9,6 @@ from typing import Annotated
 from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
-from highway.modules.caching.file import CacheFile
 from highway.modules.caching.folder import CacheFolder
 from highway.modules.caching.run import CacheRun, Gate
 from highway.modules.caching.serving import Reading, serve
@@ -145,12 +144,9 @@ class CacheReader:
         self._cache = Cache(self.path, None, self.batch_size, self.stack, self.shuffle, self.seed, self.epochs)
 
     def __iter__(self) -> Iterator[Stamped]:
-        opened = CacheFolder(self.path, None).open()
-        if opened is None:
+        file = CacheFolder(self.path, None).open()
+        if file is None:
             raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
-        return self._batches(opened.file)
-
-    def _batches(self, file: CacheFile) -> Iterator[Stamped]:
         reading = Reading(self.stack)
         for item, passport in serve(file, self._cache, 0, self.epochs):
             yield Stamped(reading(item), passport)

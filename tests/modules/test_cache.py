@@ -492,7 +492,7 @@ def test_a_sample_comes_back_as_it_was(sample, keys):
     with folder.writer(10**6) as writer:
         for _ in range(3):
             writer.add(sample, keys)
-        file = writer.seal(2).file
+        file = writer.seal(2)
     assert len(file) == 3 and file.keys([1]) == tuple(keys)
     back = file.layout.item([column[1] for column in file.columns([0, 2])])
     assert list(back) == list(sample)
@@ -508,7 +508,7 @@ def test_every_array_begins_at_a_multiple_of_64_bytes():
     with CacheFolder("", "k").writer(10**6) as writer:
         for n in range(1, 20):
             writer.add((np.zeros(n, np.uint8), np.float64(n)))
-        file = writer.seal(1).file
+        file = writer.seal(1)
     for column in file.columns(range(19)):
         assert {view.__array_interface__["data"][0] % 64 for view in column} == {0}
 

@@ -81,10 +81,10 @@ def _matching(path: str) -> list[str]:
 
 def _cache(root: str) -> Reader:
     folder = CacheFolder(root, None)
-    opened = folder.open()
-    if opened is None:
+    file = folder.open()
+    if file is None:
         raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-    return Reader(lambda skip: CacheSource(folder, skip), len(opened.file), opened.file.name)
+    return Reader(lambda skip: CacheSource(folder, skip), len(file), file.name)
 
 
 def _has(root: str, predicate: Callable[[str], bool]) -> bool:
@@ -129,10 +129,9 @@ class CacheSource:
     skip: Skip
 
     def __iter__(self) -> Iterator[Stamped]:
-        opened = self.folder.open()
-        if opened is None:
+        file = self.folder.open()
+        if file is None:
             raise FileNotFoundError(f"{self.folder.path!r}: no finished cache there")
-        file = opened.file
         for row in range(len(file)):
             if not self.skip(row):
                 values = [column[0] for column in file.columns([row])]

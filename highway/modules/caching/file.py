@@ -1,4 +1,4 @@
-"""A finished cache: samples, and the index that says where each of their fields is and what their checksums are.
+"""A finished cache (:data:`CacheFile`): samples, and the index that says where each of their fields is and what their checksums are.
 
 A cache in a folder is read, never mapped: a file that somebody cuts short, or a disk that fails, is then an error that can be repaired,
 and not a SIGBUS that ends the process. A cache in memory is mapped, since nobody else can reach it.
@@ -64,48 +64,31 @@ class Layout:
         return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)
 
 
-class CacheFile:
-    """A finished cache; how its samples are read is said by :class:`MemoryFile` and :class:`DiskFile`.
+class _Indexed:
+    """What is known of a finished cache without reading its samples.
 
     Args:
         layout: What the samples have in common.
         batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
+
+    Attributes:
+        settled: Whether it stays as it is; else samples were left out when it was made, which a second try may bring.
     """
 
+    settled = True
+
     def __init__(self, layout: Layout, batch_size: int, nbytes: int, index: dict[str, np.ndarray]) -> None:
-        self.layout, self.batch_size, self.nbytes = layout, batch_size, nbytes
+        self.layout, self.batch_size, self.nbytes, self.index = layout, batch_size, nbytes, index
         self._keys, self._ends, self._offsets = index["keys"], index["ends"], index["offsets"]
         self._shapes = [index[f"shapes-{number}"] for number in range(len(layout.fields))]
         self._fixed = [tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None for shapes in self._shapes]
         self._dtypes = [np.dtype(spec.dtype) for spec in layout.fields]
 
-    @property
-    def name(self) -> str:
-        """Another one for every cache that is made."""
-        return ""
-
     def __len__(self) -> int:
         """Samples."""
         return len(self._offsets)
-
-    def columns(self, rows: Sequence[int]) -> list[Any]:
-        """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
-
-        Raises:
-            DamagedError: samples do not fit their checksums.
-        """
-        raise NotImplementedError
-
-    def sample(self, row: int) -> Item:
-        """Return a sample as it came; its arrays are read-only.
-
-        Raises:
-            DamagedError: it does not fit its checksum.
-        """
-        columns = zip(self.layout.fields, self.columns([row]), strict=True)
-        return self.layout.item([_as_it_came(spec.kind, column) for spec, column in columns])
 
     def keys(self, rows: Sequence[int]) -> tuple[str, ...]:
         """Return the keys of some samples."""
@@ -121,7 +104,7 @@ class CacheFile:
         return arrays if decode is None else [decode(array.tobytes()) for array in arrays]
 
 
-class MemoryFile(CacheFile):
+class MemoryFile(_Indexed):
     """A cache in memory. Arrays that come out are read-only views of it, and hold on to it as long as they live."""
 
     def __init__(self, memory: mmap.mmap, layout: Layout, batch_size: int, index: dict[str, np.ndarray]) -> None:
@@ -129,14 +112,14 @@ class MemoryFile(CacheFile):
         self._memory = memory
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """See :meth:`CacheFile.columns`; here nothing can be damaged."""
+        """Return the fields of some samples, each as a list of one value for each."""
         return [self._plain(field, [self._view(field, row) for row in rows]) for field in range(len(self.layout.fields))]
 
     def _view(self, field: int, row: int) -> np.ndarray:
         return np.ndarray(self._shape(field, row), self._dtypes[field], self._memory, int(self._offsets[row, field]))
 
 
-class DiskFile(CacheFile):
+class DiskFile(_Indexed):
     """A cache in a folder. Every sample is checked the first time that it is read.
 
     Args:
@@ -154,10 +137,15 @@ class DiskFile(CacheFile):
 
     @property
     def name(self) -> str:
+        """Another one for every cache that is made."""
         return os.path.basename(self.path)
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
-        """See :meth:`CacheFile.columns`."""
+        """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
+
+        Raises:
+            DamagedError: samples do not fit their checksums.
+        """
         places = [self._places(field, rows) for field in range(len(self.layout.fields))]
         damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
         if damaged:
@@ -234,6 +222,19 @@ class DiskFile(CacheFile):
         for array in arrays:
             array.flags.writeable = False
         return self._plain(field, arrays)
+
+
+CacheFile = MemoryFile | DiskFile
+
+
+def sample_of(file: CacheFile, row: int) -> Item:
+    """Return a sample as it came; its arrays are read-only.
+
+    Raises:
+        DamagedError: it does not fit its checksum.
+    """
+    columns = zip(file.layout.fields, file.columns([row]), strict=True)
+    return file.layout.item([_as_it_came(spec.kind, column) for spec, column in columns])
 
 
 def _as_it_came(kind: Kind, column: Any) -> Any:

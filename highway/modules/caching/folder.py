@@ -25,30 +25,13 @@ from typing import Any
 
 import xxhash
 
-from highway.engine.batch import Item
 from highway.modules.caching.claim import MANIFEST, PART, claimed
-from highway.modules.caching.fields import Arrays, arrays_of
 from highway.modules.caching.file import CacheFile, DiskFile, FieldSpec, Layout
 from highway.modules.caching.writer import CacheWriter, full_disk, packed_index, unpacked_index
 
 log = logging.getLogger("highway")
 
 FORMAT = 2  # of the files; another number is no cache of ours
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A finished cache, and what its manifest says of it.
-
-    Args:
-        file: Its samples.
-        left_out: How many errors ``on_error="skip"`` had left out while it was made.
-        settled: Whether that is how it stays: a second try has brought nothing more.
-    """
-
-    file: CacheFile
-    left_out: int
-    settled: bool
 
 
 @dataclass(frozen=True)
@@ -63,7 +46,7 @@ class CacheFolder:
     path: str
     fingerprint: str | None
 
-    def open(self, quiet: bool = False) -> Opened | None:
+    def open(self, quiet: bool = False) -> DiskFile | None:
         """Return the finished cache, or ``None`` if there is none that holds what we want; unless ``quiet``, say why."""
         if not self.path:
             return None
@@ -95,7 +78,7 @@ class CacheFolder:
             raise ValueError(f"{MANIFEST} does not fit its checksum")
         return manifest
 
-    def _load(self, manifest: dict[str, Any]) -> Opened:
+    def _load(self, manifest: dict[str, Any]) -> DiskFile:
         name = manifest["name"]
         with open(self._file(f"{name}.index"), "rb") as file:
             packed = file.read()
@@ -108,7 +91,8 @@ class CacheFolder:
         layout = Layout(raw["form"], raw["names"], [FieldSpec(**spec) for spec in raw["fields"]])
         index = unpacked_index(packed, manifest["arrays"])
         found = DiskFile(self._file(f"{name}.data"), layout, manifest["batch_size"], index)
-        return Opened(found, manifest["left_out"], manifest["settled"])
+        found.settled = manifest["settled"]
+        return found
 
     @contextlib.contextmanager
     def writer(self, budget: int) -> Iterator[FolderWriter | None]:
@@ -119,7 +103,7 @@ class CacheFolder:
         """
         with contextlib.ExitStack() as stack:
             if self.path:
-                if not stack.enter_context(claimed(self.path)) or ((opened := self.open(quiet=True)) and opened.settled):
+                if not stack.enter_context(claimed(self.path)) or ((file := self.open(quiet=True)) and file.settled):
                     yield None
                     return
                 self.clear()
@@ -129,12 +113,11 @@ class CacheFolder:
 
     def clear(self) -> None:
         """Remove what belongs to no cache that we want: an older one, or what a killed writer has left. Who has it open keeps it."""
-        opened = self.open(quiet=True)
-        if opened is None:
+        file = self.open(quiet=True)
+        if file is None:
             self.discard()
-        kept = os.path.basename(opened.file.path).removesuffix("data") if opened and isinstance(opened.file, DiskFile) else None
         for name in os.listdir(self.path):
-            if PART.fullmatch(name) and not (kept and name.startswith(kept)):
+            if PART.fullmatch(name) and not (file and name.startswith(file.name.removesuffix("data"))):
                 os.unlink(self._file(name))
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -152,30 +135,16 @@ class CacheFolder:
         return os.path.join(self.path, name)
 
 
-class FolderWriter:
+class FolderWriter(CacheWriter):
     """Appends samples to a cache that is not finished yet, and makes it one."""
 
     def __init__(self, folder: CacheFolder, budget: int) -> None:
         self._folder = folder
         self._name = f"highway-cache-{secrets.token_hex(8)}"
-        self._path = os.path.join(folder.path, f"{self._name}.data") if folder.path else ""
         self._sealed = False
-        self._writer = CacheWriter(self._path, budget)
+        super().__init__(os.path.join(folder.path, f"{self._name}.data") if folder.path else "", budget)
 
-    def __len__(self) -> int:
-        """Samples."""
-        return len(self._writer)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes written so far."""
-        return self._writer.nbytes
-
-    def add(self, sample: Item, keys: tuple[str, ...] | list[str] = (), arrays: Arrays = arrays_of) -> None:
-        """Append a sample; see :meth:`~highway.modules.caching.writer.CacheWriter.add`."""
-        self._writer.add(sample, keys, arrays)
-
-    def seal(self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, unique: bool = False) -> Opened:
+    def seal(self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, unique: bool = False) -> CacheFile:
         """Finish the cache and return it; by then it is on the disk, and what it replaces is gone.
 
         Args:
@@ -187,23 +156,22 @@ class FolderWriter:
         Raises:
             CacheFullError: there is no room for the index.
         """
-        finished = self._writer.finish(batch_size, unique)
-        file = self._writer.open(finished)
-        settled = left_out == 0 or (tried is not None and not _has_more(file, tried))
+        file = self.finish(batch_size, unique)
+        file.settled = left_out == 0 or (tried is not None and not _has_more(file, tried))
         if self._folder.path:
-            packed = packed_index(finished.arrays)
+            packed = packed_index(file.index)
             with full_disk():
                 _write(os.path.join(self._folder.path, f"{self._name}.index"), packed)
-                about = {"samples": len(finished.arrays["offsets"]), "batch_size": batch_size, "layout": asdict(finished.layout)}
-                files = {"name": self._name, "size": finished.size, "index_sum": _sum(packed), "arrays": list(finished.arrays)}
-                self._folder.publish({**files, **about, "left_out": left_out, "settled": settled})
+                files = {"name": self._name, "size": file.nbytes, "index_sum": _sum(packed), "arrays": list(file.index)}
+                about = {"samples": len(file), "batch_size": batch_size, "layout": asdict(file.layout)}
+                self._folder.publish({**files, **about, "left_out": left_out, "settled": file.settled})
             self._sealed = True
             self._folder.clear()
-        return Opened(file, left_out, settled)
+        return file
 
     def close(self) -> None:
         """Let go of the file; remove what was written if it was not sealed."""
-        self._writer.close()
+        super().close()
         if self._folder.path and not self._sealed:
             for end in ("data", "index"):
                 with contextlib.suppress(FileNotFoundError):

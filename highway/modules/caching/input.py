@@ -3,53 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from highway.engine.batch import Item, fields, names
-from highway.engine.component import Makes, shape_by_method, written
+from highway.engine.component import shape_by_method, written
 from highway.engine.stage import Stage, Stamped
 from highway.errors import ConfigError
 
 
-class Made(NamedTuple):
-    """What a stage makes, whatever comes in, and the stage's name."""
-
-    kind: Makes
-    label: str
-
-
-def made_by(stages: Sequence[Stage]) -> Made | None:
-    """Return what the last of the stages that says so makes: by its attribute ``makes``, ``"batches"`` or ``"samples"``.
+def maker_of(stages: Sequence[Stage]) -> Stage | None:
+    """Return the last of the stages that says what it makes, whatever comes in: by its attribute ``makes``, ``"batches"`` or ``"samples"``.
 
     Maps and highway's own streams hand on batches as batches; of streams of the user's own nobody knows.
     """
     for stage in reversed(stages):
-        if (kind := stage.traits.makes) is not None:
-            return Made(kind, stage.label)
+        if stage.traits.makes is not None:
+            return stage
         op = written(stage.op)
         if shape_by_method(op) == "stream" and type(op).__module__.partition(".")[0] != "highway":
             return None
     return None
 
 
-def comes_in_batches(first: Stamped, made: Made | None) -> bool:
-    """Say whether an item is a batch, by what has made it, its keys and its fields.
+def comes_in_batches(first: Stamped, maker: Stage | None) -> bool:
+    """Say whether an item is a batch, by what has made it (:func:`maker_of`), its keys and its fields.
 
     Raises:
         ConfigError: they do not tell, or contradict each other.
     """
     item, keys, rows = first.item, len(first.passport.keys), _rows(first.item)
-    if made is not None and made.kind == "samples":
+    if maker is not None and maker.traits.makes == "samples":
         return False
-    if rows is None and (made is not None or keys > 1):
-        why = f"comes from {made.label}" if made is not None else f"has {keys} keys"
+    if rows is None and (maker is not None or keys > 1):
+        why = f"comes from {maker.label}" if maker is not None else f"has {keys} keys"
         raise ConfigError(
             f"Cache: the first item {why}, {described(item)}, but it is no batch: its fields share no batch axis; "
             "give each field a row for each sample, or say batched=False if it is one sample"
         )
-    if rows is None or made is not None or rows == keys > 1:
+    if rows is None or maker is not None or rows == keys > 1:
         return rows is not None
     raise ConfigError(
         f"Cache: the first item{f' has {keys} keys' if keys > 1 else ''}, {described(item)}, may be a batch of {rows} or one sample: "

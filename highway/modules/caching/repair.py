@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from highway.engine import Pipeline
-from highway.engine.stage import Items, Passport, Stage
+from highway.engine.stage import Stage
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Keyed, Passing, Stacker
 from highway.modules.caching.fields import Arrays
@@ -55,18 +55,10 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
     """Yield the samples of the first epoch that comes out of stages."""
     passing = Passing(batched, None, Stacker(stack=True))
-    with Pipeline([*stages, _Passports()]) as pipeline:
+    with Pipeline(stages) as pipeline:
         first: int | None = None
-        for item, passport in pipeline:
+        for item, passport in pipeline.stamped():
             first = passport.epoch if first is None else first
             if passport.epoch != first:
                 return
             yield from passing.rows(item, passport) if batched else [Keyed(item, passport.keys)]
-
-
-class _Passports:
-    """A stream that puts the passport beside the item."""
-
-    def stream(self, items: Items) -> Iterator[tuple[object, Passport]]:
-        for item in items:
-            yield item, items.passport

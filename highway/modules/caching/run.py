@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
@@ -18,26 +18,15 @@ from highway.modules.caching.fields import Arrays, arrays_as_they_came, arrays_o
 from highway.modules.caching.file import CacheFile, DiskFile
 from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of
 from highway.modules.caching.folder import CacheFolder, FolderWriter
-from highway.modules.caching.input import comes_in_batches, described, made_by
+from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
-from highway.modules.caching.serving import Orders, serve
+from highway.modules.caching.serving import serve
 from highway.process.memory import available_memory, free_disk
 
+if TYPE_CHECKING:
+    from highway.modules.cache import Cache
+
 log = logging.getLogger("highway")
-
-
-class CacheOptions(Orders, Protocol):
-    """The parameters of :class:`~highway.modules.cache.Cache`."""
-
-    path: str | None
-    budget: int | None
-    stack: bool
-    epochs: int | None
-    key: str
-    batched: bool | None
-
-    @property
-    def takes(self) -> Makes | None: ...
 
 
 @dataclass
@@ -62,7 +51,7 @@ class CacheRun:
 
     repeats: ClassVar[bool] = True  # makes epochs of its own
 
-    cache: CacheOptions
+    cache: Cache
     before: list[Stage]
     file: CacheFile | None = field(default=None, init=False)
     _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
@@ -82,8 +71,8 @@ class CacheRun:
         """What goes out, for a cache behind this one."""
         if self.cache.batch_size is not None:
             return "batches"
-        made = made_by(self.before)
-        return self.cache.takes or (made and made.kind)
+        maker = maker_of(self.before)
+        return self.cache.takes or (maker.traits.makes if maker else None)
 
     @property
     def epochs(self) -> int | None:
@@ -95,12 +84,12 @@ class CacheRun:
         """Open the cache if it is finished, and say whether it is."""
         if self._folder is None:
             self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
-        opened = self._folder.open()
-        if opened is not None and not opened.settled:
+        found = self._folder.open()
+        if found is not None and not found.settled:
             log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
-            self._old = opened.file
-        elif opened is not None:
-            self.file = opened.file
+            self._old = found
+        elif found is not None:
+            self.file = found
         return self.file is not None
 
     def _fingerprint(self) -> str:
@@ -156,7 +145,7 @@ class CacheRun:
         """
         if self._batched is None:
             takes = self.cache.takes
-            self._batched = takes == "batches" if takes else comes_in_batches(first, made_by(self.before))
+            self._batched = takes == "batches" if takes else comes_in_batches(first, maker_of(self.before))
         if not self._batched and self.cache.batch_size is None and not self.cache.stack:
             raise ConfigError(
                 f"Cache: stack=False is for batches, but the first item, {described(first.item)}, is one sample; "
@@ -183,15 +172,15 @@ class CacheRun:
         tried, self._old = self._old, None
         unique = left_out > 0 and has_unique_keys(self.before)  # a bad image's row holds the next one, which has a row of its own
         try:
-            opened = writer.seal(batch_size, left_out, tried, unique)
+            made = writer.seal(batch_size, left_out, tried, unique)
         except CacheFullError as error:
             self._old = tried
             self._give_up(writer, error)
             return
-        if opened.settled:
-            self.file = opened.file
+        if made.settled:
+            self.file = made
         else:
-            self._old = opened.file
+            self._old = made
         if left_out:
             way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
             log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)

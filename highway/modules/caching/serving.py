@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -15,15 +15,10 @@ from highway.engine.cancel import is_draining, seed_or
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
-from highway.modules.caching.file import FROM_BYTES, CacheFile
+from highway.modules.caching.file import FROM_BYTES, CacheFile, sample_of
 
-
-class Orders(Protocol):
-    """The parameters of :class:`~highway.modules.cache.Cache` that say what is served."""
-
-    batch_size: int | None
-    shuffle: bool
-    seed: int | None
+if TYPE_CHECKING:
+    from highway.modules.cache import Cache
 
 
 class Rows(NamedTuple):
@@ -63,13 +58,13 @@ class Reading:
 
     def _read(self, file: CacheFile, rows: list[int] | int) -> Item:
         if isinstance(rows, int):
-            return file.sample(rows)
+            return sample_of(file, rows)
         layout = file.layout
         columns = zip(layout.names, layout.fields, file.columns(rows), strict=True)
         return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
 
 
-def serve(file: CacheFile, cache: Orders, first: int, epochs: int | None) -> Iterator[Stamped]:
+def serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iterator[Stamped]:
     """Yield the :class:`Rows` of the epochs from ``first`` on."""
     size = cache.batch_size or file.batch_size  # 0: samples go out
     for epoch in count(first) if epochs is None else range(first, epochs):

@@ -11,8 +11,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 import numpy as np
 
@@ -25,23 +24,6 @@ DATA_START = b"highway cache, samples\n".ljust(ALIGNMENT, b"\0")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
-class Finished(NamedTuple):
-    """What a writer has written.
-
-    Args:
-        layout: What the samples have in common.
-        batch_size: Samples in the batches that they came in; 0 if they came as samples.
-        size: Bytes of the samples' file.
-        arrays: The index; see :class:`~highway.modules.caching.file.CacheFile`.
-    """
-
-    layout: Layout
-    batch_size: int
-    size: int
-    arrays: dict[str, np.ndarray]
-
-
-@dataclass
 class CacheWriter:
     """Appends samples to a cache that is not finished yet.
 
@@ -50,10 +32,8 @@ class CacheWriter:
         budget: The bytes that they may take.
     """
 
-    path: str
-    budget: int
-
-    def __post_init__(self) -> None:
+    def __init__(self, path: str, budget: int) -> None:
+        self.path, self.budget = path, budget
         self._layout: Layout | None = None
         self._offsets, self._sums, self._ends, self._keys = array("q"), array("Q"), array("q"), bytearray()
         self._shapes: list[array[int]] = []
@@ -118,8 +98,8 @@ class CacheWriter:
         elif layout != self._layout:
             raise ValueError(f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 {_describe(self._layout)}; make them alike")
 
-    def finish(self, batch_size: int, unique: bool = False) -> Finished:
-        """Finish the samples and return what is needed to read them; by then they are on the disk.
+    def finish(self, batch_size: int, unique: bool = False) -> CacheFile:
+        """Return the finished samples; by then they are on the disk.
 
         Args:
             batch_size: Samples in the batches that they came in; 0 if they came as samples.
@@ -133,7 +113,14 @@ class CacheWriter:
             self._file.flush()
             if self.path:
                 os.fsync(self._file.fileno())
-        return Finished(self._layout, batch_size, self._end, self._index(self._layout, unique))
+        index = self._index(self._layout, unique)
+        if self.path:
+            return DiskFile(self.path, self._layout, batch_size, index)
+        if hasattr(fcntl, "F_ADD_SEALS"):
+            with contextlib.suppress(OSError):  # a temporary file, which nobody else can reach
+                fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        memory = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
+        return MemoryFile(memory, self._layout, batch_size, index)
 
     def _index(self, layout: Layout, unique: bool) -> dict[str, np.ndarray]:
         count = len(self)
@@ -150,16 +137,6 @@ class CacheWriter:
         for number, (spec, shapes) in enumerate(zip(layout.fields, self._shapes, strict=True)):
             index[f"shapes-{number}"] = np.array(shapes, np.int64).reshape(count, spec.ndim)[rows]
         return index
-
-    def open(self, finished: Finished) -> CacheFile:
-        """Return the finished cache."""
-        layout, batch_size, size, index = finished
-        if self.path:
-            return DiskFile(self.path, layout, batch_size, index)
-        if hasattr(fcntl, "F_ADD_SEALS"):
-            with contextlib.suppress(OSError):  # a temporary file, which nobody else can reach
-                fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        return MemoryFile(mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ), layout, batch_size, index)
 
     def close(self) -> None:
         """Let go of the file."""
