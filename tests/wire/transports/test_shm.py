@@ -8,44 +8,33 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import uuid
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same_host import HELLO, MB, RECEIVES, SENDS, call, calling, hello, listening, meet
 
 from highway.engine import cancel
 from highway.errors import Cancelled, ConfigError, LinkError
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
-MB = 1_000_000
-
-
-@pytest.fixture
-def name():
-    return f"test/{uuid.uuid4().hex}"
-
 
 @contextlib.contextmanager
 def pair(name, budget_mb=16.0):
     """A sender that calls and a receiver that listens, connected."""
-    with contextlib.closing(ShmReceiver("receiver")) as receiver, contextlib.closing(ShmSender("sender", budget_mb)) as sender:
-        receiver.connections.listen(name)
-        sender.connections.connect(name)
-        connect(sender, receiver)
+    with listening(ShmReceiver("receiver"), name) as receiver, calling(ShmSender("sender", budget_mb), name) as sender:
+        meet(sender, receiver)
         yield sender, receiver
 
 
-def connect(*ends, peers=()):
-    """Let ends in this process find each other: each one peer, or as many as ``peers`` says in turn."""
-    wanted = peers or [1] * len(ends)
-    deadline = time.monotonic() + 10
-    while any(len(end.connections.peers) < count for end, count in zip(ends, wanted, strict=True)):
-        assert time.monotonic() < deadline, "the ends did not find each other"
-        for end in ends:
-            end.look(0.01)
+@pytest.fixture
+def sender_of_two(name):
+    """A sender that listens, and two receivers that are connected to it."""
+    with listening(ShmSender("s"), name) as sender, calling(ShmReceiver("a"), name) as a, calling(ShmReceiver("b"), name) as b:
+        meet(sender, a, b, peers=(2, 1, 1))
+        yield sender, a, b
 
 
 def numbers(frames):
@@ -58,16 +47,12 @@ def message(number, nbytes=8):
     return [data]
 
 
-def start(code, *args):
-    """Run a script in a process of its own, which says 'ready' on its own account."""
-    imports = "import os, sys, time\nimport numpy as np\nfrom highway.wire.transports.shm import ShmReceiver, ShmSender\n"
-    preamble = f"{imports}name = sys.argv[1]\n"
-    return subprocess.Popen([sys.executable, "-c", preamble + code, *args], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
-
-
 @contextlib.contextmanager
 def running(code, *args):
-    process = start(code, *args)
+    """A script in a process of its own, which says 'ready' on its own account."""
+    imports = "import os, sys, time\nimport numpy as np\nfrom highway.wire.transports.shm import ShmReceiver, ShmSender\n"
+    preamble = f"{imports}name = sys.argv[1]\n"
+    process = subprocess.Popen([sys.executable, "-c", preamble + code, *args], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -75,7 +60,7 @@ def running(code, *args):
         process.communicate()
 
 
-def listening(name):
+def is_bound(name):
     with open("/proc/net/unix") as table:
         return any(line.rstrip().endswith(name) for line in table)
 
@@ -102,13 +87,11 @@ sys.stdin.readline()
 
 
 def test_a_message_arrives_in_another_process_as_it_was_sent(name):
-    with contextlib.closing(ShmReceiver("r")) as receiver:
-        receiver.connections.listen(name)
-        with running(SEND_NUMBERS, name, "5", "100000"):
-            for number in range(5):
-                (frame,) = receiver.recv(timeout=20)
-                assert np.array_equal(np.frombuffer(frame, np.int64), np.full(100_000, number))
-                del frame
+    with listening(ShmReceiver("r"), name) as receiver, running(SEND_NUMBERS, name, "5", "100000"):
+        for number in range(5):
+            (frame,) = receiver.recv(timeout=20)
+            assert np.array_equal(np.frombuffer(frame, np.int64), np.full(100_000, number))
+            del frame
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,58 +248,43 @@ def test_nothing_is_left_open(name):
     assert numbers(kept) == 1  # views outlive both ends
     del kept
     assert os.listdir("/proc/self/fd") == before
-    assert not listening(name)
+    assert not is_bound(name)
 
 
 # --- several at one end ---
 
 
-def test_receivers_share_the_messages_of_a_sender(name):
-    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
-        sender.connections.listen(name)
-        for receiver in (a, b):
-            receiver.connections.connect(name)
-        connect(sender, a, b, peers=(2, 1, 1))
-        for number in range(10):
-            sender.send(message(number))
-        got = [[numbers(receiver.recv(timeout=5)) for _ in range(5)] for receiver in (a, b)]
-        assert sorted(got[0] + got[1]) == list(range(10))
-        assert all(part == sorted(part) for part in got)
+def test_receivers_share_the_messages_of_a_sender(sender_of_two):
+    sender, a, b = sender_of_two
+    for number in range(10):
+        sender.send(message(number))
+    got = [[numbers(receiver.recv(timeout=5)) for _ in range(5)] for receiver in (a, b)]
+    assert sorted(got[0] + got[1]) == list(range(10))
+    assert all(part == sorted(part) for part in got)
 
 
-def test_who_is_slow_gets_less(name):
-    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
-        sender.connections.listen(name)
-        for receiver in (a, b):
-            receiver.connections.connect(name)
-        connect(sender, a, b, peers=(2, 1, 1))
-        got = 0
-        for number in range(20):
-            sender.send(message(number))
-            with contextlib.suppress(TimeoutError):
-                a.recv(timeout=0)
-                got += 1
-            sender.look()
-        assert got == 19
-        assert numbers(b.recv(timeout=5)) in (0, 1)
+def test_who_is_slow_gets_less(sender_of_two):
+    sender, a, b = sender_of_two
+    got = 0
+    for number in range(20):
+        sender.send(message(number))
+        with contextlib.suppress(TimeoutError):
+            a.recv(timeout=0)
+            got += 1
+        sender.look()
+    assert got == 19
+    assert numbers(b.recv(timeout=5)) in (0, 1)
 
 
-def test_a_message_to_each_reaches_each(name):
-    with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("a")) as a, contextlib.closing(ShmReceiver("b")) as b:
-        sender.connections.listen(name)
-        for receiver in (a, b):
-            receiver.connections.connect(name)
-        connect(sender, a, b, peers=(2, 1, 1))
-        sender.send_to_each(message(7))
-        assert (numbers(a.recv(timeout=5)), numbers(b.recv(timeout=5))) == (7, 7)
+def test_a_message_to_each_reaches_each(sender_of_two):
+    sender, a, b = sender_of_two
+    sender.send_to_each(message(7))
+    assert (numbers(a.recv(timeout=5)), numbers(b.recv(timeout=5))) == (7, 7)
 
 
 def test_senders_are_received_from_in_turns(name):
-    with contextlib.closing(ShmReceiver("r")) as receiver, contextlib.closing(ShmSender("a")) as a, contextlib.closing(ShmSender("b")) as b:
-        receiver.connections.listen(name)
-        for sender in (a, b):
-            sender.connections.connect(name)
-        connect(receiver, a, b, peers=(2, 1, 1))
+    with listening(ShmReceiver("r"), name) as receiver, calling(ShmSender("a"), name) as a, calling(ShmSender("b"), name) as b:
+        meet(receiver, a, b, peers=(2, 1, 1))
         for number in range(3):
             a.send(message(number))
             b.send(message(10 + number))
@@ -328,9 +296,7 @@ def test_senders_are_received_from_in_turns(name):
 
 
 def test_without_a_peer_it_waits_until_the_time_is_over(name):
-    with contextlib.closing(ShmReceiver("zrpull+shm://a")) as receiver, contextlib.closing(ShmSender("zpush+shm://b")) as sender:
-        receiver.connections.connect(name)
-        sender.connections.connect(name)
+    with calling(ShmReceiver("zrpull+shm://a"), name) as receiver, calling(ShmSender("zpush+shm://b"), name) as sender:
         with pytest.raises(TimeoutError, match=r"zrpull\+shm://a: nothing came in time; 0 senders are connected"):
             receiver.recv(timeout=0.01)
         with pytest.raises(TimeoutError, match=r"zpush\+shm://b: not sent in time: there is no receiver"):
@@ -342,8 +308,7 @@ def test_who_waits_can_be_cancelled(name):
 
     def wait():
         cancel.enter(scope)
-        with contextlib.closing(ShmReceiver("r")) as receiver:
-            receiver.connections.listen(name)
+        with listening(ShmReceiver("r"), name) as receiver:
             try:
                 receiver.recv()
             except Cancelled:
@@ -357,14 +322,12 @@ def test_who_waits_can_be_cancelled(name):
 
 
 def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name):
-    with contextlib.closing(ShmReceiver("r")) as receiver:
-        receiver.connections.connect(name)
+    with calling(ShmReceiver("r"), name) as receiver:
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.01)
         for number in (1, 2):
-            with contextlib.closing(ShmSender("s")) as sender:
-                sender.connections.listen(name)
-                connect(sender, receiver)
+            with listening(ShmSender("s"), name) as sender:
+                meet(sender, receiver)
                 sender.send(message(number))
             assert numbers(receiver.recv(timeout=5)) == number
             with pytest.raises(TimeoutError):
@@ -375,10 +338,9 @@ def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name
 
 
 def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
-    with contextlib.closing(ShmReceiver("r")) as receiver:
-        receiver.connections.listen(name)
+    with listening(ShmReceiver("r"), name) as receiver:
         with running(SEND_NUMBERS, name, "8", "100000") as process:
-            connect(receiver)
+            meet(receiver)
             assert process.stdout.readline() == "ready\n"
             assert numbers(receiver.recv(timeout=5)) == 0  # the slot goes back, and the sender never reads that: ECONNRESET
             process.send_signal(signal.SIGKILL)
@@ -392,7 +354,7 @@ def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
         with running(SEND_NUMBERS, name, "1", "1"):  # and another one may come
             assert numbers(receiver.recv(timeout=20)) == 0
         del kept
-    assert not listening(name)
+    assert not is_bound(name)
 
 
 def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(name):
@@ -410,8 +372,7 @@ def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(nam
 
 
 def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name, caplog):
-    with contextlib.closing(ShmSender("s", 8.0)) as sender:
-        sender.connections.listen(name)
+    with listening(ShmSender("s", 8.0), name) as sender:
         with running(HOLD_FIRST, name) as first:
             for number in range(3):
                 sender.send(message(number, MB), timeout=20)
@@ -422,9 +383,8 @@ def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name,
             sender.send(message(3, MB), timeout=0.01)
         assert sender.lost == 3
         assert "it had not given back 3 messages" in caplog.text
-        with contextlib.closing(ShmReceiver("r")) as receiver:
-            receiver.connections.connect(name)
-            connect(sender, receiver)
+        with calling(ShmReceiver("r"), name) as receiver:
+            meet(sender, receiver)
             for number in range(20):  # all of the memory is there again
                 sender.send(message(number, MB), timeout=5)
                 assert numbers(receiver.recv(timeout=5)) == number
@@ -437,7 +397,7 @@ def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
             sender.send(message(0), timeout=20)
             assert first.stdout.readline() == "ready\n"
             receiver.connections.connect(name)
-            connect(sender, receiver, peers=(2, 1))
+            meet(sender, receiver, peers=(2, 1))
             first.send_signal(signal.SIGKILL)
             first.wait()
             for number in range(10):
@@ -447,11 +407,9 @@ def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
 
 
 def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
-    with contextlib.closing(ShmSender("s")) as sender:
-        sender.connections.listen(name)
-        with contextlib.closing(ShmReceiver("r")) as receiver:
-            receiver.connections.connect(name)
-            connect(sender, receiver)
+    with listening(ShmSender("s"), name) as sender:
+        with calling(ShmReceiver("r"), name) as receiver:
+            meet(sender, receiver)
             for number in range(5):
                 sender.send(message(number))
             kept = [receiver.recv(timeout=5) for _ in range(3)]
@@ -462,17 +420,15 @@ def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
 
 
 def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, caplog):
-    with contextlib.closing(ShmSender("s")) as sender:
-        sender.connections.listen(name)
+    with listening(ShmSender("s"), name) as sender:
         receiver = ShmReceiver("r")
         receiver.connections.connect(name)
-        connect(sender, receiver)
+        meet(sender, receiver)
         sender.send(message(1))
         kept = receiver.recv(timeout=5)
         receiver.close()
-        with contextlib.closing(ShmReceiver("r")) as second:
-            second.connections.connect(name)
-            connect(sender, second)
+        with calling(ShmReceiver("r"), name) as second:
+            meet(sender, second)
             for number in range(2, 12):
                 sender.send(message(number), timeout=5)
                 assert numbers(second.recv(timeout=5)) == number
@@ -482,78 +438,56 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
 # --- who is let in ---
 
 
-HELLO = struct.Struct("<8sIIQI")
-
-
-def call(name):
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(5)
-    sock.connect(f"\0highway/{os.getuid()}/{name}")
-    return sock
-
-
 @pytest.mark.parametrize(
-    ("hello", "reason"),
+    ("said", "reason"),
     [
         (struct.pack("<8sI", b"~HwyShm~", 2), "it speaks version 2 of the same-host protocol and this process 1; run the same highway"),
         (b"GET / HTTP/1.0", "it is not highway: it began with b'GET / HTTP/1.0'"),
         (struct.pack("<8sI", b"~HwyShm~", 1), "its hello has 12 bytes; expected 28"),
-        (HELLO.pack(b"~HwyShm~", 1, 1, 0, 0), "both ends are receivers; one must push and the other pull"),
+        (hello(RECEIVES), "both ends are receivers; one must push and the other pull"),
     ],
 )
-def test_who_does_not_fit_is_refused_with_a_reason(name, hello, reason, caplog):
-    with contextlib.closing(ShmReceiver("zpull+shm://a")) as receiver:
-        receiver.connections.listen(name)
-        with call(name) as stranger:
-            stranger.send(hello)
+def test_who_does_not_fit_is_refused_with_a_reason(name, said, reason, caplog):
+    with listening(ShmReceiver("zpull+shm://a"), name) as receiver:
+        with call(name, said) as stranger:
             with pytest.raises(TimeoutError):
                 receiver.recv(timeout=0.2)
             assert f"zpull+shm://a: process {os.getpid()} at the other end is refused: {reason}" in caplog.text
             assert len(stranger.recv(100)) == HELLO.size  # what this end said
             assert stranger.recv(100) == b""
-        with contextlib.closing(ShmSender("s")) as sender:  # and the next one is welcome
-            sender.connections.connect(name)
-            connect(sender, receiver)
+        with calling(ShmSender("s"), name) as sender:  # and the next one is welcome
+            meet(sender, receiver)
 
 
 def test_who_calls_a_peer_that_does_not_fit_gets_an_error(name):
-    with contextlib.closing(ShmReceiver("a")) as listening, contextlib.closing(ShmReceiver("zrpull+shm://b")) as calling:
-        listening.connections.listen(name)
-        calling.connections.connect(name)
-        with pytest.raises(LinkError, match=r"zrpull\+shm://b: process \d+ at the other end is refused: both ends are receivers"):
-            for _ in range(100):
-                listening.look(0.01)
-                calling.look(0.01)
+    refused = r"zrpull\+shm://b: process \d+ at the other end is refused: both ends are receivers"
+    ends = listening(ShmReceiver("a"), name), calling(ShmReceiver("zrpull+shm://b"), name)
+    with ends[0] as first, ends[1] as second, pytest.raises(LinkError, match=refused):
+        meet(first, second)
 
 
 def test_a_name_that_is_taken_is_an_error(name):
-    with contextlib.closing(ShmReceiver("a")) as first, contextlib.closing(ShmReceiver("zpull+shm://b")) as second:
-        first.connections.listen(name)
-        with pytest.raises(LinkError, match=r"zpull\+shm://b: a running process has this name; stop it, choose another name"):
-            second.connections.listen(name)
+    taken = r"zpull\+shm://b: a running process has this name; stop it, choose another name"
+    with listening(ShmReceiver("a"), name), pytest.raises(LinkError, match=taken), listening(ShmReceiver("zpull+shm://b"), name):
+        pass
 
 
 def test_a_name_that_is_too_long_is_an_error():
-    with (
-        contextlib.closing(ShmReceiver("r")) as receiver,
-        pytest.raises(ConfigError, match="a name of 200 bytes; same-host links take at most 80"),
-    ):
-        receiver.connections.connect("x" * 200)
+    too_long = "a name of 200 bytes; same-host links take at most 80"
+    with pytest.raises(ConfigError, match=too_long), calling(ShmReceiver("r"), "x" * 200):
+        pass
 
 
 def test_memory_that_could_be_taken_away_is_refused(name, caplog):
-    with contextlib.closing(ShmReceiver("r")) as receiver:
-        receiver.connections.listen(name)
-        with call(name) as sender:
-            sender.send(HELLO.pack(b"~HwyShm~", 1, 0, MB, 4))
-            receiver.look(1)
-            receiver.look(1)
-            fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
-            os.truncate(fd, 4096)
-            socket.send_fds(sender, [struct.pack("<IHHQ", 0, 1, 1, 8)], [fd])
-            os.close(fd)
-            with pytest.raises(TimeoutError):
-                receiver.recv(timeout=0.2)
+    with listening(ShmReceiver("r"), name) as receiver, call(name, hello(SENDS, MB, 4)) as sender:
+        receiver.look(1)
+        receiver.look(1)
+        fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.truncate(fd, 4096)
+        socket.send_fds(sender, [struct.pack("<IHHQ", 0, 1, 1, 8)], [fd])
+        os.close(fd)
+        with pytest.raises(TimeoutError):
+            receiver.recv(timeout=0.2)
     assert "a sender is disconnected: the sender's memory is not sealed against shrinking" in caplog.text
 
 
@@ -566,14 +500,11 @@ def test_memory_that_could_be_taken_away_is_refused(name, caplog):
     ],
 )
 def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
-    with contextlib.closing(ShmReceiver("r")) as receiver:
-        receiver.connections.listen(name)
-        with call(name) as sender:
-            sender.send(HELLO.pack(b"~HwyShm~", 1, 0, MB, 4))
-            sender.send(packet)
-            with pytest.raises(TimeoutError):
-                receiver.recv(timeout=0.2)
-            assert receiver.connections.peers == []
+    with listening(ShmReceiver("r"), name) as receiver, call(name, hello(SENDS, MB, 4)) as sender:
+        sender.send(packet)
+        with pytest.raises(TimeoutError):
+            receiver.recv(timeout=0.2)
+        assert receiver.connections.peers == []
     assert f"a sender is disconnected: {reason}" in caplog.text
 
 
@@ -582,12 +513,9 @@ def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason,
     [(b"abc", "a packet of 3 bytes; expected a multiple of 4"), (struct.pack("<I", 9), "it gave back a slot that it had not got")],
 )
 def test_a_receiver_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
-    with contextlib.closing(ShmSender("s")) as sender:
-        sender.connections.listen(name)
-        with call(name) as receiver:
-            receiver.send(HELLO.pack(b"~HwyShm~", 1, 1, 0, 0))
-            receiver.send(packet)
-            connect(sender)
-            sender.look(1)
-            assert sender.connections.peers == []
+    with listening(ShmSender("s"), name) as sender, call(name, hello(RECEIVES)) as receiver:
+        receiver.send(packet)
+        meet(sender)
+        sender.look(1)
+        assert sender.connections.peers == []
     assert f"a receiver is disconnected: {reason}" in caplog.text

@@ -10,41 +10,15 @@ import socket
 import struct
 import subprocess
 import sys
-import uuid
 
 import numpy as np
 import pytest
+from same_host import MB, RECEIVES, SENDS, call, calling, hello, listening, look_until, meet
 
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 from highway.wire.transports.shm.connections import MOST_PENDING
 
-MB = 1_000_000
-HELLO = struct.Struct("<8sIIQI")
-SENDS, RECEIVES = 0, 1
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-
-
-@pytest.fixture
-def name():
-    return f"test/{uuid.uuid4().hex}"
-
-
-def call(name, role, budget=64 * MB, most=64):
-    """A peer that has said its hello, and then does what a test wants."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(20)
-    sock.connect(f"\0highway/{os.getuid()}/{name}")
-    sock.send(HELLO.pack(b"~HwyShm~", 1, role, budget, most))
-    return sock
-
-
-def until(condition, *ends):
-    for _ in range(2000):
-        if condition():
-            return
-        for end in ends:
-            end.look(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 def memory(size, *, fill=True, seals=SEALS):
@@ -66,10 +40,8 @@ def besides(name):
     """A receiver, and a sender that means well; after the test's attack the one still gets what the other sends."""
     gc.collect()  # else files of tests before this one, which hang on reference cycles, may be closed meanwhile
     descriptors = len(os.listdir("/proc/self/fd"))
-    with contextlib.closing(ShmReceiver("r")) as receiver, contextlib.closing(ShmSender("s")) as sender:
-        receiver.connections.listen(name)
-        sender.connections.connect(name)
-        until(lambda: sender.connections.peers and receiver.connections.peers, sender, receiver)
+    with listening(ShmReceiver("r"), name) as receiver, calling(ShmSender("s"), name) as sender:
+        meet(sender, receiver)
         yield receiver
         sender.send([b"well"], timeout=20)
         assert bytes(receiver.recv(timeout=20)[0]) == b"well"
@@ -79,8 +51,8 @@ def besides(name):
 
 def attack(receiver, name, caplog, packets, reason):
     """Send packets with descriptors, and see the receiver hang up and say why."""
-    with call(name, SENDS) as sender:
-        until(lambda: len(receiver.connections.peers) == 2, receiver)
+    with call(name, hello(SENDS)) as sender:
+        meet(receiver, peers=[2])
         for packet, fds in packets:
             socket.send_fds(sender, [packet], fds)
             for fd in fds:
@@ -149,8 +121,8 @@ def test_more_slots_than_a_sender_may_have(name, caplog):
 
 
 def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
-    with besides(name) as receiver, call(name, SENDS) as sender:
-        until(lambda: len(receiver.connections.peers) == 2, receiver)
+    with besides(name) as receiver, call(name, hello(SENDS)) as sender:
+        meet(receiver, peers=[2])
         fd = memory(65536)
         socket.send_fds(sender, [announce(0, 64)], [fd])
         os.close(fd)
@@ -171,42 +143,38 @@ def test_more_frames_than_a_message_may_have(name, caplog):
 
 @pytest.mark.parametrize("given_back", [[0, 0], [0, 1, 0], [0, 7]])
 def test_slots_that_are_given_back_twice_or_were_never_given(name, caplog, given_back):
-    with contextlib.closing(ShmSender("s", budget_mb=2.0)) as sender:
-        sender.connections.listen(name)
-        with call(name, RECEIVES) as receiver:
-            until(lambda: sender.connections.peers, sender)
+    with listening(ShmSender("s", budget_mb=2.0), name) as sender:
+        with call(name, hello(RECEIVES)) as receiver:
+            meet(sender)
             for number in range(2):
                 sender.send([np.full(100_000, number, np.uint8)], timeout=20)
             receiver.send(struct.pack(f"<{len(given_back)}I", *given_back))
-            until(lambda: not sender.connections.peers, sender)
+            look_until(lambda: not sender.connections.peers, sender)
         assert "a receiver is disconnected: it gave back a slot that it had not got, or twice" in caplog.text
-        with contextlib.closing(ShmReceiver("r")) as other:  # and all of its memory is there for the next one
-            other.connections.connect(name)
-            until(lambda: sender.connections.peers and other.connections.peers, sender, other)
+        with calling(ShmReceiver("r"), name) as other:  # and all of its memory is there for the next one
+            meet(sender, other)
             for _ in range(2):
                 sender.send([np.zeros(MB, np.uint8)], timeout=20)
             assert [other.recv(timeout=20)[0].nbytes for _ in range(2)] == [MB, MB]
 
 
 def test_a_receiver_cannot_write_into_what_others_read(name):
-    with contextlib.closing(ShmSender("s")) as sender:
-        sender.connections.listen(name)
-        with call(name, RECEIVES) as receiver:
-            until(lambda: sender.connections.peers, sender)
-            sender.send([b"sound"], timeout=20)
-            receiver.recv(1 << 16)  # the hello
-            _, (fd,), _, _ = socket.recv_fds(receiver, 1 << 16, 1)
-            with pytest.raises(PermissionError):
-                mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-            with pytest.raises(PermissionError):
-                os.pwrite(fd, b"false", 0)
-            with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as seen:
-                assert seen[:5] == b"sound"
-                receiver.send(struct.pack("<I", 0))
-                until(lambda: not sender.connections.peers[0].out, sender)
-                sender.send([b"again"], timeout=20)  # the sender still writes
-                assert seen[:5] == b"again"
-            os.close(fd)
+    with listening(ShmSender("s"), name) as sender, call(name, hello(RECEIVES)) as receiver:
+        meet(sender)
+        sender.send([b"sound"], timeout=20)
+        receiver.recv(1 << 16)  # the hello
+        _, (fd,), _, _ = socket.recv_fds(receiver, 1 << 16, 1)
+        with pytest.raises(PermissionError):
+            mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        with pytest.raises(PermissionError):
+            os.pwrite(fd, b"false", 0)
+        with mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as seen:
+            assert seen[:5] == b"sound"
+            receiver.send(struct.pack("<I", 0))
+            look_until(lambda: not sender.connections.peers[0].out, sender)
+            sender.send([b"again"], timeout=20)  # the sender still writes
+            assert seen[:5] == b"again"
+        os.close(fd)
 
 
 def connections(name, count):
@@ -279,6 +247,6 @@ sock.connect("\\0highway/0/{name}")
 print(sock.recv(9))
 """
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        until(lambda: process.poll() is not None, receiver)
+        look_until(lambda: process.poll() is not None, receiver)
         assert process.communicate()[0] == "b''\n"
         assert "it belongs to user 65534 and this process to 0; same-host links do not cross users" in caplog.text

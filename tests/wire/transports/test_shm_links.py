@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -25,11 +24,6 @@ numbers = range(int(sys.argv[2]))
 batches = [{"image": np.full((4, 50, 50, 3), n, np.uint8), "label of it": np.arange(4, dtype=np.int32) + n} for n in numbers]
 Pipeline([batches, ZMQSink(sys.argv[1], receivers=1)]).run()
 """
-
-
-@pytest.fixture
-def name():
-    return f"test/{uuid.uuid4().hex}"
 
 
 def start(code, *args):

@@ -7,11 +7,11 @@ import stat
 import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
 import zmq
+from waiting import wait_until
 
 from highway import LinkError
 from highway.errors import ItemError
@@ -21,20 +21,13 @@ from highway.wire.transports.zmq.socket import ZMQReceiver, ZMQSender
 from highway.wire.url import parse
 
 
-def pair(ipc, options=""):
-    place = ipc()
-    return ZMQSender(parse(f"zpush+ipc://{place}{options}", "send")), ZMQReceiver(parse(f"zpull+ipc://{place}{options}", "receive"))
-
-
-def test_frames_arrive_as_they_were_sent(ipc):
-    sender, receiver = pair(ipc)
+def test_frames_arrive_as_they_were_sent(pair):
+    sender, receiver = pair()
     large = np.arange(1_000_000, dtype=np.uint32)
     sender.send([b"", b"small", large], timeout=20)
     frames = receiver.recv(timeout=20)
     assert [bytes(frame) for frame in frames[:2]] == [b"", b"small"]
     np.testing.assert_array_equal(np.frombuffer(frames[2], np.uint32), large)
-    sender.close(0)
-    receiver.close(0)
 
 
 def test_the_folder_of_a_topologys_sockets_is_made_for_this_user_alone(ipc, monkeypatch):
@@ -47,19 +40,19 @@ def test_the_folder_of_a_topologys_sockets_is_made_for_this_user_alone(ipc, monk
 
 
 @pytest.mark.parametrize("side", ["zpush", "zrpush"])
-def test_a_folder_of_sockets_that_others_can_write_into_is_refused(ipc, monkeypatch, side):
+def test_a_folder_of_sockets_that_others_can_write_into_is_refused(opened, ipc, monkeypatch, side):
     folder = ipc()
     os.mkdir(folder)
     os.chmod(folder, 0o777)
     monkeypatch.setattr(address, "SOCKETS_FOLDER", folder)
     with pytest.raises(LinkError, match=rf"{folder}, where the sockets of ipc links are, is not a folder of yours alone"):
-        ZMQSender(parse(f"{side}+ipc://{folder}/a", "send"))
+        opened(f"{side}+ipc://{folder}/a")
 
 
 @pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub")])
-def test_the_end_that_bound_a_socket_removes_its_file(ipc, send, receive):
+def test_the_end_that_bound_a_socket_removes_its_file(opened, ipc, send, receive):
     place = ipc()
-    sender, receiver = ZMQSender(parse(f"{send}+ipc://{place}", "send")), ZMQReceiver(parse(f"{receive}+ipc://{place}", "receive"))
+    sender, receiver = opened(f"{send}+ipc://{place}"), opened(f"{receive}+ipc://{place}")
     binds, connects = (sender, receiver) if sender.bound else (receiver, sender)
     connects.close(0)
     assert stat.S_ISSOCK(os.lstat(place).st_mode)
@@ -67,9 +60,9 @@ def test_the_end_that_bound_a_socket_removes_its_file(ipc, send, receive):
     assert not os.path.lexists(place)
 
 
-def test_the_file_of_another_socket_that_has_taken_the_path_stays(ipc):
+def test_the_file_of_another_socket_that_has_taken_the_path_stays(opened, ipc):
     place = ipc()
-    sender = ZMQSender(parse(f"zrpush+ipc://{place}", "send"))
+    sender = opened(f"zrpush+ipc://{place}")
     os.unlink(place)
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(place)
@@ -91,13 +84,13 @@ def test_a_file_is_removed_only_if_nobody_listens_there(ipc):
     assert os.path.lexists(place)
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out():
+def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out(opened):
     with pytest.raises(LinkError, match=r"has 107 bytes at most: choose a shorter one"):
-        ZMQSender(parse(f"zrpush+ipc:///tmp/{'x' * 120}", "send"))
+        opened(f"zrpush+ipc:///tmp/{'x' * 120}")
 
 
-def test_frames_outlive_the_socket(ipc):
-    sender, receiver = pair(ipc)
+def test_frames_outlive_the_socket(pair):
+    sender, receiver = pair()
     sender.send([np.full(100_000, 7, np.uint8)], timeout=20)
     (frame,) = receiver.recv(timeout=20)
     sender.close(0)
@@ -105,35 +98,18 @@ def test_frames_outlive_the_socket(ipc):
     assert np.frombuffer(frame, np.uint8).sum() == 700_000
 
 
-def test_waiting_runs_out_at_either_end(ipc):
-    sender = ZMQSender(parse(f"zrpush+ipc://{ipc()}", "send"))
+def test_waiting_runs_out_at_either_end(opened, ipc):
+    sender = opened(f"zrpush+ipc://{ipc()}")
     with pytest.raises(
         TimeoutError,
         match=r"no receiver took a message within 0.05 s; nobody is connected: does the other end run, and is this its address",
     ):
         sender.send([b"x"], timeout=0.05)
-    receiver = ZMQReceiver(parse(f"zpull+ipc://{ipc()}", "receive"))
+    receiver = opened(f"zpull+ipc://{ipc()}")
     with pytest.raises(
         TimeoutError, match=r"no message within 0.05 s; nobody is connected: does the other end run, and is this its address"
     ):
         receiver.recv(timeout=0.05)
-    sender.close(0)
-    receiver.close(0)
-
-
-def test_what_waits_is_bounded_by_bytes(ipc):
-    sender, receiver = pair(ipc, "?budget_mb=4")
-    sent = 0
-    with pytest.raises(TimeoutError):
-        while True:
-            sender.send([np.zeros(1_000_000, np.uint8)], timeout=0.5)
-            sent += 1
-    assert 4 <= sent <= 16  # 4 at each end, and what the system's buffers and the frame under way hold
-    for _ in range(sent):
-        receiver.recv(timeout=20)
-    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
-    sender.close(0)
-    receiver.close(0)
 
 
 def send_until_it_waits(sender, frames):
@@ -146,13 +122,20 @@ def send_until_it_waits(sender, frames):
     return sent
 
 
+def test_what_waits_is_bounded_by_bytes(pair):
+    sender, receiver = pair("?budget_mb=4")
+    sent = send_until_it_waits(sender, [np.zeros(1_000_000, np.uint8)])
+    assert 4 <= sent <= 16  # 4 at each end, and what the system's buffers and the frame under way hold
+    for _ in range(sent):
+        receiver.recv(timeout=20)
+    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+
+
 @pytest.mark.parametrize("first", [[b"x"], [bytes(1000)] * 2])
 @pytest.mark.parametrize("frames", [[bytes(1_000_000)], [bytes(50_000)] * 20], ids=["one frame", "small frames"])
 @pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
-def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(ipc, first, frames, push, pull):
-    place = ipc()
-    sender = ZMQSender(parse(f"{push}+ipc://{place}?budget_mb=8", "send"))
-    receiver = ZMQReceiver(parse(f"{pull}+ipc://{place}?budget_mb=8", "receive"))
+def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(pair, first, frames, push, pull):
+    sender, receiver = pair("?budget_mb=8", push, pull)
     sender.send(first, timeout=20)
     receiver.recv(timeout=20)
     sent = send_until_it_waits(sender, frames)
@@ -160,23 +143,16 @@ def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(ipc, fir
     for _ in range(sent):
         assert sum(map(len, receiver.recv(timeout=20))) == 1_000_000
     sender.send(frames, timeout=20)
-    sender.close(0)
-    receiver.close(0)
 
 
-def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobody(ipc, caplog):
-    place = ipc()
-    sender = ZMQSender(parse(f"zpub+ipc://{place}?budget_mb=8", "send"))
-    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?budget_mb=8", "receive"))
-    while sender.peers().live < 1:
-        time.sleep(0.001)
+def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobody(pair, caplog):
+    sender, _ = pair("?budget_mb=8", "zpub", "zsub")
+    wait_until(lambda: sender.peers().live)
     sender.send([b"small"])
     for _ in range(60):
         sender.send([bytes(1_000_000)])
         assert sender.unsent() <= 12
     assert caplog.text.count("MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they") == 1
-    sender.close(0)
-    receiver.close(0)
 
 
 SLEEPS = """
@@ -219,88 +195,64 @@ def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(ipc):
         process.communicate()
 
 
-def ends(ipc, send, receive, receivers):
-    """A sender that binds, and receivers that come one by one; each has the first message that was sent when it was there."""
-    place = ipc()
-    sender = ZMQSender(parse(f"{send}+ipc://{place}?budget_mb=4", "send"))
-    there = []
-    for number in range(receivers):
-        there.append(ZMQReceiver(parse(f"{receive}+ipc://{place}?budget_mb=4", "receive")))
-        while sender.peers().live < number + 1:
-            time.sleep(0.001)
-        sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
-    return sender, there
+@pytest.fixture
+def sender_of_three(opened, ipc):
+    """A function that opens a sender that binds, and receivers that come one by one, each with the message that is sent then."""
+
+    def open_ends(send, receive):
+        place = ipc()
+        sender = opened(f"{send}+ipc://{place}?budget_mb=4")
+        for number in range(3):
+            opened(f"{receive}+ipc://{place}?budget_mb=4")
+            wait_until(lambda number=number: sender.peers().live > number)
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+        return sender
+
+    return open_ends
 
 
-def test_what_waits_for_a_receiver_that_comes_late_is_bounded_too(ipc):
-    sender, receivers = ends(ipc, "zrpush", "zrpull", 3)
-    sent = 0
-    with pytest.raises(TimeoutError):
-        while True:
-            sender.send([np.zeros(1_000_000, np.uint8)], timeout=0.5)
-            sent += 1
+def test_what_waits_for_a_receiver_that_comes_late_is_bounded_too(sender_of_three):
+    sender = sender_of_three("zrpush", "zrpull")
+    sent = send_until_it_waits(sender, [np.zeros(1_000_000, np.uint8)])
     assert sent <= 3 * 12  # each end holds 4 or, of those that came late, 2; the system's buffers and the frames under way come on top
-    for end in (sender, *receivers):
-        end.close(0)
 
 
-def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(ipc):
-    sender, receivers = ends(ipc, "zpub", "zsub", 3)
+def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(sender_of_three):
+    sender = sender_of_three("zpub", "zsub")
     for _ in range(200):
         sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
-    deadline = time.monotonic() + 20
-    while sender.unsent() > 3 * 6:  # what was dropped is let go of by a thread of pyzmq's
-        assert time.monotonic() < deadline, sender.unsent()
-        time.sleep(0.001)
-    for end in (sender, *receivers):
-        end.close(0)
+    wait_until(lambda: sender.unsent() <= 3 * 6)  # what was dropped is let go of by a thread of pyzmq's
 
 
-def test_a_publisher_outlives_subscribers_that_come_and_go(ipc):
+def test_a_publisher_outlives_subscribers_that_come_and_go(opened, ipc):
     place = ipc()
-    sender = ZMQSender(parse(f"zpub+ipc://{place}", "send"))
+    sender = opened(f"zpub+ipc://{place}")
     for _ in range(40):
-        receivers = [ZMQReceiver(parse(f"zsub+ipc://{place}", "receive")) for _ in range(3)]
-        while sender.peers().live < 1:
-            time.sleep(0.001)
+        receivers = [opened(f"zsub+ipc://{place}") for _ in range(3)]
+        wait_until(lambda: sender.peers().live)
         for _ in range(20):
             sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
         for receiver in receivers:
             receiver.close(0)
-    sender.close(0)
 
 
-def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(ipc):
-    place = ipc()
-    sender = ZMQSender(parse(f"zpub+ipc://{place}?budget_mb=2", "send"))
-    receiver = ZMQReceiver(parse(f"zsub+ipc://{place}?budget_mb=2", "receive"))
-    while sender.peers().live < 1:
-        time.sleep(0.001)
+def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(pair):
+    sender, receiver = pair("?budget_mb=2", "zpub", "zsub")
+    wait_until(lambda: sender.peers().live)
     for number in range(100):
         sender.send([np.full(1_000_000, number, np.uint8)], timeout=20)
         (frame,) = receiver.recv(timeout=20)
         assert memoryview(frame)[0] == number
-    sender.close(0)
-    receiver.close(0)
 
 
 @pytest.mark.parametrize("is_sender", [True, False])
-def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(ipc, is_sender):
+def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(opened, ipc, is_sender):
     place, large = f"+ipc://{ipc()}?budget_mb=16", [np.zeros(8_000_000, np.uint8)]
-
-    def sender():
-        return ZMQSender(parse(("zrpush" if is_sender else "zpush") + place, "send"))
-
-    def receiver():
-        return ZMQReceiver(parse(("zrpull" if is_sender else "zpull") + place, "receive"))
-
-    bound, stays, goes = (sender(), receiver(), receiver()) if is_sender else (receiver(), sender(), sender())
-    option = zmq.SNDHWM if is_sender else zmq.RCVHWM
-    while bound.peers().seen < 2:
-        time.sleep(0.001)
+    binds, connects, option = ("zrpush", "zrpull", zmq.SNDHWM) if is_sender else ("zpull", "zpush", zmq.RCVHWM)
+    bound, stays, goes = opened(binds + place), opened(connects + place), opened(connects + place)
+    wait_until(lambda: bound.peers().seen == 2)
     goes.close(0)
-    while bound.peers().live == 2:
-        time.sleep(0.001)
+    wait_until(lambda: bound.peers().live == 1)
     sends, receives = (bound, stays) if is_sender else (stays, bound)
 
     def mark_after_a_message():
@@ -309,63 +261,49 @@ def test_the_mark_of_a_socket_is_not_set_while_a_connection_is_closing(ipc, is_s
         return bound.socket.getsockopt(option)
 
     assert mark_after_a_message() == 4
-    deadline = time.monotonic() + 20
-    while mark_after_a_message() != 2:
-        assert time.monotonic() < deadline
-    bound.close(0)
-    stays.close(0)
+    wait_until(lambda: mark_after_a_message() == 2)
 
 
 @pytest.mark.parametrize("first", [1, 3_000_000])
-def test_messages_of_changing_size_never_stall(first, ipc):
-    sender, receiver = pair(ipc, "?budget_mb=2")
+def test_messages_of_changing_size_never_stall(pair, first):
+    sender, receiver = pair("?budget_mb=2")
     for round_ in range(40):
         for size in (first, 1, 1_500_000, 10):
             sender.send([np.zeros(size, np.uint8)], timeout=20)
         for _ in range(4):
             receiver.recv(timeout=20)
         assert sender.peers().live == 1, round_
-    sender.close(0)
-    receiver.close(0)
 
 
-def test_a_frame_beyond_the_limit_is_refused_by_its_sender(ipc):
-    sender, receiver = pair(ipc, "?max_mb=0.5")
+def test_a_frame_beyond_the_limit_is_refused_by_its_sender(pair):
+    sender, _ = pair("?max_mb=0.5")
     with pytest.raises(ItemError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
         sender.send([np.zeros(600_000, np.uint8)], timeout=20)
-    sender.close(0)
-    receiver.close(0)
 
 
-def test_a_frame_beyond_the_limit_is_not_received(ipc):
+def test_a_frame_beyond_the_limit_is_not_received(opened, ipc):
     place = ipc()
-    sender = ZMQSender(parse(f"zpush+ipc://{place}", "send"))
-    receiver = ZMQReceiver(parse(f"zpull+ipc://{place}?max_mb=0.5", "receive"))
+    sender = opened(f"zpush+ipc://{place}")
+    receiver = opened(f"zpull+ipc://{place}?max_mb=0.5")
     sender.send([np.zeros(600_000, np.uint8)], timeout=20)
     sender.send([b"small"], timeout=20)
     assert bytes(receiver.recv(timeout=20)[0]) == b"small"
     assert receiver.peers().seen == 2  # it was disconnected, and came again
-    sender.close(0)
-    receiver.close(0)
 
 
-def test_what_has_left_is_known(ipc):
+def test_what_has_left_is_known(opened, ipc):
     place = ipc()
-    sender = ZMQSender(parse(f"zpush+ipc://{place}", "send"))
+    sender = opened(f"zpush+ipc://{place}")
     sender.send([b"small"], timeout=20)
     sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
     assert sender.unsent() == 2
-    receiver = ZMQReceiver(parse(f"zpull+ipc://{place}", "receive"))
+    receiver = opened(f"zpull+ipc://{place}")
     for _ in range(2):
         receiver.recv(timeout=20)
     assert sender.peers().seen == 1
-    deadline = time.monotonic() + 20
-    while sender.unsent() and time.monotonic() < deadline:
-        with pytest.raises(TimeoutError):
-            receiver.recv(timeout=0.01)
-    assert sender.unsent() == 0
-    sender.close(0)
-    receiver.close(0)
+    wait_until(lambda: not sender.unsent())
+    with pytest.raises(TimeoutError):
+        receiver.recv(timeout=0.01)
 
 
 @pytest.mark.parametrize(
@@ -375,63 +313,57 @@ def test_what_has_left_is_known(ipc):
         ("192.0.2.1:0", "it is not an address of this machine: use * for all interfaces, or connect"),
     ],
 )
-def test_an_address_that_cannot_be_bound_says_the_way_out(location, says):
+def test_an_address_that_cannot_be_bound_says_the_way_out(opened, location, says):
     with pytest.raises(LinkError, match=says.replace("*", r"\*")):
-        ZMQReceiver(parse(f"zpull://{location}", "receive"))
+        opened(f"zpull://{location}")
 
 
 def test_a_port_that_only_root_may_open_is_said():
     assert address.way_out(errno.EACCES, "tcp://127.0.0.1:80") == "; ports below 1024 are the system's: take another one"
 
 
-def test_a_folder_that_is_missing_is_said():
+def test_a_folder_that_is_missing_is_said(opened):
     with pytest.raises(LinkError, match="the folder must exist and be writable"):
-        ZMQReceiver(parse("zpull+ipc:///no/such/folder/x", "receive"))
+        opened("zpull+ipc:///no/such/folder/x")
 
 
-def test_a_path_on_which_somebody_listens_is_not_taken_from_him(ipc):
+def test_a_path_on_which_somebody_listens_is_not_taken_from_him(opened, ipc):
     place = ipc()
-    sender, receiver = (ZMQSender(parse(f"zpush+ipc://{place}", "send")), ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")))
+    sender, receiver = opened(f"zpush+ipc://{place}"), opened(f"zpull+ipc://{place}")
     with pytest.raises(LinkError, match=f"cannot bind ipc://{place}: another process listens there; choose another path"):
-        ZMQReceiver(parse(f"zpull+ipc://{place}", "receive"))
+        opened(f"zpull+ipc://{place}")
     sender.send([b"x"], timeout=20)
     assert bytes(receiver.recv(timeout=20)[0]) == b"x"
-    sender.close(0)
-    receiver.close(0)
 
 
-def test_a_path_whose_owner_has_gone_can_be_bound_again(ipc):
+def test_a_path_whose_owner_has_gone_can_be_bound_again(opened, ipc):
     place = ipc()
-    ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")).close(0)
-    ZMQReceiver(parse(f"zpull+ipc://{place}", "receive")).close(0)
+    opened(f"zpull+ipc://{place}").close(0)
+    opened(f"zpull+ipc://{place}").close(0)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "", "*"])
-def test_hosts_and_free_ports_are_bound_and_read_back(host):
-    receiver = ZMQReceiver(parse(f"zpull://{host}:0", "receive"))
+def test_hosts_and_free_ports_are_bound_and_read_back(opened, host):
+    receiver = opened(f"zpull://{host}:0")
     (bound,) = receiver.bound
     assert bound.startswith("tcp://0.0.0.0:" if host == "*" else "tcp://127.0.0.1:")
     assert not bound.endswith(":0")
-    receiver.close(0)
 
 
-def test_a_name_without_an_address_is_warned_of_and_tried_again(caplog):
-    sender = ZMQSender(parse("zpush://no-such-host.invalid:5555", "send"))
+def test_a_name_without_an_address_is_warned_of_and_tried_again(opened, caplog):
+    opened("zpush://no-such-host.invalid:5555")
     assert "zpush://no-such-host.invalid:5555: the name 'no-such-host.invalid' has no address yet" in caplog.text
-    sender.close(0)
 
 
-def test_ipv6():
+def test_ipv6(opened):
     try:
-        receiver = ZMQReceiver(parse("zpull://[::1]:0", "receive"))
+        receiver = opened("zpull://[::1]:0")
     except LinkError:
         pytest.skip("this machine has no IPv6")
     (bound,) = receiver.bound
-    sender = ZMQSender(parse(f"zpush{bound[3:]}", "send"))
+    sender = opened(f"zpush{bound[3:]}")
     sender.send([b"six"], timeout=20)
     assert bytes(receiver.recv(timeout=20)[0]) == b"six"
-    sender.close(0)
-    receiver.close(0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -451,21 +383,19 @@ def test_what_comes_over_ipc_and_what_over_tcp_is_told_apart(ipc, host):
         end.close(0)
 
 
-def test_only_what_waits_at_unix_sockets_counts_as_unread(ipc):
-    sender = ZMQSender(parse([f"zrpush+ipc://{ipc()}", "zrpush://127.0.0.1:0"], "send"))
+def test_only_what_waits_at_unix_sockets_counts_as_unread(opened, ipc):
+    sender = opened([f"zrpush+ipc://{ipc()}", "zrpush://127.0.0.1:0"])
     context = zmq.Context()
     over_ipc, over_tcp = receivers = [context.socket(zmq.PULL) for _ in range(2)]
     for receiver, bound in zip(receivers, sender.bound):
         receiver.rcvhwm = 1
         receiver.connect(bound)
-    while sender.peers().live < 2:
-        time.sleep(0.01)
+    wait_until(lambda: sender.peers().live == 2)
     assert not sender.unread()
     with pytest.raises(TimeoutError):
         while True:
             sender.send([bytes(4_000_000)], timeout=1)
-    while not sender.unread():
-        time.sleep(0.01)
+    wait_until(sender.unread)
     while sender.unread():
         if over_ipc.poll(10):
             over_ipc.recv()
@@ -476,8 +406,8 @@ def test_only_what_waits_at_unix_sockets_counts_as_unread(ipc):
     context.term()
 
 
-def test_a_closed_socket_says_so(ipc):
-    sender, receiver = pair(ipc)
+def test_a_closed_socket_says_so(pair):
+    sender, receiver = pair()
     sender.close(0)
     receiver.close(0)
     receiver.close(0)
@@ -549,39 +479,31 @@ def test_an_absent_peer_does_not_hold_up_the_exit(ipc):
 
 
 @pytest.mark.parametrize("position", [1, 2, 3])
-def test_a_receiver_that_leaves_in_the_middle_of_a_message_does_not_stop_the_sender(ipc, position):
+def test_a_receiver_that_leaves_in_the_middle_of_a_message_does_not_stop_the_sender(opened, ipc, position):
     place = ipc()
-    sender = ZMQSender(parse(f"zrpush+ipc://{place}", "send"))
-    link = parse(f"zrpull+ipc://{place}", "receive")
-    receivers = [ZMQReceiver(link)]
+    sender = opened(f"zrpush+ipc://{place}")
+    address = f"zrpull+ipc://{place}"
+    receivers = [opened(address)]
     frames = [b"first", bytes(100_000), b"third", b"fourth"]
-    sent, send = [], sender._send
-
-    def wait_for(live):
-        deadline = time.monotonic() + 20
-        while sender.peers().live != live:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+    sent, send_frame = [], sender.send_frame
 
     def leave(view, *options):
         if len(sent) == position:
             receivers[0].close(0)
-            wait_for(0)
-            receivers.append(ZMQReceiver(link))
-            wait_for(1)
+            wait_until(lambda: sender.peers().live == 0)
+            receivers.append(opened(address))
+            wait_until(lambda: sender.peers().live == 1)
         sent.append(bytes(view))
-        return send(view, *options)
+        return send_frame(view, *options)
 
-    wait_for(1)
-    sender._send = leave
+    wait_until(lambda: sender.peers().live == 1)
+    sender.send_frame = leave
     sender.send(frames, timeout=20)
     again = [frames] if sent == frames * 2 else []  # ZeroMQ says that it has dropped a message, unless it has noticed before the next frame
     sender.socket.getsockopt(zmq.EVENTS)  # takes notice of who is gone
     sender.send([b"next"], timeout=20)
     for expected in (*again, [b"next"]):
         assert [bytes(frame) for frame in receivers[1].recv(timeout=20)] == expected
-    receivers[1].close(0)
-    sender.close(0)
 
 
 @pytest.mark.slow
