@@ -25,8 +25,8 @@ from highway.run.launchers.local import LocalLauncher
 from highway.run.preflight import preflight
 from highway.run.supervise import Result, Watcher, launch
 from highway.topology import Topology
-from highway.topology.address import parse_metrics
 from highway.topology.plan import Process
+from highway.topology.spec import parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
 

@@ -21,7 +21,7 @@ from highway.observe.poll import Poller, PollTarget, Sample, View, targets
 from highway.observe.traffic import Rate, Traffic, traffic
 from highway.parameters.location import did_you_mean
 from highway.topology import Topology
-from highway.topology.address import parse_metrics
+from highway.topology.spec import parse_metrics
 from highway.wire.counters import FAULTS, faults
 
 WIDE = 200  # columns that a table may take where there is no terminal

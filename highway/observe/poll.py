@@ -15,7 +15,7 @@ from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.topology.model import Topology
-from highway.topology.plan import ports
+from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
@@ -72,7 +72,7 @@ def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> l
     here = "127.0.0.1" if spec.listen in _EVERY_INTERFACE else spec.listen
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
-    return [PollTarget(_url(address, port), name) for name, address in addresses.items() for port in ports(spec)]
+    return [PollTarget(_url(address, port), name) for name, address in addresses.items() for port in port_range(spec.port)]
 
 
 class Poller:

@@ -14,7 +14,7 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from highway.errors import ConfigError
-from highway.topology.plan import ports
+from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def open_port(spec: MetricsSpec) -> socket.socket:
     Raises:
         ConfigError: none is free, or the address is not one of this machine.
     """
-    numbers = ports(spec)
+    numbers = port_range(spec.port)
     for port in numbers:
         opened = socket.socket(socket.AF_INET6 if ":" in spec.listen else socket.AF_INET)
         try:

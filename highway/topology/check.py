@@ -14,7 +14,7 @@ from highway.parameters.location import Location, did_you_mean
 from highway.topology.components import NotImported, built_in
 from highway.topology.limits import memory
 from highway.topology.model import Topology
-from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range, ports
+from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range
 from highway.topology.spec import LinkSpec
 from highway.wire.url import Direction, Link
 
@@ -24,15 +24,7 @@ WRITES = {"from": "ZMQSink", "to": "ZMQSource"}
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link, as a stage has it.
-
-    Args:
-        process: The process.
-        direction: Whether it sends or receives.
-        link: What its URLs say.
-        location: Where the stage stands.
-        name: The file's link that the stage names; empty if it has URLs.
-    """
+    """One end of a link, as a stage at ``location`` has it; ``name`` is the file's link that it names, empty if it has URLs."""
 
     process: Process
     direction: Direction
@@ -52,6 +44,8 @@ def check_names(plan: Plan) -> None:
     Raises:
         ConfigError: it is not.
     """
+    if plan.metrics:
+        _check_ports(plan.metrics.port, plan.location / "metrics", "9400-9409")
     for role in plan.roles.values():
         for host in role.hosts:
             if host not in plan.hosts:
@@ -65,12 +59,16 @@ def check_names(plan: Plan) -> None:
             raise (location / "to").error(f"{both.pop()} cannot be at both ends of a link")
         if spec.over.has_port and spec.port is None:
             raise location.error("a tcp link needs a port")
-        if spec.port is not None and not (ports(spec) and ports(spec)[-1] <= 65535):
-            raise (location / "port").error(f"expected a port, or a range such as 5555-5558, within 1 to 65535; got {spec.port!r}")
-        if spec.tap is not None and not (port_range(spec.tap) and port_range(spec.tap)[-1] <= 65535):
-            raise (location / "tap").error(f"expected a port, or a range such as 7900-7903, within 1 to 65535; got {spec.tap!r}")
+        _check_ports(spec.port, location / "port", "5555-5558")
+        _check_ports(spec.tap, location / "tap", "7900-7903")
         if spec.kind == "publish" and not spec.over.publishes:
             raise (location / "transport").error(f"{spec.transport} links are of the kind push; for publish use ipc")
+
+
+def _check_ports(given: int | str | None, location: Location, example: str) -> None:
+    numbers = port_range(given)
+    if given is not None and not (numbers and numbers[-1] <= 65535):
+        raise location.error(f"expected a port, or a range such as {example}, within 1 to 65535; got {given!r}")
 
 
 def check(topology: Topology) -> list[ConfigError]:
@@ -81,30 +79,28 @@ def check(topology: Topology) -> list[ConfigError]:
     for role in topology.roles.values():
         if role.external and not role.stages:
             continue
-        first = _Stages(topology, Process(role.name, 0, role.host(0)), most=1)
-        errors |= {str(error): error for error in first.errors}
-        uses[role.name] = first.uses
         differ = [index for index, stage in enumerate(role.stages) if topology.variables.mentions("replica", stage)]
-        for end in first.link_ends:
-            same = end.location.path[-1] not in differ
-            found += [replace(end, process=process) for process in (role.processes if same else role.processes[:1])] if not end.name else []
-        for process in role.processes[1:] if differ else ():  # the others have the same stages as the first, but for these
-            stages = _Stages(topology, process, most=1, only=differ)
+        for process in role.processes if differ else role.processes[:1]:  # the others have the same stages as the first, but for these
+            stages = _Stages(topology, process, most=1, only=differ if process.replica else None)
             errors |= {str(error): error for error in stages.errors}
-            found += [end for end in stages.link_ends if not end.name]
-    return list(errors.values()) or list(find_errors(topology.plan, uses, found))
+            uses.setdefault(role.name, stages.uses)
+            for end in stages.link_ends:
+                if not end.name:
+                    same = [process] if end.location.path[-1] in differ else role.processes
+                    found += [replace(end, process=each) for each in same]
+    return list(errors.values()) or list(_find_errors(topology.plan, uses, found))
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
     """Return what the stages of a role of a topology without errors are called."""
-    return tuple(stage.label for stage in _Stages(topology, Process(role, 0, topology.roles[role].host(0)), most=1).stages)
+    return tuple(stage.label for stage in _Stages(topology, topology.roles[role].processes[0], most=1).stages)
 
 
 def not_imported(topology: Topology) -> list[str]:
     """Return in words what :func:`check` has passed over, since it is in modules that were not imported."""
     found = []
     for role in topology.roles.values():
-        for stage in _Stages(topology, Process(role.name, 0, role.host(0)), most=1).stages:
+        for stage in _Stages(topology, role.processes[0], most=1).stages:
             for name, location in stage.op.found if isinstance(stage.op, NotImported) else ():
                 module = name.partition(":")[0]
                 found.append(f"{location}: {name} was not checked: that would run the code of {module}, which --plugin {module} allows")
@@ -117,13 +113,9 @@ def link_ends(topology: Topology, processes: Sequence[Process]) -> list[LinkEnd]
 
 
 class _Stages:
-    """The stages of a process: what is wrong with them, which links they use, by which ends.
+    """The stages of a process, or ``only`` some of them: what is wrong with them, which links they use, by which ends.
 
-    Args:
-        topology: The topology.
-        process: The process.
-        most: How many URLs each link stands for at most.
-        only: The numbers of the stages to build; by default all.
+    Each link stands for ``most`` URLs, or for all.
     """
 
     def __init__(self, topology: Topology, process: Process, most: int | None = None, only: Sequence[int] | None = None) -> None:
@@ -158,14 +150,8 @@ class _Stages:
                 self.link_ends.append(LinkEnd(self._process, direction, op.link, location, name))
 
 
-def find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Yield what is wrong with a plan whose names are right.
-
-    Args:
-        plan: The plan.
-        uses: For each role whose stages could be built, the links that they name, and whether to send or to receive.
-        link_ends: The ends of links that stages have by URLs.
-    """
+def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]]], link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
+    """Yield what is wrong between roles: ``uses`` are the links that the stages of each name, ``link_ends`` those they have by URLs."""
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
@@ -198,11 +184,9 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
     if not spec.over.has_port or not plan.hosts:
         return
     for role in binders:
-        if role.hosts:
-            continue
-        yield (plan.location / "roles" / role.name).error(
-            f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
-        )
+        if not role.hosts:
+            message = f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
+            yield (plan.location / "roles" / role.name).error(message)
     for host in {host: None for role in binders for host in role.used_hosts if host}:
         if hosts - {host} and _is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
@@ -214,7 +198,15 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
     """Two processes of one host that open one port, and ranges that are too short."""
     opened: dict[str, str] = {}
     for who, link, key, needed in _port_users(plan):
-        yield from _opened(opened, who, plan.location / "links" / link / key, port_range(getattr(plan.links[link], key)), needed)
+        allowed, location = port_range(getattr(plan.links[link], key)), plan.location / "links" / link / key
+        for process, (port, address) in needed.items():
+            if port not in allowed:
+                first, last = allowed[0], max(other for other, _ in needed.values())
+                where = f" on {process.host}" if process.host else ""
+                replicas = f"{last - first + 1} replicas of {process.role}"
+                yield location.error(f"{replicas} open ports{where}, one each; give a range such as {first}-{last}")
+                break
+            yield from _taken(opened, process.host, address, who, location)
     for end in link_ends:
         if end.link.bind and not plan.roles[end.process.role].external:
             for address in end.link.locations:
@@ -235,24 +227,9 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
 def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
     """Ports for metrics that are those of links."""
     links = {port: link for _, link, _, needed in _port_users(plan) for port, _ in needed.values()}
-    for port in ports(plan.metrics) if plan.metrics else ():
+    for port in port_range(plan.metrics.port) if plan.metrics else ():
         if port in links:
             yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
-
-
-def _opened(
-    opened: dict[str, str], who: str, location: Location, allowed: range, needed: Mapping[Process, tuple[int, str]]
-) -> Iterator[ConfigError]:
-    """Note which ports, at which addresses, the processes of a link open."""
-    for process, (port, address) in needed.items():
-        if port not in allowed:
-            first, last = allowed[0], max(other for other, _ in needed.values())
-            where = f" on {process.host}" if process.host else ""
-            yield location.error(
-                f"{last - first + 1} replicas of {process.role} open ports{where}, one each; give a range such as {first}-{last}"
-            )
-            break
-        yield from _taken(opened, process.host, address, who, location)
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:
@@ -260,10 +237,10 @@ def _taken(opened: dict[str, str], host: str, address: str, who: str, location: 
     port = address.rpartition(":")[2]
     if port == "0":
         return
-    key = f"{host}:{port}" if host else address
+    key, where = (f"{host}:{port}", f" on {host}") if host else (address, "")
     if key in opened:
         others = "in several replicas; name a link with a range of ports" if opened[key] == who else f"and {opened[key]} too; change one"
-        yield location.error(f"{who} opens port {port}{f' on {host}' if host else ''}, {others}")
+        yield location.error(f"{who} opens port {port}{where}, {others}")
     opened[key] = who
 
 

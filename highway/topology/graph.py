@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from highway.topology.check import LinkEnd, labels, link_ends
 from highway.topology.model import Topology
-from highway.topology.plan import Process, names
+from highway.topology.plan import names
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def graph(topology: Topology) -> Graph:
         for role in roles
     ]
     edges = list(_named(topology))
-    explicit = [end for role in roles if role.stages for end in link_ends(topology, [Process(role.name, 0, role.host(0))]) if not end.name]
+    explicit = [end for role in roles if role.stages for end in link_ends(topology, role.processes[:1]) if not end.name]
     for edge in _matched(explicit):
         edges.append(edge)
         known = {node.name for node in nodes}
@@ -146,10 +146,8 @@ def mermaid(graph: Graph) -> str:
     numbers = {node.name: number for number, node in enumerate(graph.nodes)}
     for edge in graph.edges:
         arrow = "-.->" if edge.publish else "-->"
-        binds = (
-            f"{edge.target if edge.binds_target else edge.source} binds"  # a dot, as in the other pictures, has no place at such an arrow
-        )
-        text = "<br>".join(map(_plain, [*edge.lines, binds]))
+        binder = edge.target if edge.binds_target else edge.source
+        text = "<br>".join(map(_plain, [*edge.lines, f"{binder} binds"]))  # in place of a dot, which such an arrow cannot have
         lines.append(f'  n{numbers[edge.source]} {arrow}|"{text}"| n{numbers[edge.target]}')
     return "\n".join(lines) + "\n"
 

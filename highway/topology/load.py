@@ -12,7 +12,7 @@ from highway.topology import document
 from highway.topology.check import check, check_names
 from highway.topology.components import Components
 from highway.topology.model import Topology
-from highway.topology.plan import Plan, Role, ports
+from highway.topology.plan import Plan, Role
 from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
 from highway.topology.variables import Variables, environment
@@ -77,8 +77,6 @@ def load(
     hosts = {name: host if isinstance(host, HostSpec) else HostSpec(host) for name, host in spec.hosts.items()}
     metrics = MetricsSpec(spec.metrics) if isinstance(spec.metrics, (int, str)) else spec.metrics
     plan = Plan(Path(paths[-1]).stem, roles, hosts, spec.links, root, metrics, path=str(Path(paths[-1]).resolve()))
-    if metrics and not (ports(metrics) and ports(metrics)[-1] <= 65535):
-        raise (root / "metrics").error(f"expected a port, or a range such as 9400-9409, within 1 to 65535; got {metrics.port!r}")
     check_names(plan)
     return Topology(str(paths[-1]), plan, spec.seed, values, registry)
 

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean
 from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
-from highway.wire.url import DIRECTIONS, SCHEMES, Direction, url_of
+from highway.wire.url import SCHEMES, Direction, url_of
 
 Side = Literal["from", "to"]
 
@@ -126,41 +125,30 @@ class Plan:
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the port, path or name that a process at the binding side of a link opens.
 
-        Args:
-            link: The link.
-            process: The process.
-            listen: Whether this is for the process itself, which may bind another address than the one at which others reach it.
+        With ``listen`` it is for the process itself, which may bind another address than the one at which others reach it.
         """
         spec = self.links[link]
-        number, _ = self._place(link, spec.bind, process)
         if spec.over.has_port:
             return self._listens(process, self.port(link, process), listen)
+        number, _ = self._place(link, spec.bind, process)
         return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}")
 
     def socket_paths(self, processes: Collection[Process]) -> list[str]:
         """Return the paths of the sockets that processes at the binding sides of links whose locations are paths open."""
-        links = [name for name, spec in self.links.items() if spec.over.location == "path"]
-        return [
-            self.link_address(link, process)
-            for link in links
-            for process in self.processes_at(link, self.links[link].bind)
-            if process in processes
-        ]
+        links = {name: spec.bind for name, spec in self.links.items() if spec.over.location == "path"}
+        ends = ((link, process) for link, side in links.items() for process in self.processes_at(link, side))
+        return [self.link_address(link, process) for link, process in ends if process in processes]
 
     def port(self, link: str, process: Process) -> int:
         """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
-        return ports(self.links[link])[0] + self._place(link, self.links[link].bind, process)[1]
+        return port_range(self.links[link].port)[0] + self._place(link, self.links[link].bind, process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address at which a process that sends on a link lets viewers look.
 
         Without a port in the file it is a name on the machine of the process, wherever the file places that. It is in Linux's abstract
-        namespace, so that nothing is left of it, and depends on the file, so that no other topology has it.
-
-        Args:
-            link: The link.
-            process: The process.
-            listen: Whether this is for the process itself.
+        namespace, so that nothing is left of it, and depends on the file, so that no other topology has it. ``listen`` is as for
+        :meth:`link_address`.
         """
         if self.links[link].tap is not None:
             return f"tcp://{self._listens(process, self.tap_port(link, process), listen)}"
@@ -211,13 +199,9 @@ class Plan:
             raise ConfigError(f"the link {link} goes {way}, so {role} cannot {direction} on it")
         binds = spec.bind == side
         kind = SOCKETS[spec.kind][direction == "receive"]
-        scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds) and DIRECTIONS[found[0]] == direction)
-        own = Process(role, replica, self.roles[role].host(replica))
-        others = (process for name in names(spec, spec.bind) for process in self.roles[name].processes)
-        addresses = (
-            [self.link_address(link, own, listen=True)] if binds else [self.link_address(link, process) for process in islice(others, most)]
-        )
-        return [url_of(scheme, spec.over, address) for address in addresses]
+        scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds))
+        binders = [Process(role, replica, self.roles[role].host(replica))] if binds else self.processes_at(link, spec.bind)[:most]
+        return [url_of(scheme, spec.over, self.link_address(link, process, listen=binds)) for process in binders]
 
     def link_parameters(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> dict[str, Any]:
         """Return what the component at one end of a link is given for ``{link: NAME}``: its URLs, and what else the link says.
@@ -236,11 +220,6 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
     """Return the roles on one side of a link."""
     found = spec.from_ if side == "from" else spec.to
     return [found] if isinstance(found, str) else found
-
-
-def ports(spec: LinkSpec | MetricsSpec) -> range:
-    """Return the ports of a tcp link or of an endpoint; none if the file names none."""
-    return port_range(spec.port)
 
 
 def port_range(given: int | str | None) -> range:

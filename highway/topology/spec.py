@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from highway.errors import ConfigError
 from highway.wire.codec import CodecName
 from highway.wire.transports.table import TRANSPORTS, BetweenProcesses, Transport
 
@@ -15,6 +17,8 @@ Count = Annotated[int, Meta(ge=1)]
 Replicas = Annotated[int, Meta(ge=1, le=1000)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ports = Annotated[str, Meta(pattern=r"^\d{1,5}-\d{1,5}$")]
+
+_METRICS = re.compile(r"(?:(?P<host>\[[^\]]+\]|[^:\[\]]+):)?(?P<first>\d{1,5})(?:-(?P<last>\d{1,5}))?")
 
 
 class HostSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -124,3 +128,19 @@ class FileSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         ]
         | None
     ) = None
+
+
+def parse_metrics(text: str, default: MetricsSpec | None = None) -> MetricsSpec:
+    """Return what ``--metrics [HOST:]PORT`` says; PORT may be a range, or 0 for any that is free.
+
+    The address of ``default``, which the file says, counts where the option gives none.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    found = _METRICS.fullmatch(text)
+    first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)
+    if found is None or not first <= last <= 65535:
+        raise ConfigError(f"--metrics {text}: expected a port, such as 9400, a range, or an address before it: 0.0.0.0:9400-9409")
+    listen = found["host"] or (default.listen if default else MetricsSpec(0).listen)
+    return MetricsSpec(f"{first}-{last}", listen.strip("[]"))

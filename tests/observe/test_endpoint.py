@@ -16,8 +16,7 @@ from highway.observe.figures import Totals
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.topology import check, load
-from highway.topology.address import parse_metrics
-from highway.topology.spec import MetricsSpec
+from highway.topology.spec import MetricsSpec, parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts
 
