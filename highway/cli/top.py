@@ -137,9 +137,7 @@ def _replicas(view: View, width: int) -> RenderableType:
 
 
 def _rates(one: Sample) -> tuple[Cell, Cell]:
-    if not one.runs or not one.recent:
-        return _NONE, _NONE
-    return _rate_cells(Rate.of(one.recent, one.recent.stages[-1]))
+    return _rate_cells(Rate.of(one, -1)) if one.runs else (_NONE, _NONE)
 
 
 def _levels(one: Sample) -> tuple[Cell, Cell, Cell]:

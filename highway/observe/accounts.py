@@ -19,7 +19,6 @@ class Departure:
 
     Args:
         name: Its replica, as people call it.
-        role: Its role.
         how: How it ended, in words.
         failed: Whether it did not end as it should.
         counts: What it had received and sent; exact, however it ended.
@@ -27,7 +26,6 @@ class Departure:
     """
 
     name: str
-    role: str
     how: str
     failed: bool
     counts: Counts
@@ -88,14 +86,13 @@ def account(
         ends: The links of each, by the replica's name.
         whole: The links of which all ends ran here.
     """
-    samples = [Sample(state, None, ends.get(state.name, Ends())) for state in states]
+    samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):
         missing = link.missing if link.link in whole else None
         reasons = list(_reasons(link, samples, departures, ends)) if missing else []
-        found.append(
-            Account(link.link, link.sent, link.received, missing, reasons, bool(missing) and _unwanted(link.link, departures, ends))
-        )
+        unwanted = bool(missing) and _unwanted(link.link, departures, ends)
+        found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted))
     return found
 
 

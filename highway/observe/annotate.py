@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from highway.engine.stats import StageStats
 from highway.observe.bottleneck import bottleneck
+from highway.observe.figures import share
 from highway.observe.poll import Sample, View
 from highway.observe.traffic import Rate, Traffic, traffic
 from highway.topology.graph import Edge, Graph, Node
@@ -27,8 +29,8 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
     phases = [one.state.phase for one in samples]
     figures = [", ".join(f"{phases.count(phase)} {phase}" if len(samples) > 1 else phase for phase in dict.fromkeys(phases))]
     if running:
-        figures.append(_rate_text([Rate.of(one.recent, one.recent.stages[-1]) for one in running if one.recent]))
-    stages = [stages for one in samples if (stages := one.recent.stages if one.recent else None)]
+        figures.append(_rate_text([Rate.of(one, -1) for one in running]))
+    stages = [one.recent.stages for one in samples if one.recent]
     columns = list(zip(*stages)) if len({len(column) for column in stages}) == 1 else []
     counts = {
         "restart": sum(one.state.restarts for one in samples),
@@ -45,9 +47,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
 
 def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
     """How busy the replicas of a stage are, and how full the queues behind them."""
-    total = sum(stage.busy + stage.starved + stage.blocked for stage in stages)
-    busy = f"{100 * sum(stage.busy for stage in stages) / max(total, 1e-9):.0f}% busy"
-    capacity = sum(stage.capacity for stage in stages)
+    busy, capacity = f"{100 * share(stages, 'busy'):.0f}% busy", sum(stage.capacity for stage in stages)
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
 
@@ -64,15 +64,13 @@ def _edge(edge: Edge, links: Mapping[str, Traffic], samples: Sequence[Sample]) -
 
 def _rates(edge: Edge, samples: Sequence[Sample]) -> list[Rate]:
     """What passes: as the end has it that is at this edge alone, so that a link of many roles is told edge by edge."""
-    senders = [one for one in samples if one.ends.sends == edge.link and one.runs and one.recent]
-    receivers = [one for one in samples if one.ends.receives == edge.link and one.runs and one.recent]
-    if {one.state.role for one in senders} <= {edge.source} and (into := [one for one in receivers if one.state.role == edge.target]):
-        return [Rate.of(one.recent, one.recent.stages[0]) for one in into if one.recent]
-    return [Rate.of(one.recent, one.recent.stages[-1]) for one in senders if one.state.role == edge.source and one.recent]
+    senders = [one for one in samples if one.ends.sends == edge.link and one.runs]
+    into = [one for one in samples if one.ends.receives == edge.link and one.runs and one.state.role == edge.target]
+    if into and {one.state.role for one in senders} <= {edge.source}:
+        return [Rate.of(one, 0) for one in into]
+    return [Rate.of(one, -1) for one in senders if one.state.role == edge.source]
 
 
 def _rate_text(rates: Sequence[Rate]) -> str:
-    total = Rate()
-    for rate in rates:
-        total = total.plus(rate)
+    total = reduce(Rate.plus, rates, Rate())
     return f"{total.items:,.1f} items/s, {total.megabytes:,.1f} MB/s"

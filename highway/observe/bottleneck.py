@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from highway.engine.stats import StageStats, more_cores
+from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
 from highway.observe.snapshot import Ends
 
 FULL = 0.5  # of its time that a stage must work, or wait, to be what limits the rate
-
-Part = Literal["busy", "starved", "blocked"]
 
 
 @dataclass
@@ -26,10 +24,7 @@ class _Role:
     stages: defaultdict[str, list[StageStats]] = field(default_factory=lambda: defaultdict(list))
 
     def share(self, stage: str, part: Part) -> float:
-        """Return the part of its workers' time that a stage was busy, starved or blocked, taken over all replicas."""
-        total = sum(one.busy + one.starved + one.blocked for one in self.stages[stage])
-        share: float = sum(getattr(one, part) for one in self.stages[stage]) / max(total, 1e-9)
-        return share
+        return share(self.stages[stage], part)
 
     @property
     def first(self) -> str:
@@ -104,10 +99,8 @@ def _slow_link(roles: Mapping[str, _Role]) -> str:
             if sender.ends.sends and sender.ends.sends == receiver.ends.receives:
                 sends, receives = sender.share(sender.last, "blocked"), receiver.share(receiver.first, "starved")
                 if min(sends, receives) > FULL:
-                    waits = (
-                        f"{sender.name} waited {_percent(sends)} of its time to send, and {receiver.name} {_percent(receives)} to receive"
-                    )
-                    return f"The link {sender.ends.sends} is the bottleneck: {waits}."
+                    waited = f"{sender.name} waited {_percent(sends)} of its time to send"
+                    return f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} {_percent(receives)} to receive."
     return ""
 
 

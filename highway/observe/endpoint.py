@@ -16,6 +16,7 @@ from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
 from highway.observe.snapshot import Loss, Snapshot, find_ends
 from highway.observe.state import ReplicaState
+from highway.topology.plan import host_and_port
 from highway.topology.spec import MetricsSpec
 from highway.topology.wiring import Wiring
 
@@ -46,8 +47,7 @@ class Endpoint:
         self._lost: Mapping[str, Loss] = {}
         self._prometheus = make_wsgi_app(registry(self.snapshot))
         self._server = Server(open_port(spec), self._answer)
-        host = f"[{spec.listen}]" if ":" in spec.listen else spec.listen
-        self.url = f"http://{host}:{self._server.port}"
+        self.url = f"http://{host_and_port(spec.listen, self._server.port)}"
         self._thread = ThreadPoolExecutor(1, "highway-metrics")
         self._thread.submit(self._server.serve)
 

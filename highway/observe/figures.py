@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
 
 WINDOW = 3.0  # seconds
+
+Part = Literal["busy", "starved", "blocked"]
 
 _COUNTS = ("items", "bytes", "errors", "busy", "starved", "blocked")
 
@@ -76,6 +78,13 @@ def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineS
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
     """Return what a replica did between two moments."""
     return PipelineStats(_each(first, last, -1), last.seconds - first.seconds, last.cpu - first.cpu, last.cores)
+
+
+def share(stages: Sequence[StageStats], part: Part) -> float:
+    """Return the part, 0 to 1, of its workers' time that a stage was busy, starved or blocked, over all its replicas."""
+    total = sum(one.busy + one.starved + one.blocked for one in stages)
+    found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
+    return found
 
 
 def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageStats]:

@@ -52,7 +52,7 @@ class Losses:
         ended = {state.name for state in states if self._running.get(state.name, state.restarts) != state.restarts}
         ended |= {state.name for state in states if state.name in self._running and state.phase in _OVER}
         self._running = {state.name: state.restarts for state in states if state.phase not in _OVER}
-        samples = [Sample(state, None, self._ends.get(state.name, Ends())) for state in states]
+        samples = [Sample.of(state, self._ends) for state in states]
         for link in traffic(samples):
             if link.link in self._links and link.missing is not None:
                 at_link = {one.state.name for one in samples if link.link in (one.ends.receives, one.ends.sends)}

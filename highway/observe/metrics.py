@@ -9,11 +9,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from highway.engine.stats import StageStats
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
-from highway.wire.tally import Counts
 
 REPLICA = ("role", "replica")
 STAGE = (*REPLICA, "stage")
@@ -29,7 +27,7 @@ STAGES: Mapping[str, tuple[type[Any], str, str]] = {
     "queued": (GaugeMetricFamily, "highway_stage_queued", "Items that wait behind it or are being made."),
     "capacity": (GaugeMetricFamily, "highway_stage_capacity", "How many of these there can be."),
 }
-"""Field of :class:`StageStats` -> its metric."""
+"""Field of ``StageStats`` -> its metric."""
 
 
 def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
@@ -43,27 +41,6 @@ def health(snapshot: Snapshot) -> list[str]:
     """Return what is wrong, in words: which replicas have failed, and which wait to be started again."""
     words = {"failed": "failed", "waiting": "waits to be started again"}
     return [" ".join(filter(None, (one.name, words[one.phase], one.error))) for one in snapshot.states if one.phase in words]
-
-
-def link_counts(stage: StageStats, counts: Counts) -> Mapping[str, float]:
-    """Return what the stage at the end of a link counts.
-
-    Args:
-        stage: The stage: a source, which has counters of its own, or a sink.
-        counts: The messages of its replica.
-    """
-    if stage.shape == "sink":
-        return {"messages": counts.sent, "bytes": stage.bytes}
-    return {**{name: stage.counters[name] for name in LINK_COUNTERS if name in stage.counters}, "messages": counts.received}
-
-
-def ends_of(state: ReplicaState, ends: Ends) -> Iterator[tuple[StageStats, str]]:
-    """Yield the stages of a replica that stand at the end of a link, each with the link's name."""
-    if state.stats is not None:
-        if ends.receives:
-            yield state.stats.stages[0], ends.receives
-        if ends.sends:
-            yield state.stats.stages[-1], ends.sends
 
 
 class _Figures(Collector):
@@ -93,13 +70,23 @@ def _stages(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _links(snapshot: Snapshot) -> Iterator[Metric]:
-    for count, counter in LINK_COUNTERS.items():
-        family = CounterMetricFamily(f"highway_link_{count}", counter.about, labels=LINK)
-        for state in snapshot.states:
-            for stage, link in ends_of(state, snapshot.ends.get(state.name, Ends())):
-                if (value := link_counts(stage, state.counts).get(count)) is not None:
-                    family.add_metric([*_replica(state), stage.name, link], value)
+    ends = [end for state in snapshot.states for end in _ends(state, snapshot.ends.get(state.name, Ends()))]
+    for name, counter in LINK_COUNTERS.items():
+        family = CounterMetricFamily(f"highway_link_{name}", counter.about, labels=LINK)
+        for labels, counts in ends:
+            if name in counts:
+                family.add_metric(labels, counts[name])
         yield family
+
+
+def _ends(state: ReplicaState, ends: Ends) -> Iterator[tuple[list[str], Mapping[str, float]]]:
+    """Yield the labels of a replica's ends of links, each with what it counts: a source has counters of its own."""
+    if state.stats and ends.receives:
+        source = state.stats.stages[0]
+        yield [*_replica(state), source.name, ends.receives], {**source.counters, "messages": state.counts.received}
+    if state.stats and ends.sends:
+        sink = state.stats.stages[-1]
+        yield [*_replica(state), sink.name, ends.sends], {"messages": state.counts.sent, "bytes": sink.bytes}
 
 
 def _losses(snapshot: Snapshot) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
 from highway.topology.model import Topology
-from highway.topology.plan import port_range
+from highway.topology.plan import host_and_port, port_range
 from highway.topology.spec import MetricsSpec
 
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
@@ -53,6 +53,11 @@ class Sample:
     ends: Ends = field(default_factory=Ends)
     machine: str = ""
 
+    @classmethod
+    def of(cls, state: ReplicaState, ends: Mapping[str, Ends]) -> Sample:
+        """Return a replica as its launcher sees it; ``ends`` are the links of all, by the replica's name."""
+        return cls(state, ends=ends.get(state.name, Ends()))
+
     @property
     def runs(self) -> bool:
         """Whether it works at present, so that its rates mean something."""
@@ -72,7 +77,9 @@ def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> l
     here = "127.0.0.1" if spec.listen in _EVERY_INTERFACE else spec.listen
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
-    return [PollTarget(_url(address, port), name) for name, address in addresses.items() for port in port_range(spec.port)]
+    return [
+        PollTarget(f"http://{host_and_port(address, port)}", name) for name, address in addresses.items() for port in port_range(spec.port)
+    ]
 
 
 class Poller:
@@ -134,7 +141,3 @@ def fetch(url: str) -> Snapshot | str:
         return str(reason.strerror or reason) if isinstance(reason, OSError) else str(reason)
     except (OSError, ValueError, http.client.HTTPException) as error:
         return str(error) or type(error).__name__
-
-
-def _url(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

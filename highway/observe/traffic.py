@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.poll import Sample
 from highway.wire.counters import faults
 
@@ -18,10 +17,12 @@ class Rate(NamedTuple):
     megabytes: float = 0.0
 
     @classmethod
-    def of(cls, recent: PipelineStats, stage: StageStats) -> Rate:
-        """Return what a stage handed on, or took in if it is a sink, of late."""
-        seconds = max(recent.seconds, 1e-9)
-        return cls(stage.items / seconds, stage.bytes / seconds / 1e6)
+    def of(cls, sample: Sample, stage: int) -> Rate:
+        """Return what one of a replica's stages handed on, or took in if it is a sink, of late; nothing if the replica does not run."""
+        if not sample.runs or not sample.recent:
+            return cls()
+        seconds, figures = max(sample.recent.seconds, 1e-9), sample.recent.stages[stage]
+        return cls(figures.items / seconds, figures.bytes / seconds / 1e6)
 
     def plus(self, other: Rate) -> Rate:
         """Return the sum."""
@@ -60,23 +61,15 @@ def traffic(samples: Sequence[Sample]) -> list[Traffic]:
     """Return what each link carries, in the order of the replicas."""
     links: dict[str, Traffic] = {}
     for one in samples:
-        for name in filter(None, (one.ends.receives, one.ends.sends)):
-            links.setdefault(name, Traffic(name))
-        if one.ends.receives:
-            _receive(links[one.ends.receives], one)
-        if one.ends.sends:
-            link = links[one.ends.sends]
-            receivers = sum(other.ends.receives == link.link for other in samples) if one.ends.publishes else 1
+        if name := one.ends.receives:
+            link = links.setdefault(name, Traffic(name))
+            link.received = (link.received or 0) + one.state.counts.received
+            link.receiving = link.receiving.plus(Rate.of(one, 0))
+            for fault, count in faults(one.state.stats.stages[0].counters if one.state.stats else {}).items():
+                link.faults[fault] += count
+        if name := one.ends.sends:
+            link = links.setdefault(name, Traffic(name))
+            receivers = sum(other.ends.receives == name for other in samples) if one.ends.publishes else 1
             link.sent = (link.sent or 0) + one.state.counts.sent * max(1, receivers)
-            if one.runs and one.recent:
-                link.sending = link.sending.plus(Rate.of(one.recent, one.recent.stages[-1]))
+            link.sending = link.sending.plus(Rate.of(one, -1))
     return list(links.values())
-
-
-def _receive(link: Traffic, one: Sample) -> None:
-    link.received = (link.received or 0) + one.state.counts.received
-    if one.state.stats:
-        for name, count in faults(one.state.stats.stages[0].counters).items():
-            link.faults[name] += count
-    if one.runs and one.recent:
-        link.receiving = link.receiving.plus(Rate.of(one.recent, one.recent.stages[0]))

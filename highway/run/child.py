@@ -7,8 +7,10 @@ import time
 from dataclasses import dataclass, field
 
 from highway.engine.stats import PipelineStats
-from highway.run.idle import Idle
+from highway.observe.figures import minus
 from highway.run.launcher import Handle
+
+WAITS = 0.8  # of the time between two reports that a source must have waited to count as one that waits
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
 _DRAINED = (0, 128 + signal.SIGTERM)
@@ -26,6 +28,7 @@ class Child:
         leaving: Whether it was asked to end.
         done: Whether it said that it has ended as it should.
         code: How it ended; negative for a signal; ``None`` while it runs, or before all that it reported was heard.
+        idle: Seconds for which it has received nothing and waited for input, so that it could have.
     """
 
     handle: Handle
@@ -35,15 +38,17 @@ class Child:
     leaving: bool = False
     done: bool = False
     code: int | None = None
-    _idle: Idle = field(default_factory=Idle)
+    idle: float = 0.0
 
     def poll(self) -> bool:
         """Take in what it has reported, and say whether it has ended."""
         code = self.handle.poll()
         for report in self.handle.reports():
             if report.stats:
-                self.stats = report.stats
-                self._idle.look(report.stats)
+                recent = minus(report.stats, self.stats) if self.stats else report.stats
+                source, self.stats = recent.stages[0], report.stats
+                waits = not source.items and source.starved >= WAITS * recent.seconds
+                self.idle = self.idle + recent.seconds if waits else 0.0
             self.error = report.error or self.error
             self.leaving = self.leaving or report.draining
             self.done = self.done or report.done
@@ -55,11 +60,6 @@ class Child:
         if not self.poll():
             self.leaving = True
             self.handle.signal(number)
-
-    @property
-    def idle(self) -> float:
-        """Seconds for which it has received nothing and waited for input, so that it could have."""
-        return self._idle.seconds
 
     @property
     def failed(self) -> bool:

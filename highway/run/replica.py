@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from functools import reduce
 
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Departure
@@ -19,10 +20,7 @@ from highway.wire.tally import Counts
 class Replica:
     """A replica of a role, in one child after the other.
 
-    Args:
-        process: Which one.
-        role: Its role.
-        spec: Returns what to start, asked at each start: where others are may be known only then.
+    ``spec`` returns what to start, asked at each start: where others are may be known only then.
     """
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
@@ -60,17 +58,13 @@ class Replica:
         stats = child.stats if child and child.stats else self._last
         if child and phase in ("starting", "running"):
             phase = "draining" if child.leaving else "running" if child.stats else "starting"
-        counts = self._counts(child)
-        single = self.role.replicas == 1
+        counts = [departure.counts for departure in self.departures]
+        if child and child.code is None:
+            counts.append(child.handle.counts())
+        total, single = reduce(Counts.plus, counts, Counts()), self.role.replicas == 1
         return ReplicaState(
-            self.process.role, self.process.replica, self.process.host, phase, stats, self.restarts, self._error, single, counts
+            self.process.role, self.process.replica, self.process.host, phase, stats, self.restarts, self._error, single, total
         )
-
-    def _counts(self, child: Child | None) -> Counts:
-        counts = Counts() if child is None or child.code is not None else child.handle.counts()
-        for departure in self.departures:
-            counts = counts.plus(departure.counts)
-        return counts
 
     def start(self, launcher: Launcher) -> None:
         """Start its process, for the first time or again."""
@@ -82,16 +76,13 @@ class Replica:
         self._child = child
 
     def settle(self, may_restart: bool) -> str:
-        """Take note that its process has ended, and decide what follows.
-
-        Args:
-            may_restart: Whether it may be started again.
+        """Take note that its process has ended, and decide what follows, which may be a restart.
 
         Returns:
             What there is to say of it, without its name; empty if it just ended.
         """
         child = self.child
-        self.departures.append(Departure(self.name, self.process.role, child.how, child.failed, child.handle.counts(), child.stats))
+        self.departures.append(Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats))
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"
         how = f"failed {child.failure}" if child.failed else ""

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Protocol
 
 from highway.observe.accounts import Account, Departure, account
@@ -124,11 +123,8 @@ class _Watch:
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
         """Note SIGINT and SIGTERM instead of being ended by them."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self.heard.append(number)
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        heard = self.heard.append
+        before = {number: signal.signal(number, lambda number, _: heard(number)) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -229,8 +225,8 @@ class _Watch:
     def _judge(self) -> None:
         """Decide from what has ended, and how long things take, whether the rest has to end."""
         self._end_what_gets_nothing()
-        ended = self.wiring.sinks and all(replica.is_over for replica in self.replicas if replica.process.role in self.wiring.sinks)
-        if ended and self.deadline is None:
+        sinks = self._replicas_of(self.wiring.sinks)
+        if sinks and all(replica.is_over for replica in sinks) and self.deadline is None:
             self.deadline = time.monotonic() + GRACE
         if self.deadline is None or time.monotonic() < self.deadline:
             return

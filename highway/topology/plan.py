@@ -175,7 +175,7 @@ class Plan:
         address = self.address(process.host)
         if listen and process.host and not self.local:
             address = self.hosts[process.host].listen or address
-        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
         """Return the URLs of one end of a link, without options.
@@ -220,6 +220,11 @@ def names(spec: LinkSpec, side: Side) -> list[str]:
     """Return the roles on one side of a link."""
     found = spec.from_ if side == "from" else spec.to
     return [found] if isinstance(found, str) else found
+
+
+def host_and_port(address: str, port: int) -> str:
+    """Return an address with a port, as in a URL."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def port_range(given: int | str | None) -> range:

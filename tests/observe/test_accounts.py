@@ -120,7 +120,7 @@ def test_counts_outlive_the_process_that_made_them():
 
 def departure(name="worker", how="was killed by SIGKILL", failed=True, received=0, sent=0, **counts):
     source = StageStats("ZMQSource", 1, capacity=3, shape="source")
-    return Departure(name, name, how, failed, Counts(received, 0, sent, **counts), PipelineStats([source], 1.0))
+    return Departure(name, how, failed, Counts(received, 0, sent, **counts), PipelineStats([source], 1.0))
 
 
 def state(role, **counts):
