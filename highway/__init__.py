@@ -32,7 +32,7 @@ from highway.errors import (
     PipelineError,
     RemoteError,
 )
-from highway.renamed import Finder, missing
+from highway.renamed import Finder, raise_missing
 
 if TYPE_CHECKING:
     from highway.wire.connection import Connection
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
         from highway.wire.connection import Connection
 
         return Connection
-    raise missing(__name__, name)
+    raise_missing(__name__, name)
 
 
 script_interrupt.end_imports()

@@ -1,14 +1,14 @@
 """What was called otherwise in Highway (2017), tensorcom and tensorpack: the one table of their names and of highway's own.
 
-An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`missing` of classes, and
-the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did: :func:`current` translates them.
+An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`raise_missing` of classes,
+and the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did, by :func:`current`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,14 +136,14 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def missing(module: str, name: str) -> Exception:
-    """Return the error for a name that a module does not have: for an old class it names the new one.
+def raise_missing(module: str, name: str) -> NoReturn:
+    """Say that a module does not have a name: of an old class, what it is called now.
 
     That is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
     """
     if name in CLASSES:
-        return ImportError(f"there is no {name} in {module}; use {CLASSES[name]}")
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise ImportError(f"there is no {name} in {module}; use {CLASSES[name]}")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 class Finder:

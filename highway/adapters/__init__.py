@@ -1,11 +1,9 @@
 """Hand-over to the frameworks that train; each is an optional dependency."""
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
-from highway.renamed import missing
+from highway.renamed import raise_missing
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
-
-    def __getattr__(name: str) -> NoReturn:
-        """Say what a class of Highway's is called now."""
-        raise missing(__name__, name)
+    __getattr__ = partial(raise_missing, __name__)

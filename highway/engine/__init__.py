@@ -5,17 +5,15 @@ the queue, ``workers`` what a thread of a stage does, ``threads`` starts them. M
 ``pipeline``.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import DROP, Stage
 from highway.errors import EndOfStream
-from highway.renamed import missing
+from highway.renamed import raise_missing
 
 __all__ = ["DROP", "EndOfStream", "Pipeline", "Stage"]
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
-
-    def __getattr__(name: str) -> NoReturn:
-        """Say what a class of Highway's is called now."""
-        raise missing(__name__, name)
+    __getattr__ = partial(raise_missing, __name__)

@@ -1,6 +1,7 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
@@ -18,7 +19,7 @@ from highway.modules.sources import Concat, FromQueue, Mix, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
 from highway.modules.ten_files import TenSink, TenSource
 from highway.modules.webdataset import ShardSink, WebDatasetSource
-from highway.renamed import missing
+from highway.renamed import raise_missing
 
 __all__ = [
     "Augmentations",
@@ -61,7 +62,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
-
-    def __getattr__(name: str) -> NoReturn:
-        """Say what a class of Highway's is called now."""
-        raise missing(__name__, name)
+    __getattr__ = partial(raise_missing, __name__)

@@ -110,9 +110,8 @@ class _EachPass:
         self.stands_for, self._passes, self._length = op, passes, length
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        ahead = _Lookahead(items)
-        while ahead.peek() is not None:
-            one = _OnePass(ahead, self._length)
+        one = _OnePass(items, self._length)
+        while one.begins():
             for index, out in enumerate(_drawn_anew(self.stands_for, one.number).stream(one)):
                 yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
             self._passes.enough = max(self._passes.enough, one.number)
@@ -120,45 +119,31 @@ class _EachPass:
                 pass
 
 
-class _Lookahead:
-    """The items of a stream, of which one can be looked at before it is taken."""
+class _OnePass:
+    """The items of one pass, as a stream sees them, and then those of the next."""
 
-    def __init__(self, items: Items) -> None:
-        self._items = items
+    def __init__(self, items: Items, length: int) -> None:
+        self._ahead = (Stamped(item, items.passport) for item in items)
+        self._length = length
         self._next: Stamped | None = None
 
-    def peek(self) -> Stamped | None:
-        """Return the next item, ``None`` if there is none."""
-        if self._next is None:
-            for item in self._items:
-                self._next = Stamped(item, self._items.passport)
-                break
-        return self._next
-
-    def take(self) -> Stamped | None:
-        taken, self._next = self.peek(), None
-        return taken
-
-
-class _OnePass:
-    """The items of one pass, as a stream sees them."""
-
-    def __init__(self, ahead: _Lookahead, length: int) -> None:
-        first = ahead.peek()
-        self.passport = first.passport if first is not None else Passport()
-        self.number = self.passport.epoch // length
-        self._ahead, self._length = ahead, length
+    def begins(self) -> bool:
+        """Go on to the next pass, and say whether there is one."""
+        self._next = self._next or next(self._ahead, None)
+        if self._next is not None:
+            self.passport = self._next.passport
+            self.number = self.passport.epoch // self._length
+        return self._next is not None
 
     def __iter__(self) -> _OnePass:
         return self
 
     def __next__(self) -> Any:
-        following = self._ahead.peek()
-        if following is None or following.passport.epoch // self._length != self.number:
+        self._next = self._next or next(self._ahead, None)
+        if self._next is None or self._next.passport.epoch // self._length != self.number:
             raise StopIteration
-        self._ahead.take()
-        self.passport = following.passport
-        return following.item
+        (item, self.passport), self._next = self._next, None
+        return item
 
 
 def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:

@@ -1,8 +1,9 @@
 """Transforms of one image and what belongs to it: what one is in :mod:`highway.transforms.base`, and highway's own."""
 
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
-from highway.renamed import missing
+from highway.renamed import raise_missing
 from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, TransformLike, Writing
 from highway.transforms.color import (
     AdditiveNoise,
@@ -48,7 +49,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # which would take every name for a name of this module
-
-    def __getattr__(name: str) -> NoReturn:
-        """Say what a class of Highway's is called now."""
-        raise missing(__name__, name)
+    __getattr__ = partial(raise_missing, __name__)

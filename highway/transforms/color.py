@@ -97,7 +97,11 @@ class Normalize(Transform):
 
 @dataclass(frozen=True)
 class _Factor(Transform):
-    """Change an image by a factor that is drawn."""
+    """Change an image by a factor that is drawn.
+
+    Args:
+        amount: How far the factor may be from 1, at least 0.
+    """
 
     change: ClassVar[Callable[..., np.ndarray]]
 
@@ -113,11 +117,7 @@ class _Factor(Transform):
 @checked
 @dataclass(frozen=True)
 class Brightness(_Factor):
-    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
-
-    Args:
-        amount: How far the factor may be from 1, at least 0.
-    """
+    """Multiply the image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
 
     change = staticmethod(F.brightness)
 
@@ -125,11 +125,7 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
-
-    Args:
-        amount: How far the factor may be from 1, at least 0.
-    """
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
 
     change = staticmethod(F.contrast)
 
@@ -137,11 +133,7 @@ class Contrast(_Factor):
 @checked
 @dataclass(frozen=True)
 class Saturation(_Factor):
-    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
-
-    Args:
-        amount: How far the factor may be from 1, at least 0.
-    """
+    """Multiply each pixel's distance from its grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
 
     change = staticmethod(F.saturation)
 

@@ -19,9 +19,14 @@ from highway.transforms.base import Geometric, happens, placed
 
 @dataclass(frozen=True)
 class _Flip(Geometric):
-    """Mirror an image with probability ``p``."""
+    """Mirror an image with probability ``p``.
+
+    Args:
+        p: Probability, from 0 to 1.
+    """
 
     mirror: ClassVar[Callable[..., np.ndarray]]
+    signs: ClassVar[tuple[int, int]]  # of x and y
 
     p: Probability = 0.5
 
@@ -34,35 +39,25 @@ class _Flip(Geometric):
     def into(self, image: np.ndarray, params: bool, out: np.ndarray) -> np.ndarray:
         return type(self).mirror(image, out) if params else image
 
+    def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
+        x, y = self.signs
+        return placed(points, self.signs, (size[1] * (x < 0), size[0] * (y < 0))) if params else points
+
 
 @checked
 @dataclass(frozen=True)
 class FlipX(_Flip):
-    """Mirror left and right with probability ``p``.
+    """Mirror left and right with probability ``p``."""
 
-    Args:
-        p: Probability, from 0 to 1.
-    """
-
-    mirror = staticmethod(F.flip_x)
-
-    def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
-        return placed(points, (-1, 1), (size[1], 0)) if params else points
+    mirror, signs = staticmethod(F.flip_x), (-1, 1)
 
 
 @checked
 @dataclass(frozen=True)
 class FlipY(_Flip):
-    """Mirror top and bottom with probability ``p``.
+    """Mirror top and bottom with probability ``p``."""
 
-    Args:
-        p: Probability, from 0 to 1.
-    """
-
-    mirror = staticmethod(F.flip_y)
-
-    def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
-        return placed(points, (1, -1), (0, size[0])) if params else points
+    mirror, signs = staticmethod(F.flip_y), (1, -1)
 
 
 @checked

@@ -35,6 +35,7 @@ class Epochs:
 
     def __init__(self, items: Items, limit: int | None) -> None:
         self._items, self._limit = items, limit
+        self._stamped = (Stamped(item, items.passport) for item in items)
         self._next: Stamped | None = None
         self.epoch = 0
 
@@ -45,11 +46,8 @@ class Epochs:
 
     def peek(self) -> Stamped | None:
         """Wait for the next item and return it; ``None`` if there is none."""
-        if self._next is None:
-            for item in self._items:
-                self._next = Stamped(item, self._items.passport)
-                self.epoch = self._next.passport.epoch
-                break
+        if self._next is None and (stamped := next(self._stamped, None)) is not None:
+            self._next, self.epoch = stamped, stamped.passport.epoch
         return self._next if self._limit is None or self.epoch < self._limit else None
 
     def __iter__(self) -> Iterator[Stamped]:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import types
 from collections.abc import Iterator, Sequence
-from functools import partial, singledispatch
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,23 +87,14 @@ def _is_known_source(source: Any) -> bool:
     return isinstance(written(source), (ImageReader, WebDatasetSource)) or Traits.of(written(source)).fingerprint is not None
 
 
-@singledispatch
 def _files(component: Any) -> Iterator[FileState]:
-    """The files that a component reads, as they are now."""
-    return iter(())
-
-
-@_files.register
-def _(component: ImageReader) -> Iterator[FileState]:
-    found = component.files()
-    for key in found.keys:
-        yield _state(os.path.join(found.root, key), key)
-
-
-@_files.register
-def _(component: WebDatasetSource) -> Iterator[FileState]:
-    for url in component.shards:
-        yield _state(url, url) if os.path.exists(url) else FileState(url, 0, 0)  # what lies behind a URL cannot be asked
+    """Yield the files that a component reads, as they are now."""
+    if isinstance(component, ImageReader):
+        found = component.files()
+        yield from (_state(found.path(number), key) for number, key in enumerate(found.keys))
+    elif isinstance(component, WebDatasetSource):
+        for url in component.shards:
+            yield _state(url, url) if os.path.exists(url) else FileState(url, 0, 0)  # what lies behind a URL cannot be asked
 
 
 def _state(path: str, name: str) -> FileState:
