@@ -91,16 +91,11 @@ def _tensors(data: bytes) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
-def _npy_array(data: bytes) -> np.ndarray:
-    array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
 _DECODERS: dict[str, Decoder] = {
     **dict.fromkeys(_NUMBERS, _number),
     **dict.fromkeys(_TEXTS, bytes.decode),
     "json": json.loads,
-    "npy": _npy_array,
+    "npy": lambda data: np.load(io.BytesIO(data), allow_pickle=False),
     "ten": _tensors,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,10 +64,8 @@ class Augmentations:
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         where = self._fields(item)
         given = {role: get(item, field) for role, field in where.items()}
-        if is_batch(given["image"], "Augmentations"):
-            done = self._batch(given, None if self.deterministic else rng)
-        else:
-            done = self._one(given, None if self.deterministic else rng)
+        apply = self._batch if is_batch(given["image"], "Augmentations") else self._one
+        done = apply(given, None if self.deterministic else rng)
         return replace(item, {where[role]: value for role, value in done.items()})
 
     def _fields(self, item: Item) -> dict[str, Field]:
@@ -108,7 +107,7 @@ class Augmentations:
 
     def _one(self, given: dict[str, Any], rng: Generator | None, out: np.ndarray | None = None) -> dict[str, Any]:
         """Transform one image and what belongs to it; the last transform may write into ``out``, a row of the batch."""
-        values = {role: _CHECKS[role](value, given["image"]) for role, value in given.items()}
+        values = {role: _CHECKED[role](value, given["image"]) for role, value in given.items()}
         for position, transform in enumerate(self.transforms):
             image = values["image"]
             size = image.shape[:2]
@@ -140,30 +139,28 @@ class Augmentations:
             )
 
 
-def _check_image(value: Any, _: Any) -> np.ndarray:
-    return checked_image(value, "Augmentations")
+def _coordinates(columns: int, value: Any, _: Any) -> np.ndarray:
+    array = np.array(value, np.float32)  # a copy
+    if array.size == 0:
+        return array.reshape(0, columns)
+    if array.ndim != 2 or array.shape[1] != columns:
+        raise ValueError(f"Augmentations: boxes are (N, 4) and points (N, 2) for each image; got an array of shape {array.shape}")
+    return array
 
 
-def _check_coordinates(columns: int) -> Callable[[Any, Any], np.ndarray]:
-    def check(value: Any, _: Any) -> np.ndarray:
-        array = np.array(value, np.float32)  # a copy
-        if array.size == 0:
-            return array.reshape(0, columns)
-        if array.ndim != 2 or array.shape[1] != columns:
-            raise ValueError(f"Augmentations: boxes are (N, 4) and points (N, 2) for each image; got an array of shape {array.shape}")
-        return array
-
-    return check
-
-
-def _check_mask(value: Any, image: np.ndarray) -> np.ndarray:
+def _mask(value: Any, image: np.ndarray) -> np.ndarray:
     mask = np.asarray(value)
     if mask.shape[:2] != image.shape[:2]:
         raise ValueError(f"Augmentations: the mask is {mask.shape}, but its image {image.shape}; both need the same height and width")
     return mask
 
 
-_CHECKS = {"image": _check_image, "boxes": _check_coordinates(4), "points": _check_coordinates(2), "mask": _check_mask}
+_CHECKED: dict[str, Callable[[Any, Any], np.ndarray]] = {
+    "image": lambda value, _: checked_image(value, "Augmentations"),
+    "boxes": partial(_coordinates, 4),
+    "points": partial(_coordinates, 2),
+    "mask": _mask,
+}
 
 
 def _new(value: np.ndarray, given: Any) -> np.ndarray:
@@ -172,10 +169,10 @@ def _new(value: np.ndarray, given: Any) -> np.ndarray:
 
 def _like(given: Any, values: list[np.ndarray]) -> Any:
     """Return one value per image in the form in which they were given: an array, an object array, or a list."""
-    if isinstance(given, np.ndarray) and given.dtype != object:
+    if not isinstance(given, np.ndarray):
+        return values
+    if given.dtype != object:
         return np.stack(values)
-    if isinstance(given, np.ndarray):
-        result = np.empty(len(values), object)
-        result[:] = values
-        return result
-    return values
+    result = np.empty(len(values), object)
+    result[:] = values
+    return result

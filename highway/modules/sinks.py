@@ -19,29 +19,21 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 
 
-@checked
 @dataclass
-class DumpImages:
-    """Write every image to a file of its own, and hand on the items.
-
-    Files are named by a running number from 0 and, where the passport has them, the samples' keys: ``000017-cat-03.png``. A later run
-    writes over an earlier one's.
+class _ImageFiles:
+    """Writes every image to a file of its own.
 
     Args:
         path: Folder for the files; made if it is not there.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
         format: ``"png"``, exact, or ``"jpg"``, quality 95.
-
-    Raises:
-        OSError: a file cannot be written.
-        ValueError: the field holds no images.
     """
 
     path: str
     field: str | int | None = None
     format: Literal["png", "jpg"] = "png"
 
-    def stream(self, items: Items) -> Iterator[Stamped]:
+    def _written(self, items: Items) -> Iterator[Stamped]:
         numbers = count()
         for item in items:
             images = rows(item, self.field)
@@ -57,24 +49,27 @@ class DumpImages:
 
 @checked
 @dataclass
-class ImageSink:
-    """Write every image to a file of its own; the files are those of :class:`DumpImages`.
+class DumpImages(_ImageFiles):
+    """Write every image to a file of its own, and hand on the items.
 
-    Args:
-        path: Folder for the files; made if it is not there.
-        field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        format: ``"png"``, exact, or ``"jpg"``, quality 95.
+    Files are named by a running number from 0 and, where the passport has them, the samples' keys: ``000017-cat-03.png``. A later run
+    writes over an earlier one's.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: the field holds no images.
     """
 
-    path: str
-    field: str | int | None = None
-    format: Literal["png", "jpg"] = "png"
+    stream = _ImageFiles._written
 
-    def __post_init__(self) -> None:
-        self._dump = DumpImages(self.path, self.field, self.format)
+
+@checked
+@dataclass
+class ImageSink(_ImageFiles):
+    """Write every image to a file of its own; the files are those of :class:`DumpImages`."""
 
     def consume(self, items: Items) -> None:
-        for _ in self._dump.stream(items):
+        for _ in self._written(items):
             pass
 
 
@@ -127,22 +122,17 @@ class ContactSheet:
         return [Tile(fitted(to_pillow(images[row]), self.size), labels[row], keys[row]) for row in range(min(most, len(images)))]
 
     def _labels(self, item: Item, count: int) -> list[str]:
-        """The label of each image, by name if there is one; by default nothing where there is no field that could be labels."""
-        known = names(item)
+        """Return the label of each image, by name if there is one; by default nothing where there is no field that could be labels."""
         field = self.label
         if field is None:
-            field = next((name for name in ("label", "labels", 1) if name in known), None)
-        if field is None:
+            field = next((name for name in ("label", "labels", 1) if name in names(item)), None)
+        numbers: np.ndarray = np.empty(0) if field is None else np.asarray(get(item, field)).reshape(-1)
+        if len(numbers) == count and numbers.dtype.kind in "iu":
+            known = dict(enumerate(self.classes or ()))
+            return [known.get(number, str(number)) for number in numbers.tolist()]
+        if self.label is None:
             return [""] * count
-        numbers = np.asarray(get(item, field)).reshape(-1)
-        if len(numbers) != count or numbers.dtype.kind not in "iu":
-            if self.label is None:
-                return [""] * count
-            raise ValueError(f"ContactSheet: field {field!r} holds {numbers.dtype} for {count} images; expected a whole number for each")
-        return [self._name(int(number)) for number in numbers]
-
-    def _name(self, number: int) -> str:
-        return self.classes[number] if self.classes and 0 <= number < len(self.classes) else str(number)
+        raise ValueError(f"ContactSheet: field {field!r} holds {numbers.dtype} for {count} images; expected a whole number for each")
 
     def _write(self, tiles: list[Tile]) -> None:
         with writing(self.path) as name:

@@ -20,22 +20,26 @@ from highway.modules.inner_sources import all_opened, component, expect_source, 
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 
-Sources = Annotated[list[Component], Predicate(bool, "at least one")]
+
+@dataclass
+class _OfSources:
+    """A source that is made of others.
+
+    Args:
+        sources: Any iterables, functions, readers or pipelines.
+    """
+
+    sources: Annotated[list[Component], Predicate(bool, "at least one")]
+
+    def __post_init__(self) -> None:
+        for position, source in enumerate(self.sources):
+            expect_source(self, f"sources[{position}]", source)
 
 
 @checked
 @dataclass
-class Concat:
-    """Iterate over one source after the other: iterables, functions, readers, pipelines. The items are numbered through; keys stay.
-
-    Args:
-        sources: Any iterables.
-    """
-
-    sources: Sources
-
-    def __post_init__(self) -> None:
-        _expect_sources(self, self.sources)
+class Concat(_OfSources):
+    """Iterate over one source after the other: iterables, functions, readers, pipelines. The items are numbered through; keys stay."""
 
     def __iter__(self) -> Iterator[Stamped]:
         index = count()
@@ -46,14 +50,13 @@ class Concat:
 
 @checked
 @dataclass
-class Zip:
+class Zip(_OfSources):
     """Join the first items of all sources into one item, then the second, and so on.
 
     Tuples are joined to one tuple, lists to one list, dicts to one dict; anything else counts as a tuple of one. Keys are those of the
     first source.
 
     Args:
-        sources: Any iterables.
         strict: Whether sources of different lengths are an error; else the shortest ends it.
 
     Raises:
@@ -64,11 +67,7 @@ class Zip:
     [('a', 1, 10), ('b', 2, 20)]
     """
 
-    sources: Sources
     strict: bool = True
-
-    def __post_init__(self) -> None:
-        _expect_sources(self, self.sources)
 
     def __iter__(self) -> Iterator[Stamped]:
         with all_opened(self.sources) as iterators:
@@ -87,11 +86,10 @@ class Zip:
 
 @checked
 @dataclass
-class Mix:
+class Mix(_OfSources):
     """Draw each item from one of several sources. The items are numbered through; keys stay.
 
     Args:
-        sources: Any iterables.
         weights: How often to draw from each, in proportion, above 0. A source that has ended is left out.
         by_size: Draw in proportion to what is left of each source, which needs a length: every order of the items is then equally likely.
         seed: What the draws derive from, at least 0; ``None``: the pipeline's seed.
@@ -101,14 +99,13 @@ class Mix:
         ConfigError: the weights do not fit the sources, or a source has no length (on construction).
     """
 
-    sources: Sources
     weights: list[float] | None = None
     by_size: bool = False
     seed: Seed | None = None
     stop: Literal["first", "all"] = "all"
 
     def __post_init__(self) -> None:
-        _expect_sources(self, self.sources)
+        super().__post_init__()
         if self.weights is not None and (len(self.weights) != len(self.sources) or min(self.weights) <= 0):
             raise ConfigError(f"Mix: weights={self.weights}; expected one above 0 for each of {len(self.sources)} sources")
         if self.by_size and self.weights is not None:
@@ -175,8 +172,3 @@ def _joined(items: list[Item]) -> Item:
             f"Zip: a name is in two of the dicts to be joined: {' and '.join(str(list(item)) for item in items)}; Rename it in one"
         )
     return joined
-
-
-def _expect_sources(owner: object, sources: list[Component]) -> None:
-    for position, source in enumerate(sources):
-        expect_source(owner, f"sources[{position}]", source)

@@ -61,7 +61,7 @@ class BatchByShape:
         batch_size: Samples per batch, at least 1.
         drop_last: Whether to leave out what is left at the end, in batches that are smaller.
 
-    Up to ``size - 1`` samples wait for each kind of shape.
+    Up to ``batch_size - 1`` samples wait for each kind of shape.
     """
 
     makes: ClassVar = "batches"

@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,7 @@ class TenSource:
     def __iter__(self) -> Iterator[Any]:
         """Yield one item from each file."""
         files, seed = self._files(), seed_or(self.seed)
-        epoch = 0
-        while self.epochs is None or epoch < self.epochs:
+        for epoch in count() if self.epochs is None else range(self.epochs):
             order = np.random.default_rng((seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
             for index, position in enumerate(order):
                 path = files[position]
@@ -67,7 +67,6 @@ class TenSource:
                     continue
                 saved = message.envelope.passport if message.envelope else None
                 yield Stamped(message.item, Passport(epoch, index, keys=(saved and saved.keys) or (path,)))
-            epoch += 1
 
     def _files(self) -> list[str]:
         files: list[str] = []

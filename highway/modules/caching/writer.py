@@ -123,16 +123,18 @@ class CacheWriter:
         return MemoryFile(memory, self._layout, batch_size, index)
 
     def _index(self, layout: Layout, unique: bool) -> dict[str, np.ndarray]:
-        count = len(self)
-        keys = [bytes(self._keys[begin:end]) for begin, end in zip([0, *self._ends], self._ends, strict=False)] if unique else []
-        rows = sorted({key: row for row, key in reversed(list(enumerate(keys)))}.values()) if unique else slice(None)
+        count, keys, ends = len(self), bytes(self._keys), np.array(self._ends, np.int64)
+        rows: list[int] | slice = slice(None)
         if unique:
-            keys = [keys[row] for row in rows]  # type: ignore[union-attr]
+            first: dict[bytes, int] = {}
+            for row, (begin, end) in enumerate(zip([0, *self._ends], self._ends, strict=False)):
+                first.setdefault(keys[begin:end], row)
+            rows, keys, ends = list(first.values()), b"".join(first), np.cumsum([len(key) for key in first], dtype=np.int64)
         index: dict[str, np.ndarray] = {
             "offsets": np.array(self._offsets, np.int64).reshape(count, -1)[rows],
             "sums": np.array(self._sums, np.uint64)[rows],
-            "keys": np.frombuffer(b"".join(keys) if unique else bytes(self._keys), np.uint8),
-            "ends": np.cumsum([len(key) for key in keys], dtype=np.int64) if unique else np.array(self._ends, np.int64),
+            "keys": np.frombuffer(keys, np.uint8),
+            "ends": ends,
         }
         for number, (spec, shapes) in enumerate(zip(layout.fields, self._shapes, strict=True)):
             index[f"shapes-{number}"] = np.array(shapes, np.int64).reshape(count, spec.ndim)[rows]
