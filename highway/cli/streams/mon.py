@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
 
 from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
-from highway.cli.streams.subscription import Subscription, losses, samples, subscribe
 from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
-from highway.errors import EndOfStream
+from highway.cli.streams.subscription import losses, samples, subscribe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,54 +24,27 @@ def run(options: argparse.Namespace) -> int:
     """Print a line every ``report`` batches until the senders end or ``count`` batches have come, and the rate of all of them."""
     with subscribe(options) as subscription:
         print(f"waiting for {subscription.where}", flush=True)
-        watch = Watch(subscription, options)
+        first = before = last = Count(time.monotonic())
         try:
-            watch.run()
-        finally:
-            lost = "gaps are not counted with --raw" if options.raw else losses(subscription.counters)
-            print(
-                "; ".join([f"{subscription.count} batches, {subscription.counters['bytes'] / 1e6:.1f} MB", lost, *watch.rates()]),
-                flush=True,
-            )
-    return command.DONE
-
-
-class Watch:
-    """Counts what comes, and prints how fast it does."""
-
-    def __init__(self, subscription: Subscription, options: argparse.Namespace) -> None:
-        self._subscription, self._options = subscription, options
-        self._first = self._last = Count(time.monotonic())
-
-    def run(self) -> None:
-        """Print a line each ``report`` batches until the senders end or ``count`` batches have come."""
-        before = self._first
-        while self._subscription.count < self._options.count:
-            try:
-                arrived = self._subscription.next(raw=self._options.raw)
-            except EndOfStream:
+            for item, _ in subscription.batches(options.count, options.raw):
+                number = 0 if options.raw else samples(item)
+                last = Count(time.monotonic(), subscription.count, last.samples + number, subscription.counters["bytes"])
+                if last.batches == 1:
+                    print("connected", flush=True)
+                    first = before = last
+                if last.batches % options.report == 0:
+                    gaps = "" if options.raw else f"  gaps {subscription.counters['gaps']:.0f}"
+                    print(f"{rates.line(last, before, not options.raw)}{gaps}", flush=True)
+                    before = last
+            if subscription.count < options.count:
                 print("the senders have ended", flush=True)
-                return
-            if arrived is None:
-                continue
-            self._last = self._counted(arrived[0])
-            if self._last.batches == 1:
-                print("connected", flush=True)
-                before = self._first = self._last
-            if self._last.batches % self._options.report == 0:
-                line = rates.line(self._last, before, not self._options.raw)
-                print(line if self._options.raw else f"{line}  gaps {self._subscription.counters['gaps']:.0f}", flush=True)
-                before = self._last
-
-    def rates(self) -> list[str]:
-        """Return how fast all came, from the first batch on; nothing if there was no other."""
-        if self._last.batches < 2:
-            return []
-        return [", ".join(rates.rates(self._last, self._first, not self._options.raw))]
-
-    def _counted(self, item: Any) -> Count:
-        number = 0 if self._options.raw else samples(item)
-        return Count(time.monotonic(), self._subscription.count, self._last.samples + number, self._subscription.counters["bytes"])
+        finally:
+            said = [f"{subscription.count} batches, {subscription.counters['bytes'] / 1e6:.1f} MB"]
+            said.append("gaps are not counted with --raw" if options.raw else losses(subscription.counters))
+            if last.batches > 1:  # from the first one on
+                said.append(", ".join(rates.rates(last, first, not options.raw)))
+            print("; ".join(said), flush=True)
+    return command.DONE
 
 
 main = command.program("tensormon")

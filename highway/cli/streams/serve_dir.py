@@ -6,27 +6,18 @@ import argparse
 import os
 from typing import Any
 
-from highway.cli import arguments, command
+from highway.cli import command
 from highway.cli.streams import serving
-from highway.modules import ImageFileReader
-from highway.transforms import RandomResizedCrop
+from highway.modules import Augmentations, ImageFileReader
+from highway.transforms import Normalize, RandomResizedCrop
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
     serving.add_arguments(parser)
-    parser.add_argument(
-        "-d", "--dir", default="./imagenet", metavar="DIR", help="holds `train`, and that a folder for each label; default: ./imagenet"
-    )
-    parser.add_argument(
-        "-w",
-        "--workers",
-        type=arguments.natural,
-        default=0,
-        metavar="N",
-        help="threads that decode for each publisher; default: 0, which shares the cores among them",
-    )
-    serving.add_parallel(parser, "-P")
+    folder = "holds `train`, and that a folder for each label; default: ./imagenet"
+    parser.add_argument("-d", "--dir", default="./imagenet", metavar="DIR", help=folder)
+    serving.add_threads(parser, ("-w", "--workers"), "-P")
     parser.add_argument("-S", "--no-shuffle", action="store_true", help="keep the order of the paths")
     parser.add_argument("-n", "--normalize", action="store_true", help="send float32 of mean 0 and deviation 1 instead of uint8")
 
@@ -45,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
             crop=RandomResizedCrop(serving.SHAPE),
             flip=0.5,
         )
-        return [reader]
+        return [reader, Augmentations([Normalize()])] if options.normalize else [reader]
 
-    return serving.serve(stages, options, options.workers, options.normalize)
+    return serving.serve(stages, options)
 
 
 main = command.program("serve-imagenet-dir")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from highway.cli import arguments, command
+from highway.cli import command
 from highway.cli.streams import serving
 from highway.engine.stage import Stage
 from highway.modules import Batch, Shuffle
@@ -20,22 +20,9 @@ BUFFER = 1000  # encoded images among which the order is drawn
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
     serving.add_arguments(parser)
-    parser.add_argument(
-        "-u",
-        "--url",
-        required=True,
-        metavar="BRACES",
-        help="the shards: paths or URLs, such as 'imagenet-{0000..0147}.tar' or 'pipe:COMMAND'",
-    )
-    serving.add_parallel(parser, "-p")
-    parser.add_argument(
-        "-N",
-        "--num-workers",
-        type=arguments.natural,
-        default=0,
-        metavar="N",
-        help="threads that decode for each publisher; default: 0, which shares the cores among them",
-    )
+    shards = "the shards: paths or URLs, such as 'imagenet-{0000..0147}.tar' or 'pipe:COMMAND'"
+    parser.add_argument("-u", "--url", required=True, metavar="BRACES", help=shards)
+    serving.add_threads(parser, ("-N", "--num-workers"), "-p")
     parser.add_argument("-S", "--shuffle", action="store_true", help=f"mix the order of the shards, and that of each {BUFFER} images")
 
 
@@ -48,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
         return [source, *shuffle, Stage(decode, num_workers=num_workers, buffer_size=4), Batch(options.batch_size), _pair]
 
-    return serving.serve(stages, options, options.num_workers)
+    return serving.serve(stages, options)
 
 
 def _pair(batch: dict[str, Any]) -> tuple[Any, Any]:

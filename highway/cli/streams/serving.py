@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from numpy.random import SeedSequence
@@ -19,10 +20,9 @@ from highway.engine import Pipeline, batch, cancel
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import DROP, Passport, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules import Augmentations, ZMQSink
+from highway.modules import ZMQSink
 from highway.process.cores import available_cores
 from highway.run.role import run as run_pipeline
-from highway.transforms import Normalize
 from highway.wire.braces import expand_braces
 from highway.wire.url import SHOWN_URLS, parse
 
@@ -35,46 +35,38 @@ Stages = Callable[[int, int | None], Sequence[Any]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of both servers."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "urls",
         nargs="*",
         default=[f"zpub://{SERVER}"],
         metavar="URL",
         help=f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}",
     )
-    parser.add_argument("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="images in a batch; default: 32")
-    parser.add_argument(
-        "-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10"
-    )
-    parser.add_argument(
-        "-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel"
-    )
-    parser.add_argument(
-        "--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: go on for ever"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
+    add("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="images in a batch; default: 32")
+    add("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10")
+    add("-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel")
+    add("--epochs", type=arguments.positive, metavar="N", help="end after N passes over the images; default: go on for ever")
+    add("--seed", type=int, default=0, metavar="N", help="what all that is random derives from; default: 0")
 
 
-def add_parallel(parser: argparse.ArgumentParser, letter: str) -> None:
-    """Add the option for several publishers at one address, which has another letter in each of tensorcom's servers."""
-    parser.add_argument(
-        letter,
+def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], parallel: str) -> None:
+    """Add how many publishers there are, and threads for each: these options have other letters in each of tensorcom's servers."""
+    add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
+    add(*workers, dest="workers", help="threads that decode for each publisher; default: 0, which shares the cores among them")
+    add(
+        parallel,
         "--parallel",
-        type=arguments.natural,
-        default=0,
-        metavar="N",
         help="N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)",
     )
 
 
-def serve(stages: Stages, options: argparse.Namespace, num_threads: int, normalize: bool = False) -> int:
+def serve(stages: Stages, options: argparse.Namespace) -> int:
     """Serve until interrupted, or for ``options.epochs``: a publisher for each address, all in this process.
 
     Args:
-        stages: Makes what gives the batches: ``(uint8 (B, 224, 224, 3), int32 (B,))``.
-        options: Those of :func:`add_arguments` and :func:`add_parallel`.
-        num_threads: Threads that decode for each publisher; 0 shares the cores among them.
-        normalize: Whether to send float32 images with ImageNet's mean 0 and deviation 1.
+        stages: Makes what gives the batches: ``(images (B, 224, 224, 3), int32 (B,))``.
+        options: Those of :func:`add_arguments` and :func:`add_threads`.
 
     Raises:
         ConfigError: the options do not fit together, or a URL cannot be used as written.
@@ -82,13 +74,11 @@ def serve(stages: Stages, options: argparse.Namespace, num_threads: int, normali
     if options.benchmark and options.epochs:
         raise ConfigError("--epochs counts passes over the images, and -B sends one batch for ever; leave one of them out")
     addresses = _addresses(options.urls, options.parallel)
-    threads = num_threads or (None if len(addresses) == 1 else max(1, available_cores() // len(addresses)))
-    behind = [Augmentations([Normalize()])] if normalize else []
+    threads = options.workers or (None if len(addresses) == 1 else max(1, available_cores() // len(addresses)))
     report = RatePrinter(options.report)
     for number, url in enumerate(addresses):
         seed = _seed(options.seed, number)
-        pipeline = Pipeline([*stages(seed, threads), *behind], seed)
-        report.publishers.append(Publisher(pipeline, ZMQSink(url), options.benchmark, report.sent))
+        report.publishers.append(Publisher(Pipeline(stages(seed, threads), seed), ZMQSink(url), options.benchmark, report.sent))
     together = Stage(Publisher.run, num_workers=len(addresses), ordered=False, name="publishers")
     try:
         run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)

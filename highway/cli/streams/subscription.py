@@ -22,17 +22,16 @@ HINT_AFTER = 5.0  # seconds without a batch until the user is told
 
 def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
     """Add where the batches come from, URLs or a link of a topology, and the timeout."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "urls", nargs="*", default=list(urls), metavar="URL|FILE", help=f"where from; default: {' '.join(urls)}; or a topology, with --link"
     )
-    parser.add_argument("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
-    parser.add_argument("--role", metavar="NAME", help="of several roles that send on the link, only this one")
-    parser.add_argument("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
-    parser.add_argument(
-        "--local", action="store_true", default=None, help="all hosts of the topology are this machine, as in `highway run FILE`"
-    )
-    parser.add_argument("--set", action="append", metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`")
-    parser.add_argument("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
+    add("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
+    add("--role", metavar="NAME", help="of several roles that send on the link, only this one")
+    add("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
+    add("--local", action="store_true", default=None, help="all hosts of the topology are this machine, as in `highway run FILE`")
+    add("--set", action="append", metavar="VAR=VALUE", help="the value of a variable, as given to `highway run`")
+    add("-t", "--timeout", type=float, default=-1.0, metavar="S", help="seconds to wait for a batch; default: -1, for ever")
 
 
 def subscribe(options: argparse.Namespace) -> Subscription:
@@ -90,51 +89,40 @@ class Subscription:
         for address in self._receiver.bound:
             print(f"listening at {address}", flush=True)
 
-    def next(self, wait: float = 1.0, raw: bool = False) -> Any:
-        """Return the next item with its passport, or ``None`` if none came within ``wait`` seconds.
+    def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
+        """Yield ``count`` items with their passports, or fewer if the senders end before.
 
         A message that cannot be decoded is told, counted and left out.
 
         Args:
-            wait: Seconds, above 0.
-            raw: Whether to leave the message undecoded: the item is the number of its bytes then, and nobody sees gaps, or the end.
+            count: Items in all.
+            raw: Whether to leave messages undecoded: an item is the number of its bytes then, and nobody sees gaps, or the end.
 
         Raises:
-            EndOfStream: the senders have ended.
             LinkError: nothing came for as long as the timeout allows.
         """
-        now = time.monotonic()
-        wait = max(0.0, min(wait, self._since + self._timeout - now, self._hint - now))
-        try:
-            item, passport = self._raw(wait) if raw else self._decoded(wait)
-        except TimeoutError:
-            self._check_patience()
-            return None
-        except FrameError as error:
-            print(f"left out: {error}", file=sys.stderr, flush=True)
-            item = passport = None
-        self._since = time.monotonic()
-        self._hint = float("inf")
-        if item is None:
-            return None
-        self.count += 1
-        return item, passport
-
-    def batches(self, count: int = sys.maxsize, raw: bool = False) -> Iterator[tuple[Any, Passport]]:
-        """Yield ``count`` items with their passports, or fewer if the senders end before."""
-        while count > 0:
+        while self.count < count:
+            now = time.monotonic()
+            wait = max(0.0, min(1.0, self._since + self._timeout - now, self._hint - now))
+            arrived = None
             try:
-                arrived = self.next(raw=raw)
+                arrived = self._raw(wait) if raw else self._decoded(wait)
             except EndOfStream:
                 return
+            except TimeoutError:
+                self._check_patience()
+                continue
+            except FrameError as error:
+                print(f"left out: {error}", file=sys.stderr, flush=True)
+            self._since = time.monotonic()
+            self._hint = float("inf")
             if arrived is not None:
+                self.count += 1
                 yield arrived
-                count -= 1
 
     def _decoded(self, wait: float) -> tuple[Any, Passport]:
         message = self._receiver.recv(wait)
-        known = message.envelope and message.envelope.passport
-        return message.item, known or Passport()
+        return message.item, (message.envelope and message.envelope.passport) or Passport()
 
     def _raw(self, wait: float) -> tuple[Any, Passport]:
         before = self.counters["bytes"]

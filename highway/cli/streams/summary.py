@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from highway.columns import Fitted
 from highway.engine import batch
 
 PIECE = 1 << 18  # elements that are looked at together: their float64 copies stay in the cache
@@ -141,15 +142,13 @@ class Summary:
 
     def table(self) -> str:
         """Return all of it as text, a line for each field."""
-        rows: list[tuple[str, ...]] = [
-            ("field", "dtype", "sample shape" if self.batched else "shape", "count", "min", "max", "mean", "std", "NaN", "inf")
-        ]
+        shape = "sample shape" if self.batched else "shape"
+        rows = [["field", "dtype", shape, "count", "min", "max", "mean", "std", "NaN", "inf"]]
         for name, seen in self.fields.items():
             shapes = [*map(shape_text, sorted(seen.shapes)[:4]), *(["..."] if len(seen.shapes) > 4 or seen.more_shapes else [])]
             numbers = (f"{value:.5g}" for value in (seen.min, seen.max, seen.moments.mean, seen.moments.std))
-            rows.append((name, " ".join(sorted(seen.dtypes)), " ".join(shapes), str(seen.size), *numbers, str(seen.nan), str(seen.inf)))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        return "\n".join("  ".join(_cell(row[i], widths[i], i) for i in range(len(row))).rstrip() for row in rows)
+            rows.append([name, " ".join(sorted(seen.dtypes)), " ".join(shapes), str(seen.size), *numbers, str(seen.nan), str(seen.inf)])
+        return Fitted(list(range(len(rows[0]))), rows).text(left=(0, 1, 2))
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -159,7 +158,3 @@ def shape_text(shape: tuple[int, ...]) -> str:
     ('224x224x3', 'scalar')
     """
     return "x".join(map(str, shape)) or "scalar"
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column < 3 else text.rjust(width)

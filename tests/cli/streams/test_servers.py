@@ -146,7 +146,7 @@ def test_publishers_share_the_cores(monkeypatch, tmp_path):
         options = ["-d", photos(), "-w", workers, "zpub+ipc://a{0..1}"]
         parser = argparse.ArgumentParser()
         serve_dir.add_arguments(parser)
-        serving.serve(lambda seed, threads: made.append(threads) or [[1]], parser.parse_args(options), int(workers))
+        serving.serve(lambda seed, threads: made.append(threads) or [[1]], parser.parse_args(options))
     assert made == [2, 2, 3, 3]
 
 
