@@ -9,7 +9,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found, then the advice."""
-    findings = [finding for look in LOOKS for finding in look()]
+    findings = list(look())
     width = max(len(finding.topic) for finding in findings)
     for finding in findings:
         print(f"{finding.topic:<{width}}  {finding.found}")
@@ -60,20 +60,22 @@ def run(options: argparse.Namespace) -> int:
     return command.DONE
 
 
-def software() -> list[Finding]:
-    """What is installed."""
-    found = [
-        Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}"),
-        Finding("python", f"{platform.python_version()} ({sys.executable})"),
-        Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
-    ]
-    versions = [f"{name} {_version(name)}" for name in _PACKAGES]
-    return [*found, Finding("packages", ", ".join(versions))]
+def look() -> Iterator[Finding]:
+    """Yield what is installed, which of several ways is taken to do the same, and what the machine gives this process."""
+    yield Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}")
+    yield Finding("python", f"{platform.python_version()} ({sys.executable})")
+    yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+    yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in _PACKAGES))
+    yield from (_extension(), _decoder(), _pixels(), _cores(), _blas())
+    yield Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
+    yield from (_shared_memory(), _files())
 
 
-def paths() -> list[Finding]:
-    """Which of several ways is taken to do the same."""
-    return [_extension(), _decoder(), _pixels()]
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
 
 
 def _extension() -> Finding:
@@ -98,11 +100,6 @@ def _pixels() -> Finding:
     return Finding("scaling, flips", "Pillow and numpy", f"Scaling would be 4 times as fast with OpenCV: {pip_install('fast')}.")
 
 
-def machine() -> list[Finding]:
-    """What the machine gives this process."""
-    return [_cores(), _blas(), _memory(), _shared_memory(), _files()]
-
-
 def _cores() -> Finding:
     usable, all_cores = available_cores(), os.cpu_count() or 1
     found = f"{usable} of {all_cores} may be used: workers default to {usable}"
@@ -113,7 +110,12 @@ def _cores() -> Finding:
 
 def _blas() -> Finding:
     set_ = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
-    pools = _pools()
+    try:
+        from threadpoolctl import threadpool_info  # type: ignore[import-not-found, unused-ignore]
+    except ModuleNotFoundError:
+        pools = []
+    else:
+        pools = [(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()]
     most = max((threads for _, threads in pools), default=0)
     found = ", ".join([*set_, *(f"{name} with {threads} threads" for name, threads in pools)]) or "not limited"
     if set_ or most == 1:
@@ -122,28 +124,14 @@ def _blas() -> Finding:
     return Finding("BLAS threads", found, advice if available_cores() > 1 else "")
 
 
-def _pools() -> list[tuple[str, int]]:
-    try:
-        from threadpoolctl import threadpool_info  # type: ignore[import-not-found, unused-ignore]
-    except ModuleNotFoundError:
-        return []
-    return [(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()]
-
-
-def _memory() -> Finding:
-    return Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
-
-
 def _shared_memory() -> Finding:
     if not os.path.isdir("/dev/shm"):
         return Finding("/dev/shm", "absent; links with +shm use memory without a name, and do not need it")
     usage = shutil.disk_usage("/dev/shm")
     found = f"{usage.free / _GB:.1f} of {usage.total / _GB:.1f} GB free"
     if usage.total < _SMALL_SHM:
-        advice = (
-            "/dev/shm is small, which PyTorch's worker processes use: start the container with --shm-size=8g (highway does not need it)."
-        )
-        return Finding("/dev/shm", found, advice)
+        way_out = "start the container with --shm-size=8g (highway does not need it)"
+        return Finding("/dev/shm", found, f"/dev/shm is small, which PyTorch's worker processes use: {way_out}.")
     return Finding("/dev/shm", found)
 
 
@@ -157,13 +145,3 @@ def _files() -> Finding:
 
 def _limit(number: int) -> str:
     return "any number" if number == resource.RLIM_INFINITY else f"{number:,}"
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "absent"
-
-
-LOOKS: tuple[Callable[[], list[Finding]], ...] = (software, paths, machine)

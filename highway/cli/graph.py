@@ -21,10 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add its options to a parser."""
     add_file_options(parser)
     add_watch_options(parser, interval=2.0)
-    parser.add_argument("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
-    parser.add_argument(
-        "--live", action="store_true", help="ask the endpoints, and draw rates, queue levels and gaps, anew at every interval until Ctrl-C"
-    )
+    add = parser.add_argument
+    add("-o", "--output", metavar="PATH", help="a file .svg, .png, .dot or .mmd (Mermaid); by default Mermaid is printed")
+    add("--live", action="store_true", help="ask the endpoints, and draw rates, queue levels and gaps, anew at every interval until Ctrl-C")
 
 
 def run(options: argparse.Namespace) -> int:

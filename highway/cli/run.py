@@ -30,27 +30,18 @@ log = logging.getLogger("highway")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add its options to a parser."""
     add_file_options(parser)
-    parser.add_argument("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
-    parser.add_argument("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
-    parser.add_argument("--host", metavar="NAME", help="run what the file places on this host")
-    parser.add_argument("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
-    parser.add_argument(
-        "--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1"
-    )
-    parser.add_argument(
-        "--drain-timeout",
-        type=_seconds,
-        default=DRAIN,
-        metavar="S",
-        help=f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}",
-    )
-    parser.add_argument(
-        "--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something"
-    )
-    parser.add_argument("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
-    parser.add_argument("--report-to", type=int, metavar="FD", help=argparse.SUPPRESS)  # how the launcher starts processes
-    parser.add_argument("--count-in", type=int, metavar="FD", help=argparse.SUPPRESS)
-    parser.add_argument("--spec-from", type=int, metavar="FD", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")
+    add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
+    add("--host", metavar="NAME", help="run what the file places on this host")
+    add("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
+    add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
+    drain = f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}"
+    add("--drain-timeout", type=_seconds, default=DRAIN, metavar="S", help=drain)
+    add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
+    add("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
+    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
+        add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
 
 
 def _seconds(text: str) -> float:

@@ -35,17 +35,14 @@ INTERRUPTED = interrupt.CODE
 
 def run_here(options: argparse.Namespace) -> int:
     """Run what the options name, and return the exit code."""
-    topology = _load(options)
+    topology = load_checked(options, look_only=False)
+    if options.local or (options.role is None and options.host is None):
+        topology = topology.on_this_machine()
     wiring = Wiring(topology, _chosen(topology, options))
     preflight(wiring.ends)
     if options.role is not None and len(wiring.processes) == 1:
         return _run_role(wiring, options)
     return _run_processes(wiring, options)
-
-
-def _load(options: argparse.Namespace) -> Topology:
-    topology = load_checked(options, look_only=False)
-    return topology.on_this_machine() if options.local or (options.role is None and options.host is None) else topology
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> list[Process]:

@@ -43,12 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
     """Add the options of all commands that look at a running topology to a parser."""
-    parser.add_argument("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
-    parser.add_argument("--host", metavar="NAME", help="look only at this host of the file")
-    parser.add_argument("--once", action="store_true", help="look twice, an interval apart, show that, and end")
-    parser.add_argument(
-        "--interval", type=arguments.seconds, default=interval, metavar="S", help=f"seconds between two looks; default: {interval:g}"
-    )
+    add = parser.add_argument
+    add("--metrics", metavar="PORT", help="the port of the endpoints, or a range; by default what the file says")
+    add("--host", metavar="NAME", help="look only at this host of the file")
+    add("--once", action="store_true", help="look twice, an interval apart, show that, and end")
+    add("--interval", type=arguments.seconds, default=interval, metavar="S", help=f"seconds between two looks; default: {interval:g}")
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:

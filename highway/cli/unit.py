@@ -19,13 +19,10 @@ from highway.topology import Topology
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add its options to a parser."""
     add_file_options(parser)
-    parser.add_argument(
-        "--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name"
-    )
-    parser.add_argument("--user", action="store_true", help="print a unit for your own systemd (systemctl --user), not for the system's")
-    parser.add_argument(
-        "--drain-timeout", type=share, default=DRAIN, metavar="S", help=f"as for `highway run`; systemd waits longer; default: {DRAIN:g}"
-    )
+    add = parser.add_argument
+    add("--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name")
+    add("--user", action="store_true", help="print a unit for your own systemd (systemctl --user), not for the system's")
+    add("--drain-timeout", type=share, default=DRAIN, metavar="S", help=f"as for `highway run`; systemd waits longer; default: {DRAIN:g}")
 
 
 def run(options: argparse.Namespace) -> int:

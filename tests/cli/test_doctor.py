@@ -12,8 +12,8 @@ from highway.cli import doctor, main
 from highway.images.decode import backend
 
 
-def found(look):
-    return {finding.topic: finding for finding in look()}
+def found():
+    return {finding.topic: finding for finding in doctor.look()}
 
 
 def test_it_says_what_is_installed_and_in_use(capsys):
@@ -41,7 +41,7 @@ def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1024))
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage(64 << 20, 0, 64 << 20))
-    machine = found(doctor.machine)
+    machine = found()
     assert machine["files"].found == "256 may be open, 1,024 after `ulimit -n`"
     assert "`ulimit -n 4096`" in machine["files"].advice
     if Path("/dev/shm").is_dir():
@@ -51,7 +51,7 @@ def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):
 def test_a_quota_on_cores_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "available_cores", lambda: 2)
     monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
-    cores = found(doctor.machine)["cores"]
+    cores = found()["cores"]
     assert cores.found == "2 of 8 may be used: workers default to 2"
     assert "keeps 6 cores from this process" in cores.advice
 
@@ -64,6 +64,6 @@ def test_threads_of_blas_are_a_matter_of_the_environment(monkeypatch, setting, h
         monkeypatch.delenv(name, raising=False)
     if setting:
         monkeypatch.setenv("OMP_NUM_THREADS", setting)
-    finding = found(doctor.machine)["BLAS threads"]
+    finding = found()["BLAS threads"]
     assert finding.found == ("OMP_NUM_THREADS=1" if setting else "not limited")
     assert bool(finding.advice) is has_advice

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from highway.cli import arguments, command
 from highway.cli.convert.readers import Reader, open_reader
 from highway.cli.convert.record import Record
-from highway.cli.convert.writers import WRITERS, Decoded, Skipped, Writer, kind_of
+from highway.cli.convert.writers import WRITERS, Decoded, Writer
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
-    kind = options.to or kind_of(options.target)
+    kind = options.to or ("shards" if options.target.endswith(".tar") else "")
+    if not kind:
+        raise ConfigError(f"{options.target}: say what it is to be: --to {' or '.join(WRITERS)}")
     writer = WRITERS[kind](options.target, options.shard_size)
     reader = open_reader(options.source)
     if os.path.realpath(options.target) in map(os.path.realpath, options.source):
@@ -47,29 +49,28 @@ def run(options: argparse.Namespace) -> int:
         about["shard_size"] = options.shard_size
     record = Record.open(writer.folder, os.path.basename(os.path.abspath(options.target)), about, writer.is_empty())
     if record.samples is None:
-        skipped = Skipped(writer)
-        written = _convert(reader, writer, skipped, options.workers)
-        record.finish(written + skipped.count)
-        kept = f"; {skipped.count:,} were there already" if skipped.count else ""
+        written = _convert(reader, writer, options.workers)
+        record.finish(written + writer.skipped)
+        kept = f"; {writer.skipped:,} were there already" if writer.skipped else ""
         print(f"{options.target}: {written:,} samples written{kept}")
     else:
         print(f"{options.target}: all {record.samples:,} samples are there already")
     return command.DONE
 
 
-def _convert(reader: Reader, writer: Writer, skipped: Skipped, workers: int | None) -> int:
+def _convert(reader: Reader, writer: Writer, workers: int | None) -> int:
     """Run it with a bar, and return how many samples were written."""
     decoding = [Stage(Decoded(), num_workers=workers)] if writer.decoded else []
-    pipeline = Pipeline([reader.samples(skipped), *decoding, Stage(writer.sink, name="write")])
+    pipeline = Pipeline([reader.samples(writer.skip), *decoding, Stage(writer, name="write")])
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=reader.total, rate="")
 
         def progress(stats: PipelineStats) -> None:
-            bar.update(task, completed=stats.items + skipped.count, rate=f"{stats.rate:,.0f} samples/s")
+            bar.update(task, completed=stats.items + writer.skipped, rate=f"{stats.rate:,.0f} samples/s")
 
         run_pipeline(pipeline, progress, _TICK)
     written = pipeline.stats().items
-    if reader.total is not None and written + skipped.count != reader.total:
-        raise RuntimeError(f"{written + skipped.count} of {reader.total} samples have arrived; please report this")
+    if reader.total is not None and written + writer.skipped != reader.total:
+        raise RuntimeError(f"{written + writer.skipped} of {reader.total} samples have arrived; please report this")
     return written

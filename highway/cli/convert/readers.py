@@ -19,6 +19,7 @@ from highway.datasets.folder import ImageFiles, flat_files, labelled_files
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
 from highway.modules.caching.claim import MANIFEST
+from highway.modules.caching.file import CacheFile
 from highway.modules.caching.folder import CacheFolder
 from highway.modules.ten_files import TenSource
 from highway.modules.webdataset import WebDatasetSource
@@ -80,11 +81,10 @@ def _matching(path: str) -> list[str]:
 
 
 def _cache(root: str) -> Reader:
-    folder = CacheFolder(root, None)
-    file = folder.open()
+    file = CacheFolder(root, None).open()
     if file is None:
         raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-    return Reader(lambda skip: CacheSource(folder, skip), len(file), file.name)
+    return Reader(lambda skip: CacheSource(file, skip), len(file), file.name)
 
 
 def _has(root: str, predicate: Callable[[str], bool]) -> bool:
@@ -125,17 +125,14 @@ class FolderSource:
 class CacheSource:
     """Yields the samples of a finished cache."""
 
-    folder: CacheFolder
+    file: CacheFile
     skip: Skip
 
     def __iter__(self) -> Iterator[Stamped]:
-        file = self.folder.open()
-        if file is None:
-            raise FileNotFoundError(f"{self.folder.path!r}: no finished cache there")
-        for row in range(len(file)):
+        for row in range(len(self.file)):
             if not self.skip(row):
-                values = [column[0] for column in file.columns([row])]
-                yield Stamped(file.layout.item(values), Passport(0, row, keys=file.keys([row])))
+                values = [column[0] for column in self.file.columns([row])]
+                yield Stamped(self.file.layout.item(values), Passport(0, row, keys=self.file.keys([row])))
 
 
 @dataclass

@@ -9,7 +9,7 @@ import glob
 import io
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,37 +60,26 @@ class Writer:
 
     path: str
     size: int
+    skipped: int = field(default=0, init=False)  # samples that were there already
 
     @property
     def folder(self) -> str:
         """The folder of what is written."""
         return self.path
 
-    @property
-    def sink(self) -> Any:
-        """What writes the samples."""
-        return self
-
     def is_empty(self) -> bool:
         """Say whether nothing is there."""
         return not os.path.isdir(self.path) or not os.listdir(self.path)
 
     def skip(self, number: int) -> bool:
+        """Say whether the sample with a number is there already, and count it if it is."""
+        is_there = self.has(number)
+        self.skipped += is_there
+        return is_there
+
+    def has(self, number: int) -> bool:
         """Say whether the sample with a number is there, whole."""
         return False
-
-
-@dataclass
-class Skipped:
-    """Says which samples are there already, and counts them."""
-
-    writer: Writer
-    count: int = 0
-
-    def __call__(self, number: int) -> bool:
-        found = self.writer.skip(number)
-        self.count += found
-        return found
 
 
 @dataclass
@@ -116,7 +105,7 @@ class Shards(Writer):
         before, after = _NUMBER.split(self.path)
         return not glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
 
-    def skip(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         return os.path.exists(self.path % (number // self.size))
 
     def consume(self, items: Items) -> None:
@@ -149,12 +138,11 @@ class Images(Writer):
 class Tens(Writer):
     """Writes each sample to a .ten file named by its number."""
 
-    @property
-    def sink(self) -> Any:
-        return TenSink(self.path, "{index:09d}.ten", overwrite=True)
-
-    def skip(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         return os.path.exists(os.path.join(self.path, f"{number:09d}.ten"))
+
+    def consume(self, items: Items) -> None:
+        TenSink(self.path, "{index:09d}.ten", overwrite=True).consume(items)
 
 
 @dataclass
@@ -172,17 +160,6 @@ class WholeCache(Writer):
 
 
 WRITERS: dict[str, type[Writer]] = {"folder": Images, "shards": Shards, "ten": Tens, "cache": WholeCache}
-
-
-def kind_of(path: str) -> str:
-    """Return what a path says it is.
-
-    Raises:
-        ConfigError: it does not say.
-    """
-    if path.endswith(".tar"):
-        return "shards"
-    raise ConfigError(f"{path}: say what it is to be: --to {' or '.join(WRITERS)}")
 
 
 def _place(key: str, sample: dict[str, Any]) -> str:

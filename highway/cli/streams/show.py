@@ -31,16 +31,13 @@ Classes = Mapping[str, str]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
     add_subscription_arguments(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
-    parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
-    parser.add_argument(
-        "-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images"
-    )
-    parser.add_argument("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="images of each batch; default: 1")
-    parser.add_argument("-c", "--count", type=arguments.positive, default=16, metavar="N", help="images, or pairs, in all; default: 16")
-    parser.add_argument("-C", "--classes", metavar="FILE.json", help="names of the labels: a list, or a map from numbers")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE.png", help=f"write the picture there; default: a window or, without a display, {FILE}"
-    )
+    add = parser.add_argument
+    add("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
+    add("-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images")
+    add("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="images of each batch; default: 1")
+    add("-c", "--count", type=arguments.positive, default=16, metavar="N", help="images, or pairs, in all; default: 16")
+    add("-C", "--classes", metavar="FILE.json", help="names of the labels: a list, or a map from numbers")
+    add("-o", "--output", metavar="FILE.png", help=f"write the picture there; default: a window or, without a display, {FILE}")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,13 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")
     parser.add_argument("--save", metavar="FILE.json", help="write what was seen as a contract")
     parser.add_argument("--assert", dest="contract", metavar="FILE.json", help="compare with a contract; exit code 1 if it is broken")
-    parser.add_argument(
-        "--tolerance",
-        type=arguments.share,
-        default=0.25,
-        metavar="T",
-        help="how far the values may differ, as a share of their spread; default: 0.25",
-    )
+    tolerance = "how far the values may differ, as a share of their spread; default: 0.25"
+    parser.add_argument("--tolerance", type=arguments.share, default=0.25, metavar="T", help=tolerance)
 
 
 def run(options: argparse.Namespace) -> int:
