@@ -31,13 +31,13 @@ class Cell:
         return self.short or self.full if is_short else self.full
 
 
-def number(value: float, digits: int = 0, style: str = "") -> Cell:
-    """Return a cell with a number; where there is little room, with a unit in place of its last digits.
+def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
+    """Return a cell with a number, or ``-`` for none; where there is little room, with a unit in place of its last digits.
 
     >>> number(1234567).full, number(1234567).short
     ('1,234,567', '1.2M')
     """
-    return Cell(f"{value:,.{digits}f}", _with_unit(value, digits), style)
+    return Cell("-") if value is None else Cell(f"{value:,.{digits}f}", _with_unit(value, digits), style)
 
 
 def _with_unit(value: float, digits: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -26,8 +26,7 @@ PerChannel = float | tuple[float, ...]
 Point = tuple[float, float]
 
 # numpy's words for scipy.ndimage's; "reflect" is not the same in the two
-PADDINGS: tuple[Padding, ...] = ("constant", "edge", "symmetric", "reflect", "wrap")
-PADDING_OF_BORDER: dict[Border, Padding] = dict(zip(get_args(Border), PADDINGS, strict=True))
+_PADDINGS: dict[Border, Padding] = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -89,7 +88,7 @@ def shift(image: np.ndarray, translation: tuple[int, int], mode: Border = "const
             ``"wrap"`` (c d | a b c d | a b).
     """
     (down, right), (height, width) = translation, image.shape[:2]
-    padded = pad(image, ((max(down, 0), max(-down, 0)), (max(right, 0), max(-right, 0))), PADDING_OF_BORDER[mode])
+    padded = pad(image, ((max(down, 0), max(-down, 0)), (max(right, 0), max(-right, 0))), _PADDINGS[mode])
     return crop(padded, (max(-down, 0), max(-right, 0)), (height, width))
 
 

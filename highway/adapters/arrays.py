@@ -21,7 +21,10 @@ def totorch(dtype: Any = None, device: str = "cpu", transpose: bool = True) -> C
         device: Where the tensors go.
         transpose: Whether channels (the last axis, of 3 or 4) come first in images ``(H, W, C)`` and batches ``(B, H, W, C)``.
     """
-    torch = _torch()
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigError(f"tensors need torch: {pip_install('torch')}") from error
     wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
 
     def convert(value: Any) -> Any:
@@ -81,11 +84,3 @@ _NAMED: dict[str, Callable[[str | None], Converter]] = {
     "torch_cuda": lambda device: totorch(device=device or "cuda"),
     "numpy": lambda device: tonumpy(),
 }
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ConfigError(f"tensors need torch: {pip_install('torch')}") from error
-    return torch

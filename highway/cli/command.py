@@ -1,4 +1,4 @@
-"""The commands: where each of them is, and how they start and end."""
+"""The commands: where each of them is, how they start and end, and what they say of an error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from highway.cli.messages import explain
-from highway.errors import ConfigError, StuckError
+from highway.errors import ConfigError, HighwayError, StuckError
 from highway.process import interrupt
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -94,6 +94,25 @@ COMMANDS = (
     _tool("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
     _tool("convert", "convert.command", "convert images and samples between folders, shards, .ten files and caches"),
 )
+
+
+class RunError(Exception):
+    """A role failed while it ran; the cause is what its stage raised."""
+
+
+def explain(error: BaseException, with_traceback: bool = False) -> str:
+    """Return an error's message with its notes; highway's own messages need no class name in front."""
+    if isinstance(error, RunError) and error.__cause__:
+        error = error.__cause__
+    if with_traceback:
+        return "".join(traceback.format_exception(error)).rstrip()
+    if isinstance(error, HighwayError):
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        lines = [text, *getattr(error, "__notes__", [])]
+    else:
+        lines = "".join(traceback.format_exception_only(error)).rstrip().splitlines()
+        lines.append("(--traceback shows where in the code)")
+    return "\n  ".join(lines)
 
 
 def program(alone: str) -> Callable[[Sequence[str] | None], int]:

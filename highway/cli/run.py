@@ -9,8 +9,8 @@ import argparse
 import logging
 from typing import Protocol
 
+from highway.cli.command import RunError, explain
 from highway.cli.files import add_file_options, allow_plugins
-from highway.cli.messages import RunError, explain
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError, StuckError
 from highway.process import interrupt

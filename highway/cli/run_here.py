@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from highway.cli.command import RunError, explain
 from highway.cli.files import load_checked
-from highway.cli.messages import RunError, explain
 from highway.cli.run import run_role
 from highway.cli.screen import Screen
 from highway.cli.summary import losses, to_json

@@ -15,8 +15,8 @@ from highway.run.supervise import Result
 
 def links_table(links: Sequence[Account]) -> str:
     """Return what each link carried, as a table."""
-    rows = [tuple(map(Cell, ("link", "sent", "received", "missing")))]
-    rows += [(Cell(link.link), *map(_number, (link.sent, link.received, link.missing))) for link in links]
+    rows = [list(map(Cell, ("link", "sent", "received", "missing")))]
+    rows += [[Cell(link.link), *map(number, (link.sent, link.received, link.missing))] for link in links]
     return fit(rows, WIDTH).text()
 
 
@@ -42,13 +42,8 @@ def to_json(result: Result) -> str:
 
 
 def _replica(state: ReplicaState) -> dict[str, Any]:
-    stats = state.stats
-    named = {name: getattr(state, name) for name in ("name", "role", "replica", "host", "phase", "restarts", "error")}
-    counts = {"received": state.counts.received, "sent": state.counts.sent}
-    if stats is None:
-        return {**named, **counts}
-    return {**named, **counts, "items": stats.items, "seconds": stats.seconds, "stages": [asdict(stage) for stage in stats.stages]}
-
-
-def _number(count: int | None) -> Cell:
-    return Cell("-") if count is None else number(count)
+    about = {name: getattr(state, name) for name in ("name", "role", "replica", "host", "phase", "restarts", "error")}
+    about |= {"received": state.counts.received, "sent": state.counts.sent}
+    if stats := state.stats:
+        about |= {"items": stats.items, "seconds": stats.seconds, "stages": [asdict(stage) for stage in stats.stages]}
+    return about

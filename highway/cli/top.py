@@ -151,8 +151,8 @@ def _levels(one: Sample) -> tuple[Cell, Cell, Cell]:
 def _links(links: list[Traffic], width: int) -> RenderableType:
     rows = [[Cell(heading, _SHORT.get(heading, "")) for heading in _LINKS]]
     for link in links:
-        counts = (_NONE if count is None else number(count) for count in (link.sent, link.received, link.missing))
         rate = link.sending if link.received is None else link.receiving
+        counts = map(number, (link.sent, link.received, link.missing))
         rows.append([Cell(link.link), *counts, *_rate_cells(rate), *map(_alarm, link.faults.values())])
     return table(rows, width, _columns(_LINKS, "MB/s", "received", "sent"), _columns(_LINKS, *_LEFT))
 
