@@ -3,9 +3,10 @@
 import time
 
 
-def wait_until(condition):
-    """Wait until a condition holds, 30 s at most."""
-    deadline = time.monotonic() + 30
-    while not condition():
+def wait_until(condition, seconds=30, every=0.01):
+    """Look at a condition every so many seconds until it holds, some seconds at most, and return what it has found."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
+        time.sleep(every)
+    return found

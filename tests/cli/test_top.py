@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import wait_until
 
 from highway.observe.snapshot import Ends, Snapshot
 
@@ -54,11 +55,12 @@ def running(start):
 
 def states_when(url, what):
     """Return the states of the first answer of an endpoint of which ``what`` is true."""
-    deadline = time.monotonic() + 60
-    while not what(states := Snapshot.from_json(get(f"{url}/stats")).states):
-        assert time.monotonic() < deadline, states
-        time.sleep(0.1)
-    return states
+
+    def found():
+        states = Snapshot.from_json(get(f"{url}/stats")).states
+        return what(states) and states
+
+    return wait_until(found, seconds=60, every=0.1)
 
 
 @pytest.fixture

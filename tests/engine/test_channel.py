@@ -1,9 +1,10 @@
 """Channel: bounded, ordered, closable from both ends."""
 
+import sys
 import threading
-import time
 
 import pytest
+from waiting import wait_until
 
 from highway.engine.channel import Channel
 from highway.engine.stage import DROP
@@ -29,6 +30,12 @@ def in_thread(function):
         return outcome[0]
 
     return join
+
+
+def waits(thread):
+    """Say whether a thread waits for a condition."""
+    frame = sys._current_frames().get(thread.ident)
+    return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
 
 def test_items_leave_in_the_order_of_their_slots_not_of_their_filling():
@@ -86,17 +93,21 @@ def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writer
     channel = Channel(capacity, writers)
     for number in range(capacity):
         channel.put(number)
-    joins = [in_thread(lambda: channel.put("more")) for _ in range(writers)]
-    while len(channel._writable._waiters) < writers:
-        time.sleep(0.001)
-    woken = []
-    for _ in range(takes):
+    threads = [threading.Thread(target=channel.put, args=("more",), daemon=True) for _ in range(writers)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: all(map(waits, threads)))
+    for _ in range(takes - 1):
         channel.get()
-        woken.append(writers - len(channel._writable._waiters))
-    assert woken == [0] * (takes - 1) + [1]
+    threads[0].join(0.05)  # time for one that is woken too early
+    assert all(map(waits, threads)) and len(channel) == capacity - (takes - 1)
+    channel.get()
+    wait_until(lambda: len(channel) == capacity - takes + 1)
     while len(channel):
         channel.get()
-    assert [join() for join in joins] == [(None, None)] * writers
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_close_lets_the_rest_out_and_then_ends_for_every_reader():

@@ -3,10 +3,10 @@
 import contextlib
 import itertools
 import threading
-import time
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import ConfigError, FrameError, LinkError, Origin, Passport, Pipeline, Stage, Stamped
 from highway.modules import ZMQSink, ZMQSource
@@ -251,10 +251,12 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
 @pytest.mark.parametrize(("send", "receive"), [("zpush", "zpull"), ("zrpush", "zrpull")])
 def test_the_tail_outlasts_a_receiver_that_pauses_at_the_end(send, receive, ipc):
     place = ipc()
-    with running(Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?budget_mb=1&linger_ms=50&receivers=1")])):
+    sender = Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?budget_mb=1&linger_ms=50&receivers=1")])
+    with running(sender):
         receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?budget_mb=1", "receive"))
         count = len([receiver.recv(timeout=20)])
-        time.sleep(1)  # the queue of this end is full, and the rest is with the system
+        before = sender.stats().stages[-1].blocked
+        wait_until(lambda: sender.stats().stages[-1].blocked > before + 0.25)  # all queues are full, for longer than it lingers
         while count < 20:
             count += len([receiver.recv(timeout=20)])
         receiver.recv(timeout=20)  # the end
@@ -444,10 +446,7 @@ def test_waiting_for_receivers_is_told(ipc, caplog, monkeypatch):
     monkeypatch.setattr("highway.wire.sender.TELL_AFTER", 0.0)
     place = ipc()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", receivers=1)])):
-        deadline = time.monotonic() + 20
-        while "waiting for receivers, 0 of 1 are there" not in caplog.text:
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.01)
+        wait_until(lambda: "waiting for receivers, 0 of 1 are there" in caplog.text)
         assert numbers(Pipeline([ZMQSource(f"ipc://{place}")])) == [0, 1]
 
 
@@ -457,9 +456,7 @@ def test_two_pipelines_of_one_component_count_and_bind_apart():
     senders = [Pipeline([batches, sink]) for batches in (first, second)]
 
     def bound(pipeline):
-        while not (found := pipeline.stats().stages[1].counters.get("bound")):
-            threading.Event().wait(0.01)
-        return found
+        return wait_until(lambda: pipeline.stats().stages[1].counters.get("bound"))
 
     with running(*senders):
         places = [bound(sender) for sender in senders]
