@@ -80,16 +80,12 @@ def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     """
     if not samples:
         raise ValueError("collate: no samples")
-    first = samples[0]
-    columns = [names(sample) for sample in samples]
-    for position, column in enumerate(columns):
-        if column != columns[0] or type(samples[position]) is not type(first):
-            raise ValueError(
-                f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
-            )
-    rows = [fields(sample) for sample in samples]
-    values = [[row[i] for row in rows] for i in range(len(columns[0]))]
-    return rebuild(first, values if as_lists else [_stack(name, column) for name, column in zip(columns[0], values, strict=True)])
+    first, known = samples[0], names(samples[0])
+    for position, sample in enumerate(samples):
+        if names(sample) != known or type(sample) is not type(first):
+            raise ValueError(f"collate: sample {position} is a {_kind(sample)}, but sample 0 is a {_kind(first)}; one batch needs one kind")
+    values = list(map(list, zip(*map(fields, samples), strict=True)))
+    return rebuild(first, values if as_lists else list(map(_stack, known, values)))
 
 
 def split(batch: Item) -> list[Item]:
@@ -101,9 +97,7 @@ def split(batch: Item) -> list[Item]:
     lengths = {name: _length(value) for name, value in zip(names(batch), fields(batch), strict=True)}
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise ValueError(f"split: the fields must share a batch axis, but their lengths are {lengths}")
-    (length,) = set(lengths.values())
-    values = fields(batch)
-    return [rebuild(batch, [value[row] for value in values]) for row in range(length or 0)]
+    return [rebuild(batch, row) for row in zip(*fields(batch), strict=True)]
 
 
 def nbytes(item: Item) -> int:

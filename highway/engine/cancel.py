@@ -13,12 +13,16 @@ from highway.errors import Cancelled
 State = Literal["busy", "starved", "blocked"]
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class Scope:
     """One stage's run, as the code that runs inside it sees it; the engine makes one for each stage."""
 
     def __init__(
         self,
-        report_error: Callable[[Exception], None] | None = None,
+        report_error: Callable[[Exception], None] = _raise,
         report_state: Callable[[State], None] = lambda _: None,
         seed: int = 0,
     ) -> None:
@@ -27,7 +31,7 @@ class Scope:
         self.draining = False
         self._lock = threading.Lock()
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
-        self._report_error = report_error
+        self.report_error = report_error
         self.report_state = report_state
         self.seed = seed
         self.workers_behind = 1
@@ -74,11 +78,6 @@ class Scope:
         with self._lock:
             counters = self.counters(component)
             counters[name] = counters.get(name, 0) + 1
-
-    def report_error(self, error: Exception) -> None:
-        if self._report_error is None:
-            raise error
-        self._report_error(error)
 
 
 _OUTSIDE = Scope()  # never cancelled, skips no errors

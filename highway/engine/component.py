@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from highway.errors import EndOfStream, PipelineError
@@ -163,8 +165,8 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
         inspect.signature(op).bind()
     except TypeError:
         return False
-    except ValueError:  # a builtin without a signature: calling it will tell
-        return True
+    except ValueError:
+        pass  # a builtin without a signature: calling it will tell
     return True
 
 
@@ -174,20 +176,16 @@ def open_source(op: Any) -> Iterator[Any]:
         return stamped()
     if hasattr(op, "__iter__"):
         return iter(op)
-    try:
-        first = op()
-    except (EndOfStream, StopIteration):
-        return iter(())
-    return first if isinstance(first, Iterator) else _call_until_end(op, first)
+    items = _call_until_end(op)
+    for first in items:
+        return first if isinstance(first, Iterator) else chain([first], items)
+    return items
 
 
-def _call_until_end(function: Callable[[], Any], item: Any) -> Iterator[Any]:
-    while True:
-        yield item
-        try:
-            item = function()
-        except (EndOfStream, StopIteration):
-            return
+def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
+    with suppress(EndOfStream, StopIteration):
+        while True:
+            yield function()
 
 
 def takes_rng(op: Callable[..., Any]) -> bool:

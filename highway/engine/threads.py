@@ -36,7 +36,7 @@ class Run:
         for stage, shape in stages:
             count = worker_count(stage, shape)
             inbox, self.output = self.output, Channel(stage.buffer_size + count, count)
-            workers = StageWorkers(stage, shape, inbox, self.output, origin)
+            workers = StageWorkers(stage, shape, count, inbox, self.output, origin)
             workers.before = list(self.workers)
             if self.workers:
                 self.workers[-1].scope.workers_behind = count

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
-
-from numpy.random import Generator
 
 from highway.engine import cancel
 from highway.engine.batch import nbytes
@@ -36,16 +35,16 @@ class Owner(Protocol):
 class StageWorkers:
     """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
 
-    def __init__(self, stage: Stage, shape: Shape, inbox: Channel, outbox: Channel, origin: Origin) -> None:
+    def __init__(self, stage: Stage, shape: Shape, count: int, inbox: Channel, outbox: Channel, origin: Origin) -> None:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
         self.inbox, self.outbox = inbox, outbox
-        self.meters = [Meter() for _ in range(worker_count(stage, shape))]
+        self.meters = [Meter() for _ in range(count)]
         self.scope = cancel.Scope(self._report_error, self._report_state)
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
         self._running = len(self.meters)
-        self._here = threading.local()
+        self.here = threading.local()  # the worker's number, and the passport of the item that it works on, for messages
         self.errors = 0
         self.before: list[StageWorkers] = []  # the stages that its input has passed through
         self._unreported = 0
@@ -59,17 +58,13 @@ class StageWorkers:
         """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
         self.scope.seed, self._key = seed, stage_key(seed, self.stage.name)
 
-    @property
-    def capacity(self) -> int:
-        return 0 if self.shape == "sink" else self.outbox.capacity
-
     def stats(self) -> StageStats:
-        queued = 0 if self.shape == "sink" else len(self.outbox)
+        queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
         return StageStats.of(
             self.stage.name,
             self.meters,
             queued=queued,
-            capacity=self.capacity,
+            capacity=capacity,
             shape=self.shape,
             counters=self.scope.counted(layers(self.stage.op)),
             parameter=self.traits.workers_parameter,
@@ -77,7 +72,7 @@ class StageWorkers:
 
     def work(self, number: int, owner: Owner) -> None:
         """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
-        self._here.number, self._here.passport = number, None
+        self.here.number, self.here.passport = number, None
         cancel.enter(self.scope)
         meter = self.meters[number]
         meter.enter(BUSY)
@@ -108,15 +103,14 @@ class StageWorkers:
         while self.demand is not None and not self.demand.wait(0.1):
             self.scope.check()
         meter.enter(BUSY)
-        self._emit(open_source(self.stage.op), meter, self._number_from_zero())
+        self._emit(open_source(self.stage.op), meter, _Items(self, meter))  # no items stand before it, and their passport says epoch 0
 
     def _stream(self, meter: Meter) -> None:
         items = _Items(self, meter)
-        self._emit(iter(self.stage.op.stream(items)), meter, self._number_in_epoch_of(items))
+        self._emit(iter(self.stage.op.stream(items)), meter, items)
 
     def _sink(self, meter: Meter) -> None:
-        items = _Items(self, meter, count=True)
-        self.stage.op.consume(items)
+        self.stage.op.consume(_Items(self, meter, count=True))
 
     def _map(self, meter: Meter) -> None:
         ordered = self.stage.ordered
@@ -131,7 +125,7 @@ class StageWorkers:
                     return
                 slot = self.outbox.reserve() if ordered else None
             meter.enter(BUSY)
-            self._here.passport = passport
+            self.here.passport = passport
             result = self._apply(item, passport)
             if result is not DROP:
                 result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
@@ -144,7 +138,7 @@ class StageWorkers:
 
     def _apply(self, item: Any, passport: Passport) -> Any:
         try:
-            result = self.stage.op(item, self._rng(passport)) if self._takes_rng else self.stage.op(item)
+            result = self.stage.op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else self.stage.op(item)
             if result is None:
                 raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
             return result
@@ -152,12 +146,14 @@ class StageWorkers:
             self._report_error(error)
             return DROP
 
-    def _emit(self, outputs: Iterator[Any], meter: Meter, number: Callable[[], Passport]) -> None:
+    def _emit(self, outputs: Iterator[Any], meter: Meter, items: _Items) -> None:
         """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more."""
+        numbers = itertools.count()
         try:
             for output in outputs:
                 if type(output) is not Stamped:
-                    output = Stamped(output, number())
+                    last = items.passport
+                    output = Stamped(output, Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),)))
                 elif not output.passport.times:
                     output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
                 meter.enter(BLOCKED)
@@ -165,14 +161,12 @@ class StageWorkers:
                 meter.enter(BUSY)
                 meter.items += 1
                 meter.bytes += nbytes(output.item)
-                self._here.passport = output.passport
+                self.here.passport = output.passport
                 if self._ends_between:
                     self.scope.check()
         finally:
             if inspect.isgenerator(outputs):
                 outputs.close()
-
-    # --- passports and randomness ---
 
     def _stamped(self, given: Stamped, default: Passport) -> Stamped:
         """Fill in who made the item and when, if the stage that stamped it left that out."""
@@ -180,27 +174,16 @@ class StageWorkers:
             return given
         return Stamped(given.item, given.passport._replace(origin=default.origin, times=default.times))
 
-    def _number_from_zero(self) -> Callable[[], Passport]:
-        numbers = iter(range(2**63))
-        return lambda: Passport(0, next(numbers), self.origin, (), (time.time(),))
-
-    def _number_in_epoch_of(self, items: _Items) -> Callable[[], Passport]:
-        numbers = iter(range(2**63))
-        return lambda: Passport(items.passport.epoch, next(numbers), self.origin, (), items.passport.times or (time.time(),))
-
-    def _rng(self, passport: Passport) -> Generator:
-        return generator(self._key, passport.epoch, passport.index)
-
     # --- what the stage's code says of itself ---
 
     def _report_state(self, state: cancel.State) -> None:
-        self.meters[self._here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
+        self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
     def _report_error(self, error: Exception) -> None:
         """Count and report an error that the stage may leave out, or raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error
-        meter = self.meters[self._here.number]
+        meter = self.meters[self.here.number]
         meter.errors += 1
         with self._tally:
             self.errors += 1
@@ -232,10 +215,10 @@ class StageWorkers:
         return error
 
     def _where(self) -> str:
-        passport: Passport | None = self._here.passport
+        passport: Passport | None = self.here.passport
         parts = [f"in stage {self.stage.name!r}"]
         if len(self.meters) > 1:
-            parts.append(f"worker {self._here.number + 1} of {len(self.meters)}")
+            parts.append(f"worker {self.here.number + 1} of {len(self.meters)}")
         if passport is not None:
             which = {"source": "after epoch", "map": "at epoch"}.get(self.shape, "last input epoch")
             parts.append(f"{which} {passport.epoch}, item {passport.index}")
@@ -246,10 +229,6 @@ class StageWorkers:
         if self.origin.role:
             parts.append(f"role {_origin(self.origin)}")
         return ", ".join(parts)
-
-    def entered(self, passport: Passport) -> None:
-        """Remember the input that a stream or sink works on, for messages."""
-        self._here.passport = passport
 
 
 class _Items:
@@ -276,7 +255,7 @@ class _Items:
             raise StopIteration from None
         finally:
             self._meter.enter(BUSY)
-        self._workers.entered(self.passport)
+        self._workers.here.passport = self.passport
         if self._count:
             self._meter.items += 1
             self._meter.bytes += nbytes(item)

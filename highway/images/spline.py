@@ -40,8 +40,10 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], order: 
     inside = (row >= 0) & (row <= height) & (column >= 0) & (column <= width)
     (top, down), (left, right) = _taps(row[inside], order), _taps(column[inside], order)
 
-    margin = order // 2 + 2
-    padded = np.pad(_coefficients(image, order), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    margin, coefficients = order // 2 + 2, image.reshape(*image.shape[:2], -1).astype(np.float32)
+    for axis in (0, 1):
+        coefficients = _filtered(coefficients, _inverse(order), axis)
+    padded = np.pad(coefficients, ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
     flat, stride = padded.reshape(-1, padded.shape[2]), padded.shape[1]
     first = (top + margin) * stride + left + margin
     total = np.zeros((len(first), flat.shape[1]), np.float32)
@@ -72,14 +74,6 @@ def _taps(place: np.ndarray, order: int) -> tuple[np.ndarray, list[np.ndarray]]:
             rest = (behind + (degree - 1 - position)) * part
         weights = [*raised, rest]
     return whole.astype(np.intp) - order // 2, weights
-
-
-def _coefficients(image: np.ndarray, order: int) -> np.ndarray:
-    """Return the splines' coefficients, float32 ``(H, W, C)``."""
-    values = image.reshape(*image.shape[:2], -1).astype(np.float32)
-    for axis in (0, 1):
-        values = _filtered(values, _inverse(order), axis)
-    return values
 
 
 def _filtered(values: np.ndarray, taps: tuple[float, ...], axis: int) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -47,7 +46,8 @@ def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: M
     given = dict(zip(parameters, args, strict=False))
     if strange := [key for key in kwargs if current(name, key, None)[0] not in parameters]:
         raise ParameterError("\n".join(unknown(name, key, parameters) for key in strange))
-    for key, value in itertools.starmap(functools.partial(current, name), kwargs.items()):
+    for old, value in kwargs.items():
+        key, value = current(name, old, value)
         if key in given:
             raise ParameterError(f"{name}: {key} is given twice, as {_short(given[key])} by position and as {_short(value)} by name")
         given[key] = value

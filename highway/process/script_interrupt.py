@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -30,7 +31,7 @@ def begin_imports() -> None:
         return
     with suppress(ValueError):  # off the main thread
         signal.signal(signal.SIGINT, _note)
-        sys.excepthook, sys.unraisablehook = _Uncaught(sys.excepthook), _Unraisable(sys.unraisablehook)
+        sys.excepthook, sys.unraisablehook = partial(_uncaught, sys.excepthook), partial(_unraisable, sys.unraisablehook)
 
 
 def end_imports() -> None:
@@ -98,32 +99,22 @@ def held() -> Iterator[Callable[[], bool]]:
             signal.raise_signal(signal.SIGINT)
 
 
-class _Uncaught:
+def _uncaught(before: Callable[..., Any], kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     """``sys.excepthook``: an interrupt ends the script with the code, if it came while highway was imported, or is to be quiet."""
-
-    def __init__(self, before: Callable[..., Any]) -> None:
-        self._before = before
-
-    def __call__(self, kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if kind is KeyboardInterrupt and (any(wanted() for wanted in _quiet) or any(map(_is_ours, _frames(trace)))):
-            raise SystemExit(CODE)
-        self._before(kind, value, value.__traceback__)
+    if kind is KeyboardInterrupt and (any(wanted() for wanted in _quiet) or any(map(_is_ours, _frames(trace)))):
+        raise SystemExit(CODE)
+    before(kind, value, value.__traceback__)
 
 
-class _Unraisable:
+def _unraisable(before: Callable[..., Any], unraisable: Any) -> None:
     """``sys.unraisablehook``: an interrupt in a destructor or a callback is not lost."""
-
-    def __init__(self, before: Callable[..., Any]) -> None:
-        self._before = before
-
-    def __call__(self, unraisable: Any) -> None:
-        global lost
-        if unraisable.exc_type is KeyboardInterrupt and any(wanted() for wanted in _quiet):
-            lost = True
-        elif unraisable.exc_type is KeyboardInterrupt and any(map(_is_ours, _callers(sys._getframe()))):
-            os._exit(CODE)
-        else:
-            self._before(unraisable)
+    global lost
+    if unraisable.exc_type is KeyboardInterrupt and any(wanted() for wanted in _quiet):
+        lost = True
+    elif unraisable.exc_type is KeyboardInterrupt and any(map(_is_ours, _callers(sys._getframe()))):
+        os._exit(CODE)
+    else:
+        before(unraisable)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[FrameType]:

@@ -392,8 +392,7 @@ def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
     sink = ZMQSink([f"{scheme}ipc://{ipc()}", f"{scheme}tcp://127.0.0.1:0"], receivers=2)
     gate = threading.Event()
     with running(pipeline := Pipeline([Batches(20, gate=gate), sink])):
-        while not (bound := pipeline.stats().stages[1].counters.get("bound")):
-            threading.Event().wait(0.01)
+        bound = wait_until(lambda: pipeline.stats().stages[1].counters.get("bound"))
         sources = [ZMQSource(f"{receives}+{address}") for address in bound]
         pipelines = [Pipeline([source]) for source in sources]
         gate.set()
