@@ -90,15 +90,10 @@ def check_free(url: str, path: str) -> None:
 
 
 class SocketFile(NamedTuple):
-    """The file of a UNIX socket, which ZeroMQ leaves behind: it cannot tell whether another socket has taken the path meanwhile.
-
-    Args:
-        path: Where it is.
-        number: That of the file.
-    """
+    """The file of a UNIX socket, which ZeroMQ leaves behind: it cannot tell whether another socket has taken the path meanwhile."""
 
     path: str
-    number: int
+    number: int  # of its inode
 
     @classmethod
     def at(cls, path: str) -> SocketFile | None:
@@ -124,12 +119,18 @@ def remove_if_dead(path: str) -> None:
             file.remove()
 
 
+def peer_process(connection: socket.socket) -> tuple[int, int]:
+    """Return the numbers of the process and of the user at the other end of a UNIX socket (at an end that connects: who bound it)."""
+    process, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return process, user
+
+
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the number of the user at the other end of a UNIX socket (at an end that connects: who bound it); ``None`` of others."""
+    """Return the number of the user at the other end of a UNIX socket; ``None`` of others."""
     if connection.family != socket.AF_UNIX:
         return None
-    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(user) if user >= 0 else None
+    _, user = peer_process(connection)
+    return user if user >= 0 else None
 
 
 def of_another_user(link: object, user: int, locations: Sequence[str]) -> LinkError:

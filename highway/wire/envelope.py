@@ -202,10 +202,6 @@ def _plain(passport: Passport) -> tuple[Any, ...]:
     return passport._replace(keys="\0".join(passport.keys) if passport.keys else None)  # type: ignore[arg-type]
 
 
-def _split(keys: str | None) -> tuple[str, ...]:
-    return () if keys is None else tuple(keys.split("\0"))
-
-
 def _passport(values: tuple[Any, ...]) -> Passport:
     if len(values) < 5:
         raise FrameError(f"extension: a passport of {len(values)} values; expected epoch, index, origin, keys and times")
@@ -214,7 +210,7 @@ def _passport(values: tuple[Any, ...]) -> Passport:
         raise FrameError(f"extension: passport.origin is {origin!r}; expected host, role and replica")
     host, role, replica = _checked("passport.origin.", origin, _ORIGIN)
     _check_row("passport.times", times, float)
-    return Passport(epoch, index, Origin(host, role, replica), _split(keys), times)
+    return Passport(epoch, index, Origin(host, role, replica), () if keys is None else tuple(keys.split("\0")), times)
 
 
 _Types = dict[str, tuple[type, ...]]  # the one that is expected, and those that are accepted too

@@ -9,6 +9,7 @@ mark, says so, closes its end of the link, and then this connection; the sender 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -53,11 +54,11 @@ class LeaveServer:
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[], Sequence[Frame]]) -> None:
         self._name, self._sender, self._mark = name, sender, mark
         self._pid = os.getpid()
-        self._listening = [_listen(socket.AF_UNIX, path_of(name))]
+        self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):
             with contextlib.suppress(OSError):  # then only receivers on this machine are heard
-                self._listening.append(_listen(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, 0)))
+                self._listening.append(socket.create_server((host, 0), family=_family_of(host), backlog=PENDING))
                 self.port = self._listening[-1].getsockname()[1]
         self._closing, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="highway:leave", daemon=True)
@@ -84,7 +85,7 @@ class LeaveServer:
         """Pause while a receiver leaves; then rest as long, so that who says it again and again stops nobody."""
         started = time.monotonic()
         before = _closed(self._sender.peers())
-        self._sender.pause()
+        self._sender.is_paused = True
         try:
             if self._is_gone_after_marks(connection, started):
                 noticed = time.monotonic() + GONE
@@ -93,28 +94,26 @@ class LeaveServer:
                         return
                 _readable([self._closing], SETTLED)
         finally:
-            self._sender.resume()
+            self._sender.is_paused = False
         _readable([self._closing], time.monotonic() - started)
 
     def _is_gone_after_marks(self, connection: socket.socket, started: float) -> bool:
         """Send marks until the receiver has found one; say whether it went in time."""
         is_found, heard = False, started
-        while True:
+        while time.monotonic() <= started + PAUSE:
             if not is_found:
                 self._sender.mark(self._mark())
             ready = _readable([self._closing, connection], ROUND)
             if self._closing in ready:
                 return False
             if connection in ready:
-                said = connection.recv(64)
-                if not said:
+                if not (said := connection.recv(64)):
                     return True
                 is_found |= FOUND in said
                 heard = time.monotonic()
             elif time.monotonic() > heard + SILENCE:
-                return False
-            if time.monotonic() > started + PAUSE:
-                return False
+                break
+        return False
 
 
 class Leave:
@@ -210,15 +209,8 @@ def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host == "::1"
 
 
-def _listen(family: int, address: Any) -> socket.socket:
-    listening = socket.socket(family)
-    try:
-        listening.bind(address)
-        listening.listen(PENDING)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+def _family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _call(name: bytes, port: int | None, host: str) -> socket.socket:
@@ -231,21 +223,14 @@ def _call(name: bytes, port: int | None, host: str) -> socket.socket:
         raise ConnectionRefusedError
     addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, path_of(name))]
     if port and host:
-        addresses.append((socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port)))
+        addresses.append((_family_of(host), (host, port)))
     for family, address in addresses:
         connection = socket.socket(family)
         connection.setblocking(False)
-        try:
-            connection.connect(address)
-        except BlockingIOError:
+        error = connection.connect_ex(address)
+        if error in (errno.EINPROGRESS, errno.EAGAIN) or (not error and _may_ask(connection)):
             return connection
-        except OSError:
-            connection.close()
-            continue
-        if not _may_ask(connection):
-            connection.close()
-            continue
-        return connection
+        connection.close()
     raise ConnectionRefusedError
 
 

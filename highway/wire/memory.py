@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 LARGEST = 32 << 20  # bytes; the greatest that glibc takes
 KEPT = 256 << 20  # bytes
-ALIGNMENT = 64  # bytes; where arrays that were copied begin, as those of a same-host link do
+ALIGNMENT = 64  # bytes; at a multiple of it begin arrays that were copied, and every frame in a slot of a same-host link
 SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
 
 
@@ -35,7 +36,10 @@ def writable(item: Any) -> Any:
     Arrays within tuples, lists and dicts are copied too; other values stay as they are.
     """
     if isinstance(item, np.ndarray):
-        return _copy(item)
+        keep_freed_memory()
+        copy = aligned(item.shape, item.dtype)
+        copy[...] = item
+        return copy
     if isinstance(item, dict):
         return {name: writable(value) for name, value in item.items()}
     if isinstance(item, (tuple, list)):
@@ -43,10 +47,8 @@ def writable(item: Any) -> Any:
     return item
 
 
-def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    keep_freed_memory()
-    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a new array, not initialized, in C order, that begins at a multiple of :data:`ALIGNMENT`."""
+    memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT
-    made: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, memory.data, begin)
-    made[...] = array
-    return made
+    return np.ndarray(shape, dtype, memory.data, begin)

@@ -20,7 +20,7 @@ class PausableSender:
     """A sender that a second thread may pause, and send marks with.
 
     Attributes:
-        is_paused: Whether what is sent waits.
+        is_paused: Whether the thread that sends is to wait; the other thread sets it.
     """
 
     def __init__(self, sender: TransportSender) -> None:
@@ -63,14 +63,6 @@ class PausableSender:
         with self._lock:
             self._sender.close(linger)
 
-    def pause(self) -> None:
-        """Have the thread that sends wait; for the other thread."""
-        self.is_paused = True
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self.is_paused = False
-
     def mark(self, frames: Sequence[Frame]) -> None:
         """Send a mark for each connection, or as many as there is room for; for the other thread."""
         with self._lock, contextlib.suppress(TimeoutError):
@@ -79,17 +71,17 @@ class PausableSender:
                 self._sender.send_to_each(frames, 1, MARK)
 
     def _in_slices(self, send: Callable[..., None], arguments: tuple[Any, ...], timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         while True:
-            left = SLICE if deadline is None else max(0.0, deadline - time.monotonic())
+            left = max(0.0, deadline - time.monotonic())
             try:
                 with self._lock:
                     if not self.is_paused:
                         return send(*arguments, min(SLICE, left))
             except TimeoutError:
-                if deadline is not None and left <= SLICE:
+                if left <= SLICE:
                     raise
                 continue
-            if deadline is not None and not left:
+            if not left:
                 raise TimeoutError("a receiver is leaving, so that nothing is sent now")
             cancel.wait(0.002)

@@ -27,6 +27,8 @@ TELL_AFTER = 10.0  # seconds without a message, and without a sender that could 
 TELL_SILENCE_AFTER = 60.0  # the same while such a sender is connected
 TELL_AT_LEAST = 600.0  # seconds between two times that it is said, at most
 
+FOR_EVER = float("inf")
+
 wait_for_senders: float | None = None
 """Seconds that receivers of this process wait while nobody is connected that could send something; then their stream ends.
 
@@ -81,7 +83,7 @@ class LinkReceiver:
             TimeoutError: nothing came within ``timeout`` seconds.
             FrameError: what came is no message; the next call goes on with the next one.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = _deadline_of(timeout)
         while not self._over:
             frames = self._frames(deadline)
             if frames is None:
@@ -103,39 +105,37 @@ class LinkReceiver:
                 self._senders.take(envelope, partial(self._source, envelope, frames))
                 self.counters["received"] += 1
                 return message
-            self._hear_end(envelope, frames)
+            source = self._source(envelope, frames)
+            if self._senders.end(envelope, source, self.transport_end.times_used(source.connection)):
+                self._over = self._enough and not self._link.bind
         self._over = True
         raise EndOfStream(f"{self._link}: the stream has ended")
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
         """Wait for the next message and return its frames as they came, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
-        frames = self._frames(None if timeout is None else time.monotonic() + timeout)
+        frames = self._frames(_deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
         return frames
 
-    def _frames(self, deadline: float | None) -> list[Any] | None:
+    def _frames(self, deadline: float) -> list[Any] | None:
         """Wait for the frames of the next message, or return ``None`` if all senders have gone after they had ended.
 
         Raises:
             TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
         """
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            look = (
-                CHECK_EVERY_AT_THE_END
-                if self._senders.ended
-                else CHECK_EVERY
-                if deadline is None or wait_for_senders is not None
-                else float("inf")
-            )
+            left = max(0.0, deadline - time.monotonic())
+            look = CHECK_EVERY if deadline == FOR_EVER or wait_for_senders is not None else FOR_EVER
+            if self._senders.ended:
+                look = CHECK_EVERY_AT_THE_END
             try:
                 with starved():
-                    frames = self.transport_end.recv(look if left is None else min(look, left))
+                    frames = self.transport_end.recv(min(look, left))
             except TimeoutError:
                 if self.is_over():
                     return None
-                if left is not None and left <= look:
+                if left <= look:
                     raise
                 continue
             if self._link.topic and len(frames) % 2 != self._codec.single:
@@ -181,11 +181,6 @@ class LinkReceiver:
     def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:
         """Return where a message came from; where the transport does not tell, each sender counts as a connection."""
         return self.transport_end.source(frames) or SourceAddress(envelope.sender)
-
-    def _hear_end(self, envelope: Envelope, frames: list[Any]) -> None:
-        source = self._source(envelope, frames)
-        if self._senders.end(envelope, source, self.transport_end.times_used(source.connection)):
-            self._over = self._enough and not self._link.bind
 
     @property
     def _enough(self) -> bool:
@@ -243,6 +238,10 @@ class LinkReceiver:
                 f" of senders={wanted}" if wanted else "",
             )
         return False
+
+
+def _deadline_of(timeout: float | None) -> float:
+    return FOR_EVER if timeout is None else time.monotonic() + timeout
 
 
 @dataclass

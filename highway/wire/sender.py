@@ -125,16 +125,13 @@ class LinkSender:
             LinkError: messages could not be delivered; says how many.
         """
         with cancel.blocked():
-            self._finish()
-
-    def _finish(self) -> None:
-        self._drain()
-        if self._link.options.end:
-            envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
-            frames = self._codec.encode(self._empty, envelope, allow64=True)
-            self._tell_end(frames)
-            if self.tap is not None:
-                self.tap.finish(frames)
+            self._drain()
+            if self._link.options.end:
+                envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
+                frames = self._codec.encode(self._empty, envelope, allow64=True)
+                self._tell_end(frames)
+                if self.tap is not None:
+                    self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
         """Close the socket; what has not left may do so within ``linger`` seconds (the link's, by default) in the background.

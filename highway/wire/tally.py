@@ -35,10 +35,7 @@ class Counts:
         return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-RECEIVED: Final = 0
-SENDERS: Final = 1
-SENT: Final = 2
-RECEIVERS: Final = 3
+RECEIVED, SENDERS, SENT, RECEIVERS = range(4)  # where each of the counts is
 SIZE: Final = 4 * 8  # bytes
 
 

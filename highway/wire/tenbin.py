@@ -88,14 +88,9 @@ def check_acceptable_input_type(data: Sequence[Array], allow64: bool) -> None:
         TypeError: a value is no array, has a dtype that the format lacks, or has 64-bit elements although ``allow64`` is false.
     """
     for position, array in enumerate(data):
-        check_array(array, position, allow64)
-
-
-def check_array(array: Any, field: object, allow64: bool) -> None:
-    """Check that one array can be sent; ``field`` names it in the message. Raises as :func:`check_acceptable_input_type`."""
-    if not isinstance(array, ARRAYS):
-        raise no_array(field, type(array))
-    check_type(array.dtype, array.ndim, field, allow64)
+        if not isinstance(array, ARRAYS):
+            raise no_array(position, type(array))
+        check_type(array.dtype, array.ndim, position, allow64)
 
 
 def no_array(field: object, found: type) -> ItemError:
@@ -202,9 +197,7 @@ def decode_frames(frames: Sequence[Buffer]) -> tuple[list[Array], list[str]]:
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))
-        except FrameError as error:
-            raise FrameError(f"array {position // 2}: {error}") from None
-        except ValueError as error:  # a shape with no elements can still be beyond numpy
+        except ValueError as error:  # a FrameError, or numpy's: a shape with no elements can still be beyond it
             raise FrameError(f"array {position // 2}: {error}") from None
         infos.append(info)
     return arrays, infos

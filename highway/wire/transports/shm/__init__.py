@@ -34,7 +34,7 @@ def open_receiver(link: Link) -> ShmReceiver:
     """Return the receiving end of a link. Raises as :func:`open_sender`."""
     receiver = ShmReceiver(str(link))
     _open(receiver.connections, link)
-    same_thread.add(receiver)
+    same_thread.opened.receivers.add(receiver)
     return receiver
 
 

@@ -12,13 +12,13 @@ import logging
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from highway.errors import ConfigError, LinkError
+from highway.wire.address import peer_process
 from highway.wire.transports.protocol import Peers
 from highway.wire.transports.shm.hello import Hello
 from highway.wire.url import Link
@@ -29,8 +29,6 @@ RETRY: Final = 0.05  # seconds between attempts to reach somebody who does not l
 MOST_PENDING: Final = 64  # connections whose hello has not come; whoever calls sends his at once
 MOST_TOLD: Final = 16  # reasons for turning somebody away that are warned of
 LONGEST_NAME: Final = 80  # bytes
-
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Peer(Protocol):
@@ -225,7 +223,7 @@ class Connections(Generic[P]):
         return True
 
     def _send_hello(self, sock: socket.socket, calls: bool) -> None:
-        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        pid, uid = peer_process(sock)
         pending = _Pending(sock, calls, pid)
         self._watch(sock, pending)
         if uid != os.getuid():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from highway.errors import LinkError
 
 VERSION: Final = 1
 
 Role = Literal["sender", "receiver"]
-_ROLES: dict[int, Role] = {0: "sender", 1: "receiver"}
+_ROLES: tuple[Role, ...] = get_args(Role)  # a role's number is its position
 _MAGIC = b"~HwyShm~"
 _START = struct.Struct("<8sI")  # magic and version: the same in every version
 _REST = struct.Struct("<IQI")
@@ -31,8 +31,7 @@ class Hello(NamedTuple):
 
     def pack(self) -> bytes:
         """Return it as a packet."""
-        (role,) = (number for number, role in _ROLES.items() if role == self.role)
-        return _START.pack(_MAGIC, VERSION) + _REST.pack(role, self.budget, self.most)
+        return _START.pack(_MAGIC, VERSION) + _REST.pack(_ROLES.index(self.role), self.budget, self.most)
 
     def fitting(self, packet: bytes) -> Hello:
         """Return what the other end said.
@@ -50,7 +49,6 @@ class Hello(NamedTuple):
         if len(packet) != _START.size + _REST.size:
             raise LinkError(f"its hello has {len(packet)} bytes; expected {_START.size + _REST.size}")
         role, budget, most = _REST.unpack_from(packet, _START.size)
-        theirs = Hello(_ROLES.get(role, self.role), budget, most)
-        if theirs.role == self.role:
+        if role >= len(_ROLES) or _ROLES[role] == self.role:
             raise LinkError(f"both ends are {self.role}s; one must push and the other pull")
-        return theirs
+        return Hello(_ROLES[role], budget, most)

@@ -15,26 +15,9 @@ from functools import partial
 from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
-from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
 from highway.wire.transports.shm.hello import Hello
-from highway.wire.transports.shm.packets import (
-    ANCILLARY,
-    CLOSE_ON_EXEC,
-    DESCRIPTOR,
-    DESCRIPTOR_LOST,
-    HOT,
-    KEPT,
-    LARGEST,
-    MOST_SLOTS,
-    QUIET,
-    SOON,
-    Announcement,
-    deadline_of,
-    pack_slots,
-    unpack,
-    until,
-)
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -72,7 +55,7 @@ class ShmReceiver:
 
     def peers(self) -> Peers:
         """Return how many senders there are, have been, and are coming."""
-        if time.monotonic() - self._looked > SOON:
+        if time.monotonic() - self._looked > packets.SOON:
             self.look()
         return self.connections.count()
 
@@ -86,8 +69,8 @@ class ShmReceiver:
             TimeoutError: nothing came within ``timeout`` seconds.
             LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
         """
-        deadline = deadline_of(timeout)
-        if (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
+        deadline = packets.deadline_of(timeout)
+        if (timeout is not None and timeout < packets.SOON) or time.monotonic() - self._looked > packets.SOON:
             self.look()
         while True:
             while self._ready:
@@ -135,7 +118,7 @@ class ShmReceiver:
             peer.goodbye()
         self.connections.close()
         self._ready.clear()
-        same_thread.discard(self)
+        same_thread.opened.receivers.discard(self)
 
     def _wait(self, deadline: float | None) -> None:
         check_cancelled()
@@ -144,7 +127,7 @@ class ShmReceiver:
         for peer in self.connections.peers:
             peer.expect()
         try:
-            self.look(until(deadline, f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"))
+            self.look(packets.until(deadline, f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"))
         finally:
             for peer in self.connections.peers:
                 peer.is_expected = False
@@ -164,7 +147,7 @@ class _Sending:
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2
-        self._most = min(hello.most, MOST_SLOTS)
+        self._most = min(hello.most, packets.MOST_SLOTS)
         self._slots: dict[int, Mapping] = {}
         self._held: dict[int, int] = {}  # slots that views hold, and their sizes
         self._returned: deque[int] = deque()
@@ -175,15 +158,15 @@ class _Sending:
 
     def receive(self) -> list[memoryview]:
         try:
-            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+            packet, ancillary, flags, _ = self.sock.recvmsg(packets.LARGEST, packets.ANCILLARY, packets.CLOSE_ON_EXEC)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
-            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+            packet, ancillary, flags, _ = self.sock.recvmsg(packets.LARGEST, packets.ANCILLARY, packets.CLOSE_ON_EXEC)
         if not packet:
             raise EOFError
-        if not ancillary and not flags & DESCRIPTOR_LOST:
+        if not ancillary and not flags & packets.DESCRIPTOR_LOST:
             message = self._understood(packet)
         else:
-            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & DESCRIPTOR_LOST))
+            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & packets.DESCRIPTOR_LOST))
         mapping = self._slots.get(message.slot)
         if mapping is None:
             raise FrameError(f"slot {message.slot} was announced without its descriptor")
@@ -196,13 +179,13 @@ class _Sending:
         self._held[message.slot] = mapping.size
         return lend(mapping, message.lengths, partial(self._give_back, message.slot))
 
-    def _understood(self, packet: bytes) -> Announcement:
-        message = unpack(packet)
+    def _understood(self, packet: bytes) -> packets.Announcement:
+        message = packets.unpack(packet)
         for number in message.forget:
             self._slots.pop(number, None)
         return message
 
-    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> Announcement:
+    def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> packets.Announcement:
         """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
         try:
             message = self._understood(packet)
@@ -229,7 +212,7 @@ class _Sending:
             self._flush()
             if held := list(self._held):
                 with suppress(OSError):
-                    self.sock.send(pack_slots([number | KEPT for number in held]), QUIET)
+                    self.sock.send(packets.pack_slots([number | packets.KEPT for number in held]), packets.QUIET)
 
     def _is_too_much(self, size: int, receivers: int) -> bool:
         held = list(self._held.values())  # one step, which no finalizer on another thread can come into
@@ -242,7 +225,7 @@ class _Sending:
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)
-        if self.is_expected or self._owed >= HOT or len(self._returned) * 4 >= len(self._slots):
+        if self.is_expected or self._owed >= packets.HOT or len(self._returned) * 4 >= len(self._slots):
             self._flush()
 
     def _flush(self) -> None:
@@ -253,7 +236,7 @@ class _Sending:
                 numbers.append(self._returned.popleft())
         if numbers:
             try:
-                self.sock.send(pack_slots(numbers), QUIET)
+                self.sock.send(packets.pack_slots(numbers), packets.QUIET)
             except BlockingIOError:
                 self._returned.extend(numbers)  # for the next flush
             except OSError:
@@ -261,4 +244,4 @@ class _Sending:
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    return [fd for _, _, data in ancillary for (fd,) in DESCRIPTOR.iter_unpack(data)]
+    return [fd for _, _, data in ancillary for (fd,) in packets.DESCRIPTOR.iter_unpack(data)]

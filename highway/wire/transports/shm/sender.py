@@ -11,24 +11,9 @@ from typing import Any
 from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers
-from highway.wire.transports.shm import same_thread
+from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
 from highway.wire.transports.shm.hello import Hello
-from highway.wire.transports.shm.packets import (
-    DESCRIPTOR,
-    HOT,
-    KEPT,
-    LARGEST,
-    MOST_FRAMES,
-    MOST_SLOTS,
-    QUIET,
-    SOON,
-    Announcement,
-    deadline_of,
-    pack,
-    unpack_slots,
-    until,
-)
 from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
@@ -53,10 +38,10 @@ class ShmSender:
         self.link = link
         self.lost = 0
         self._budget_mb = budget_mb
-        self._pool = Pool(int(budget_mb * MEGABYTE), MOST_SLOTS)
+        self._pool = Pool(int(budget_mb * MEGABYTE))
         self._looked = 0.0
         self._written = 0  # bytes since then
-        self.connections: Connections[_Receiving] = Connections(link, Hello("sender", self._pool.budget, MOST_SLOTS), _Receiving)
+        self.connections: Connections[_Receiving] = Connections(link, Hello("sender", self._pool.budget, packets.MOST_SLOTS), _Receiving)
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
@@ -65,28 +50,24 @@ class ShmSender:
 
     def peers(self) -> Peers:
         """Return how many receivers there are, have been, and are coming."""
-        if time.monotonic() - self._looked > SOON:
+        if time.monotonic() - self._looked > packets.SOON:
             self.look()
         return self.connections.count()
 
     def send(self, frames: Sequence[Any], timeout: float | None = None) -> None:
-        """Copy a message into shared memory and give it to the receiver that has the least to do.
-
-        Args:
-            frames: Contiguous buffers; they may be changed afterwards.
-            timeout: Seconds to wait for a receiver and a free slot; ``None`` waits until the stage is cancelled.
+        """Copy a message into shared memory, so that its frames may be changed, and give it to the receiver that has the least to do.
 
         Raises:
-            TimeoutError: there was no receiver or slot in time.
+            TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
             LinkError: the message is larger than the budget allows, memory is short, or nobody is there and nobody can come.
         """
-        if timeout is not None or time.monotonic() - self._looked > SOON:
+        if timeout is not None or time.monotonic() - self._looked > packets.SOON:
             self.look()
-        self._send(frames, deadline_of(timeout))
+        self._send(frames, packets.deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
         """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
-        deadline = deadline_of(timeout)
+        deadline = packets.deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
@@ -147,12 +128,12 @@ class ShmSender:
                 f"{self.link}: a message of {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: "
                 f"say budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
             )
-        if frames > MOST_FRAMES:
-            raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {MOST_FRAMES}: put more into one array")
+        if frames > packets.MOST_FRAMES:
+            raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {packets.MOST_FRAMES}: put more into one array")
 
     def _take(self, nbytes: int, deadline: float | None) -> MemorySlot:
         self._written += nbytes
-        if self._written >= HOT:
+        if self._written >= packets.HOT:
             self.look()
         slot = self._pool.reuse(nbytes)
         while slot is None:
@@ -190,7 +171,7 @@ class ShmSender:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the receiver is gone")
-        self.look(until(deadline, f"{self.link}: not sent in time: {why}"))
+        self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
         """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
@@ -221,11 +202,11 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: MemorySlot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = pack(Announcement(slot.number, receivers, lengths, tuple(self._forget)))
+        packet = packets.pack(packets.Announcement(slot.number, receivers, lengths, tuple(self._forget)))
         if slot.number in self._known:
-            self.sock.send(packet, QUIET)
+            self.sock.send(packet, packets.QUIET)
         else:
-            self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(slot.fd))], QUIET)
+            self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packets.DESCRIPTOR.pack(slot.fd))], packets.QUIET)
             self._known.add(slot.number)
         self._forget.clear()
         self._told += 1
@@ -238,14 +219,14 @@ class _Receiving:
 
     def returned(self) -> list[MemorySlot]:
         try:
-            packet = self.sock.recv(LARGEST)
+            packet = self.sock.recv(packets.LARGEST)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
-            packet = self.sock.recv(LARGEST)
+            packet = self.sock.recv(packets.LARGEST)
         if not packet:
             raise EOFError
-        numbers = unpack_slots(packet)
-        if numbers[0] & KEPT:
-            self.kept = [self.out.pop(number & ~KEPT) for number in numbers if number & ~KEPT in self.out]
+        numbers = packets.unpack_slots(packet)
+        if numbers[0] & packets.KEPT:
+            self.kept = [self.out.pop(number & ~packets.KEPT) for number in numbers if number & ~packets.KEPT in self.out]
             raise EOFError
         if not self.out.keys() >= set(numbers) or len(set(numbers)) < len(numbers):
             raise FrameError("it gave back a slot that it had not got, or twice")

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from highway.errors import ConfigError, LinkError
+from highway.wire.memory import ALIGNMENT
+from highway.wire.transports.shm.packets import MOST_SLOTS
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-ALIGNMENT = 64  # bytes; every frame in a slot begins at a multiple of it
 _PAGE = 4096
 _LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, linux/fcntl.h: nobody else maps it writable or writes to it; since Linux 5.1
@@ -91,19 +92,17 @@ class MemorySlot:
 
 
 class Pool:
-    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget.
+    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget or ``MOST_SLOTS``.
 
     Args:
         budget: Bytes that all slots together may take, rounded up to whole pages. One slot may take half, so that there is room for a
             message when receivers hold on to others.
-        most: How many slots there may be, since each needs descriptors.
     """
 
-    def __init__(self, budget: int, most: int) -> None:
+    def __init__(self, budget: int) -> None:
         self.largest = -(-budget // (2 * _PAGE)) * _PAGE
         self.budget = 2 * self.largest
         self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
-        self._most = most
         self._free: list[MemorySlot] = []  # the last is the one used last, and the likeliest to be in the caches
         self._made = self._count = self._bytes = 0
 
@@ -118,9 +117,9 @@ class Pool:
         """Return a new slot, in place of free ones that do not fit if need be, or ``None`` if what is in use leaves no room for it."""
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
-        if used + size > self.budget or self._count - len(self._free) >= self._most:
+        if used + size > self.budget or self._count - len(self._free) >= MOST_SLOTS:
             return None
-        while self._bytes + size > self.budget or self._count >= self._most:
+        while self._bytes + size > self.budget or self._count >= MOST_SLOTS:
             self.drop(self._free.pop(0))
         slot = MemorySlot(self._made, size)
         self._made += 1

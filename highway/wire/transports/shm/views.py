@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from highway.errors import FrameError, LinkError
-from highway.wire.transports.shm.slots import ALIGNMENT, Bytes, most_for, offsets
+from highway.wire.memory import aligned
+from highway.wire.transports.shm.slots import Bytes, most_for, offsets
 
 _BLOCK = 512  # bytes, stat(2)
 _SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
@@ -92,10 +93,9 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[], obj
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
     """Return the frames of a message as read-only views of a copy. Raises as :func:`lend`."""
     begins, end = _checked(mapping, lengths)
-    memory = np.empty(end + ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
-    memory[start : start + end] = mapping.bytes[:end]
-    whole = memory.data.toreadonly()[start:]
+    memory = aligned((end,), mapping.bytes.dtype)
+    memory[:] = mapping.bytes[:end]
+    whole = memory.data.toreadonly()
     return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
 
 

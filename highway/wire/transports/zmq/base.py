@@ -55,8 +55,8 @@ class BaseSocket:
         self._fitted = self._is_raised = self._checks_user = False
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
-        context.opened()
-        self._monitor: Monitor | None = None
+        self._monitor = Monitor(self.socket)
+        context.sockets[self._pid] += 1
         try:
             self._configure()
             self._attach_all(link, link)
@@ -80,8 +80,6 @@ class BaseSocket:
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
-        if not self.link.transport.within_process:
-            self._monitor = Monitor(self.socket)
 
     def attach(self, link: Link) -> None:
         """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
@@ -135,14 +133,12 @@ class BaseSocket:
         """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
         checked = self._checked_locations()
         self._checks_user = bool(checked) and not self.link.bind
-        if self._checks_user and self._monitor is not None:
+        if self._checks_user:
             self._monitor.wait_for_attempts(len(checked), ATTEMPT)
             self._check_user()
 
     def _check_user(self) -> None:
         """Refuse another user, who took the place of the other end when it was free; at an end that connects over ipc."""
-        if self._monitor is None:
-            return
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
@@ -161,20 +157,18 @@ class BaseSocket:
 
     def peers(self) -> Peers | None:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
-        if self._monitor is None or os.getpid() != self._pid:
-            return None
-        return self._monitor.peers()
+        is_told = not self.link.transport.within_process and os.getpid() == self._pid
+        return self._monitor.peers() if is_told else None
 
     def close(self, linger: float) -> None:
         """Close; what has not left yet may do so within ``linger`` seconds (at least 1), in the background. Closing again is nothing."""
         if self.socket.closed or os.getpid() != self._pid:
             return
-        if self._monitor is not None:
-            self._monitor.close()
+        self._monitor.close()
         for file in self._files:  # now, while nobody else can have bound the path
             file.remove()
         self.socket.close(max(LEAST_LINGER_MS, int(linger * 1000)))
-        context.closed()
+        context.sockets[self._pid] -= 1
 
     def _fit(self, nbytes: int) -> None:
         """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
@@ -186,7 +180,9 @@ class BaseSocket:
         mark that is never raised, at a sender by the bytes of its :class:`~highway.wire.transports.zmq.backlog.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
-        if allowed < self._first_mark or (allowed > self._first_mark and self._may_raise):
+        # It is raised for messages of less than the usual size, but not where one slow receiver of several could keep it all.
+        may_raise = self._option == zmq.SNDHWM and (self.link.kind == "pub" or self._is_alone) and not self.link.transport.within_process
+        if allowed < self._first_mark or (allowed > self._first_mark and may_raise):
             if not self._is_calm():
                 return
             self.socket.setsockopt(self._option, allowed)
@@ -206,18 +202,18 @@ class BaseSocket:
 
     def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         while True:
             check_cancelled()
-            left = POLL_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
+            left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
             try:
-                if left >= POLL_MS or self.socket.poll(left, event):
+                if left == POLL_MS or self.socket.poll(left, event):
                     return attempt()
             except zmq.Again:
                 if self._checks_user:
                     self._check_user()
                 continue
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise self._timed_out(what, timeout)
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
@@ -228,12 +224,6 @@ class BaseSocket:
             there = "; nobody is connected"
             there += " any more" if peers.seen else ": does the other end run, and is this its address?"
         return TimeoutError(f"{self.link}: {what} within {timeout or 0:.3g} s{there}")
-
-    @property
-    def _may_raise(self) -> bool:
-        """Whether the mark may be higher than for messages of a usual size: not where one slow receiver of several could keep it all."""
-        link = self.link
-        return self._option == zmq.SNDHWM and (link.kind == "pub" or self._is_alone) and not link.transport.within_process
 
     @property
     def _is_alone(self) -> bool:

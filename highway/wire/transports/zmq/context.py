@@ -15,7 +15,8 @@ import zmq
 from zmq.utils import garbage
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
-_open: Counter[int] = Counter()  # sockets, by process
+sockets: Counter[int] = Counter()
+"""Open sockets, by process: who opens or closes one counts it."""
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
@@ -36,16 +37,6 @@ def start_collector() -> None:
             garbage.gc.start()
 
 
-def opened() -> None:
-    """Note that a socket was opened."""
-    _open[os.getpid()] += 1
-
-
-def closed() -> None:
-    """Note that one was closed."""
-    _open[os.getpid()] -= 1
-
-
 def close_at_exit(close: Callable[[], None]) -> None:
     """Have sockets closed when the process exits, before it waits for what they have still to send."""
     weakref.finalize(garbage.gc, close)  # made after the two below, so it runs before them
@@ -54,7 +45,7 @@ def close_at_exit(close: Callable[[], None]) -> None:
 def _flush() -> None:
     """Let what closed sockets have still to send leave before the interpreter exits; each waits no longer than its linger."""
     context = _contexts.get(os.getpid())
-    if context is not None and not _open[os.getpid()]:  # with a socket that is open still, it would wait for ever
+    if context is not None and not sockets[os.getpid()]:  # with a socket that is open still, it would wait for ever
         context.term()
 
 

@@ -163,7 +163,7 @@ class ZMQSender(BaseSocket):
         """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
         when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
         """
-        return self.peers() is not None and self._monitor is not None and self._monitor.unread()
+        return self.peers() is not None and self._monitor.unread()
 
     def _refuse(self, nbytes: int) -> None:
         raise ItemError(
@@ -204,9 +204,7 @@ class ZMQReceiver(BaseSocket):
 
     def times_used(self, connection: Hashable) -> int:
         """Return how many connections have had a descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
-        if self._monitor is None or self.peers() is None:
-            return 1
-        return self._monitor.times_used(connection)
+        return 1 if self.peers() is None else self._monitor.times_used(connection)
 
     def _message(self) -> list[Frame]:
         frames = [self._recv(0, False)]
