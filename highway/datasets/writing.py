@@ -23,11 +23,7 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         yield part
         if durable:
-            descriptor = os.open(part, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(part)
         os.replace(part, path)
     except BaseException as error:
         if os.path.exists(part):
@@ -35,3 +31,12 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         if isinstance(error, OSError):
             error.add_note(f"while writing {path}: free space, or choose another path")
         raise
+
+
+def sync(path: str) -> None:
+    """Wait until a file, or what a folder lists, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

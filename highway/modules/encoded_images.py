@@ -72,14 +72,10 @@ class _Plan(NamedTuple):
 class _Plans:
     """Yield the plans of all batches of all epochs."""
 
-    reader: EncodedImageReader
-
-    @property
-    def stands_for(self) -> EncodedImageReader:
-        return self.reader
+    stands_for: EncodedImageReader
 
     def __iter__(self) -> Iterator[Stamped]:
-        reader, size = self.reader, self.reader.batch_size
+        reader, size = self.stands_for, self.stands_for.batch_size
         files = labelled_files(resolve_data_dir(reader.data_dir))
         batches = batch_count(files, size, reader.drop_last)
         for epoch in count() if reader.epochs is None else range(reader.epochs):

@@ -75,13 +75,10 @@ class Repeat:
         passes = _Passes(first.op, self.times)
         length = _epochs_of(first.op)
         source = replace(first, op=passes if repeated is None else repeated, name=first.label)
-        return [source, *(_each_pass(stage, passes, length) for stage in rest)]
-
-
-def _each_pass(stage: Stage, passes: _Passes, length: int) -> Stage:
-    if shape_of(stage.op) != "stream":
-        return stage
-    return replace(stage, op=_EachPass(stage.op, passes, length), name=stage.label)
+        for number, stage in enumerate(rest):
+            if shape_of(stage.op) == "stream":
+                rest[number] = replace(stage, op=_EachPass(stage.op, passes, length), name=stage.label)
+        return [source, *rest]
 
 
 class _Passes:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 from numpy.random import Generator, Philox
 
 from highway.datasets.field_codecs import decode_field
-from highway.datasets.shards import EncodedSample, ShardWriter, encoded, shard_writer
+from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar import Member, read_members
 from highway.engine import batch, cancel
 from highway.engine.cancel import report_error, seed_or
@@ -194,13 +194,12 @@ class ShardSink:
         if os.path.exists(path):
             raise FileExistsError(f"ShardSink: {path!r} is there already; move it away, or choose another path")
         with shard_writer(path) as shard:
-            while sample is not None and (not shard.samples or self._fits(shard, sample)):
+            while sample is not None:
+                if shard.samples and (shard.samples >= self.max_samples or shard.size + sample.size > self.max_mb * 1e6):
+                    break
                 shard.add(sample)
                 sample = next(samples, None)
         return sample
-
-    def _fits(self, shard: ShardWriter, sample: EncodedSample) -> bool:
-        return shard.samples < self.max_samples and shard.size + sample.size <= self.max_mb * 1e6
 
     def _encoded(self, item: batch.Item, passport: Passport) -> EncodedSample:
         if not isinstance(item, dict):

@@ -35,8 +35,7 @@ class CenterCrop(Crop):
     shape: Shape
 
     def box(self, size: Size, rng: Generator | None) -> Box:
-        down, right = _spare(self, size, self.shape)
-        return down // 2, right // 2, *self.shape
+        return _placed(self, size, self.shape, None)
 
 
 @checked
@@ -51,10 +50,7 @@ class RandomCrop(Crop):
     shape: Shape
 
     def box(self, size: Size, rng: Generator | None) -> Box:
-        down, right = _spare(self, size, self.shape)
-        if rng is None:
-            return down // 2, right // 2, *self.shape
-        return int(rng.integers(down + 1)), int(rng.integers(right + 1)), *self.shape
+        return _placed(self, size, self.shape, rng)
 
 
 @checked
@@ -73,8 +69,7 @@ class TopCenterCrop(Crop):
         return self.crop_shape
 
     def box(self, size: Size, rng: Generator | None) -> Box:
-        _, right = _spare(self, size, self.shape)
-        return 0, right // 2, *self.shape
+        return 0, *_placed(self, size, self.shape, None)[1:]
 
 
 @checked
@@ -176,15 +171,19 @@ def covering_box(size: Size, ratio: float) -> Box:
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
     """Return the first pixel and the length of a window: a ``share`` of ``length``, and at least an ``offset`` of it from both ends."""
     window, first = max(1, int(share * length)), int(offset * length)
-    spare = length - 2 * first - window
-    return first + (spare // 2 if rng is None else int(rng.integers(spare + 1))), window
+    return first + _part(length - 2 * first - window, rng), window
 
 
-def _spare(crop: object, size: Size, shape: Size) -> Size:
+def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box:
+    """Return a box of ``shape`` at a random place in an image of ``size``; in its centre without ``rng``."""
     down, right = size[0] - shape[0], size[1] - shape[1]
     if down < 0 or right < 0:
         raise ValueError(
             f"{crop}: needs an image of at least {shape[0]}x{shape[1]} (height x width), got {size[0]}x{size[1]}; "
             f"resize or pad it first, or use RandomResizedCrop, which scales"
         )
-    return down, right
+    return _part(down, rng), _part(right, rng), *shape
+
+
+def _part(spare: int, rng: Generator | None) -> int:
+    return spare // 2 if rng is None else int(rng.integers(spare + 1))

@@ -78,7 +78,10 @@ class Stacker:
             ValueError: the samples are to be stacked and differ in shape.
         """
         if isinstance(values, np.ndarray):
-            return values if self.stack or values.ndim == 1 else list(_read_only(values))
+            if self.stack or values.ndim == 1:
+                return values
+            values.flags.writeable = False
+            return list(values)
         if isinstance(values[0], (str, bytes)) or (not self.stack and np.ndim(values[0])):
             return values
         arrays = [np.asarray(value) for value in values]
@@ -95,11 +98,6 @@ class Stacker:
         if name not in self._pools or self._pools[name].nbytes < size:
             self._pools[name] = BufferPool(size)
         return np.stack(arrays, out=self._pools[name].take((len(arrays), *first.shape)))
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
 
 
 class Progress:

@@ -113,10 +113,11 @@ class MemoryFile(_Indexed):
 
     def columns(self, rows: Sequence[int]) -> list[Any]:
         """Return the fields of some samples, each as a list of one value for each."""
-        return [self._plain(field, [self._view(field, row) for row in rows]) for field in range(len(self.layout.fields))]
-
-    def _view(self, field: int, row: int) -> np.ndarray:
-        return np.ndarray(self._shape(field, row), self._dtypes[field], self._memory, int(self._offsets[row, field]))
+        memory, offsets = self._memory, self._offsets
+        return [
+            self._plain(field, [np.ndarray(self._shape(field, row), dtype, memory, int(offsets[row, field])) for row in rows])
+            for field, dtype in enumerate(self._dtypes)
+        ]
 
 
 class DiskFile(_Indexed):
@@ -131,7 +132,6 @@ class DiskFile(_Indexed):
         weakref.finalize(self, os.close, descriptor)
         super().__init__(layout, batch_size, os.fstat(descriptor).st_size, index)
         self.path, self._descriptor = path, descriptor
-        self.sums = index["sums"]
         self._checked = np.zeros(len(self), bool)
         self._pools: dict[int, BufferPool] = {}
 
@@ -209,7 +209,7 @@ class DiskFile(_Indexed):
         if not _read_exactly(self._descriptor, buffers, offsets[0], end - offsets[0]):
             return False
         if not self._checked[row]:
-            if checksum(buffers) != self.sums[row]:
+            if checksum(buffers) != self.index["sums"][row]:
                 return False
             self._checked[row] = True
         return True

@@ -54,9 +54,10 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     made = (name_and_version(HighwayError), backend(), cv2_or_none() is not None, chance(stages, seed))
     digest = hashlib.blake2b(repr(made).encode(), digest_size=16)
     for position, stage in enumerate(stages):
-        if position == 0 and not _is_known_source(stage.op):
+        op = written(stage.op)
+        if position == 0 and not isinstance(op, (ImageReader, WebDatasetSource)) and Traits.of(op).fingerprint is None:
             raise _unknown(stage.op)
-        if position and written(stage.op) is written(stages[0].op):  # its files are known already
+        if position and op is written(stages[0].op):  # its files are known already
             continue
         for part in _Parts(seed % 2**63).of(stage.op):
             digest.update(part.encode() + b"\0")
@@ -81,10 +82,6 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 def has_unique_keys(components: Sequence[Stage]) -> bool:
     """Say whether no two samples of an epoch have the same key, if all can be read."""
     return bool(components) and isinstance(written(components[0].op), ImageReader)
-
-
-def _is_known_source(source: Any) -> bool:
-    return isinstance(written(source), (ImageReader, WebDatasetSource)) or Traits.of(written(source)).fingerprint is not None
 
 
 def _files(component: Any) -> Iterator[FileState]:

@@ -25,6 +25,7 @@ from typing import Any
 
 import xxhash
 
+from highway.datasets.writing import sync
 from highway.modules.caching.claim import MANIFEST, PART, claimed
 from highway.modules.caching.file import CacheFile, DiskFile, FieldSpec, Layout
 from highway.modules.caching.writer import CacheWriter, full_disk, packed_index, unpacked_index
@@ -125,11 +126,7 @@ class CacheFolder:
         manifest = {"format": FORMAT, "fingerprint": self.fingerprint, **manifest}
         _write(self._file(f"{MANIFEST}.new"), json.dumps({"manifest": manifest, "xxh3_64": _sum(_canonical(manifest))}).encode())
         os.replace(self._file(f"{MANIFEST}.new"), self._file(MANIFEST))
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self.path)
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -187,8 +184,7 @@ def _has_more(file: CacheFile, tried: CacheFile) -> bool:
 def _write(path: str, data: bytes) -> None:
     with open(path, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    sync(path)
 
 
 def _canonical(manifest: dict[str, Any]) -> bytes:

@@ -35,7 +35,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
     log.warning("cache %s; all samples are checked, and those that are damaged are made again", error)
     wanted: dict[int, list[int]] = defaultdict(list)
     for row in file.damaged():
-        wanted[int(file.sums[row])].append(row)
+        wanted[int(file.index["sums"][row])].append(row)
     count = sum(map(len, wanted.values()))
     for sample, _ in _first_epoch(stages, file.batch_size > 0) if stages else ():
         span = span_of([values for _, values in arrays(sample)])

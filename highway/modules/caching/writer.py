@@ -165,12 +165,10 @@ def full_disk() -> Iterator[None]:
     """Make a :class:`CacheFullError` of what a full disk raises."""
     try:
         yield
-    except CacheFullError:
-        raise
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise CacheFullError(f"{os.strerror(error.errno)}") from error
+        raise CacheFullError(os.strerror(error.errno)) from error
 
 
 def _describe(layout: Layout) -> str:

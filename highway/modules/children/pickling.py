@@ -6,6 +6,7 @@ Only for processes that this one has started itself, over sockets that they inhe
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import os
 import pickle
@@ -128,11 +129,9 @@ class Failure:
 
     def _again(self) -> BaseException:
         made: object = None
-        try:
+        with contextlib.suppress(Exception):  # its constructor wants something else than its args
             if self.pickled is not None:
                 made = _Unpickler(io.BytesIO(self.pickled)).load()
             elif hasattr(builtins, self.kind):
                 made = getattr(builtins, self.kind)(self.text)
-        except Exception:  # its constructor wants something else than its args
-            made = None
         return made if isinstance(made, BaseException) else RemoteError(f"{self.kind}: {self.text}")
