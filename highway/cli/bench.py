@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from highway.cli import arguments, command
 from highway.cli.files import add_file_options, load_checked
 from highway.cli.recorded import Roles
+from highway.cli.tables import table
+from highway.columns import Cell, number
 from highway.engine.component import Shape
 from highway.engine.stage import Stage
 from highway.engine.workers import worker_count
@@ -87,9 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
     parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
-    parser.add_argument(
-        "--items", type=arguments.positive, default=256, metavar="N", help="most that the source is asked for; default: 256"
-    )
+    items = "most that the source is asked for; default: 256"
+    parser.add_argument("--items", type=arguments.positive, default=256, metavar="N", help=items)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,10 +101,8 @@ def run(options: argparse.Namespace) -> int:
     rates = {}
     for role in chosen:
         if (urls := roles.outside(role)) and not options.role:
-            sentence = (
-                f"{role}: not measured, since {' and '.join(urls)} is fed by nobody in the file; start its sender, and say --role {role}"
-            )
-            console.print(sentence, soft_wrap=True)
+            why = f"{' and '.join(urls)} is fed by nobody in the file; start its sender, and say --role {role}"
+            console.print(f"{role}: not measured, since {why}", soft_wrap=True)
             continue
         console.print(f"{role}: each stage alone, with one worker, for at most {options.seconds:g} s", soft_wrap=True)
         costs = _costs(roles, role)
@@ -140,15 +138,12 @@ def _compare(console: Console, topology: Topology, rates: dict[str, float]) -> N
 def show(console: Console, costs: list[Cost], cores: int) -> None:
     """Print what each stage could do, the bottleneck, and the workers that would balance them."""
     balanced = balance(costs, cores)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("stage", no_wrap=True)
-    for heading in ("shape", "items/s alone", "workers", "items/s with them", "balanced"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = [list(map(Cell, ("stage", "shape", "items/s alone", "workers", "items/s with them", "balanced")))]
     for cost, workers in zip(costs, balanced.workers, strict=True):
-        alone = f"{1 / cost.seconds:,.1f}" if cost.seconds else "link" if cost.is_link else "-"
-        together = f"{cost.rate(cores):,.1f}" if cost.seconds else "-"
-        table.add_row(cost.stage.label, cost.shape, alone, str(cost.workers), together, str(workers))
-    console.print(table)
+        alone, together = (1 / cost.seconds, cost.rate(cores)) if cost.seconds else (None, None)
+        first = Cell("link") if cost.is_link and not cost.seconds else number(alone, 1)
+        rows.append([Cell(cost.stage.label), Cell(cost.shape), first, number(cost.workers), number(together, 1), number(workers)])
+    console.print(table(rows, console.width))
     for cost in costs:
         if not cost.seconds and not cost.is_link:
             console.print(f"{cost.stage.label} was not measured: nothing passed it in time.", soft_wrap=True)

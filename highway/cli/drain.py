@@ -42,16 +42,12 @@ def _chosen(topology: Topology, options: argparse.Namespace, found: list[Control
 
 def _wait(process: ControlClient) -> int:
     """Wait until a process has ended, say how, and return the exit code that it stands for."""
-    answer = process.wait()
-    if answer is None:
-        print(f"highway: {process.name} ended without having delivered all; its log says why", file=sys.stderr, flush=True)
-        return 1
-    items, complete = answer
-    print(f"{process.name} has ended; it delivered {items:,} items", flush=True)
-    if not complete:
-        print(
-            f"highway: {process.name} was stopped before it had delivered all (see highway run --drain-timeout)",
-            file=sys.stderr,
-            flush=True,
-        )
-    return 0 if complete else 1
+    lacks = "ended without having delivered all; its log says why"
+    if answer := process.wait():
+        items, complete = answer
+        print(f"{process.name} has ended; it delivered {items:,} items", flush=True)
+        if complete:
+            return 0
+        lacks = "was stopped before it had delivered all (see highway run --drain-timeout)"
+    print(f"highway: {process.name} {lacks}", file=sys.stderr, flush=True)
+    return 1

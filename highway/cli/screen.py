@@ -45,11 +45,9 @@ class Screen:
         self._out = Output(sys.stdout, "standard output", lambda text: self.say(f"highway: {text}"))
         self._error = Output(sys.stderr, "standard error", lambda text: print(f"highway: {text}", file=self._out, flush=True))
         self.console = Console(file=cast(TextIO, self._error), highlight=False)
-        self._live = (
-            Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
-            if self.console.is_terminal
-            else None
-        )
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
         self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()

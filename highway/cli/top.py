@@ -116,10 +116,8 @@ def render(name: str, view: View, width: int = WIDE) -> RenderableType:
         parts += ["", _links(links, width)]
     parts += ["", *(Text(sentence, style="red") for sentence in view.silent)]
     parts += [Text(f"{one.state.name} failed {one.state.error}", style="red") for one in view.samples if one.state.error]
-    parts.append(
-        Text(bottleneck(view.samples) if view.samples else "No endpoint answers; `highway run` opens one with --metrics.", style="bold")
-    )
-    return Group(*parts)
+    last = bottleneck(view.samples) if view.samples else "No endpoint answers; `highway run` opens one with --metrics."
+    return Group(*parts, Text(last, style="bold"))
 
 
 def _replicas(view: View, width: int) -> RenderableType:
@@ -129,9 +127,8 @@ def _replicas(view: View, width: int) -> RenderableType:
         found = sum(faults(state.stats.stages[0].counters).values()) if state.stats else 0
         errors = sum(stage.errors for stage in state.stats.stages) if state.stats else 0
         phase = Cell(state.phase, style=_PHASES.get(state.phase, "dim"))
-        rows.append(
-            [Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *map(_alarm, (found, errors, state.restarts))]
-        )
+        alarms = map(_alarm, (found, errors, state.restarts))
+        rows.append([Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *alarms])
     return table(rows, width, _columns(_REPLICAS, "queues", "MB/s", "host", "restarts", "busiest stage"), _columns(_REPLICAS, *_LEFT))
 
 

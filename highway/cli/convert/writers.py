@@ -38,10 +38,8 @@ class Decoded:
     def __call__(self, item: Item) -> Item:
         if not isinstance(item, dict):
             return item
-        return {
-            _DECODED.get(name, name): decode(value) if name in IMAGES and isinstance(value, bytes) else value
-            for name, value in item.items()
-        }
+        pixels = {name: decode(value) for name, value in item.items() if name in IMAGES and isinstance(value, bytes)}
+        return {_DECODED.get(name, name): value for name, value in (item | pixels).items()}
 
 
 _DECODED = {**dict.fromkeys(IMAGES, "image"), "cls": "label"}

@@ -36,13 +36,8 @@ Stages = Callable[[int, int | None], Sequence[Any]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of both servers."""
     add = parser.add_argument
-    add(
-        "urls",
-        nargs="*",
-        default=[f"zpub://{SERVER}"],
-        metavar="URL",
-        help=f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}",
-    )
+    urls = f"where to; braces or several URLs mean a publisher for each, with a stream of its own; default: zpub://{SERVER}"
+    add("urls", nargs="*", default=[f"zpub://{SERVER}"], metavar="URL", help=urls)
     add("-b", "--batch-size", type=arguments.positive, default=32, metavar="N", help="images in a batch; default: 32")
     add("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines about the rate; default: 10")
     add("-B", "--benchmark", action="store_true", help="send the first batch again and again, to measure how fast batches travel")
@@ -54,11 +49,8 @@ def add_threads(parser: argparse.ArgumentParser, workers: Sequence[str], paralle
     """Add how many publishers there are, and threads for each: these options have other letters in each of tensorcom's servers."""
     add = partial(parser.add_argument, type=arguments.natural, default=0, metavar="N")
     add(*workers, dest="workers", help="threads that decode for each publisher; default: 0, which shares the cores among them")
-    add(
-        parallel,
-        "--parallel",
-        help="N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)",
-    )
+    streams = "N publishers with a stream of their own each, which all connect to the one address given (zpush or zrpub)"
+    add(parallel, "--parallel", help=streams)
 
 
 def serve(stages: Stages, options: argparse.Namespace) -> int:
@@ -135,6 +127,12 @@ class Publisher:
                 self.pipeline.stop()
             self.sink.consume(_Sent(stamped, self._add))
         return DROP
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it sends: the address that it listens at, once it does, or the URL that it connects to."""
+        link = self.sink.link
+        return self.counters.get("bound", []) if link.bind else [str(link)]
 
     @property
     def progress(self) -> float:
@@ -217,10 +215,8 @@ class RatePrinter:
         return Count(max(at), *map(sum, sums))
 
     def _announce(self) -> None:
-        links = [publisher.sink.link for publisher in self.publishers]
-        both = zip(self.publishers, links, strict=True)
-        where = [*itertools.chain(*(each.counters.get("bound", []) if link.bind else [str(link)] for each, link in both))]
-        if len(where) == len(links):
+        where = [address for publisher in self.publishers for address in publisher.addresses]
+        if len(where) == len(self.publishers):
             more = f" and {len(where) - SHOWN_URLS} more" if len(where) > SHOWN_URLS else ""
             print(f"serving at {', '.join(where[:SHOWN_URLS])}{more}", flush=True)
             self._told = True

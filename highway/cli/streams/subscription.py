@@ -23,9 +23,8 @@ HINT_AFTER = 5.0  # seconds without a batch until the user is told
 def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
     """Add where the batches come from, URLs or a link of a topology, and the timeout."""
     add = parser.add_argument
-    add(
-        "urls", nargs="*", default=list(urls), metavar="URL|FILE", help=f"where from; default: {' '.join(urls)}; or a topology, with --link"
-    )
+    where = f"where from; default: {' '.join(urls)}; or a topology, with --link"
+    add("urls", nargs="*", default=list(urls), metavar="URL|FILE", help=where)
     add("--link", metavar="NAME", help="look into this link of a running topology; nobody else notices")
     add("--role", metavar="NAME", help="of several roles that send on the link, only this one")
     add("--replica", type=int, metavar="N", help="of several processes that send on the link, only this one, from 0")
@@ -135,9 +134,8 @@ class Subscription:
             raise LinkError(f"nothing came from {self.where} within {self._timeout:g} s; does the server run, and is this its address?")
         if now >= self._hint:
             self._hint = float("inf")
-            print(
-                f"nothing has come from {self.where} yet; does the server run? Still waiting (Ctrl-C ends it)", file=sys.stderr, flush=True
-            )
+            hint = f"nothing has come from {self.where} yet; does the server run? Still waiting (Ctrl-C ends it)"
+            print(hint, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self
