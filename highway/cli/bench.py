@@ -58,13 +58,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Balance:
-    """Workers dealt out so that no stage waits for another.
-
-    Args:
-        rate: Items per second at the role's end, at best.
-        workers: Workers for each stage.
-        limit: What does not let it go faster.
-    """
+    """Workers for each stage so that none waits for another; items per second at the role's end, and what does not let it go faster."""
 
     rate: float
     workers: list[int]

@@ -30,13 +30,7 @@ _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless",
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
-
-    Args:
-        topic: What.
-        found: What it is.
-        advice: A sentence that says how to be faster, or nothing.
-    """
+    """What was found of a topic, and a sentence that says how to be faster, or nothing."""
 
     topic: str
     found: str

@@ -6,14 +6,7 @@ from typing import NamedTuple
 
 
 class Count(NamedTuple):
-    """What had passed by at a moment.
-
-    Args:
-        at: When that was, by ``time.monotonic()``.
-        batches: Batches.
-        samples: Samples in them.
-        nbytes: Bytes of them.
-    """
+    """Batches, and the samples and bytes in them, that had passed by at a moment of ``time.monotonic()``."""
 
     at: float
     batches: int = 0

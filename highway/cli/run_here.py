@@ -139,12 +139,7 @@ def _endpoint(wiring: Wiring, options: argparse.Namespace, screen: Screen) -> It
 
 
 class _Here:
-    """Tells watchers how the role of this process goes.
-
-    Args:
-        state: How it is now.
-        watchers: Whom to tell.
-    """
+    """Tells watchers how the role of this process goes."""
 
     def __init__(self, state: ReplicaState, watchers: list[Watcher]) -> None:
         self.state, self.watchers = state, watchers

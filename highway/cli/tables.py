@@ -11,14 +11,7 @@ from highway.columns import Cell, fit
 
 
 def table(rows: Sequence[Sequence[Cell]], width: int, drop: Sequence[int] = (), left: Sequence[int] = (0,)) -> Table:
-    """Return cells as a table for a terminal; the arguments are those of :func:`highway.columns.fit`.
-
-    Args:
-        rows: The cells; the first row is the heading.
-        width: Characters.
-        drop: The columns that may be left out, the one that matters least first.
-        left: The columns that are aligned to the left, and whose texts may be cut.
-    """
+    """Return cells as a table for a terminal, fitted by :func:`highway.columns.fit`; the columns ``left`` are aligned to the left."""
     fitted = fit(rows, width, drop, left)
     made = Table(box=None, pad_edge=False, padding=(0, fitted.gap, 0, 0), header_style="bold")
     for column, heading in zip(fitted.columns, fitted.rows[0], strict=True):

@@ -51,7 +51,7 @@ def add_watch_options(parser: argparse.ArgumentParser, interval: float) -> None:
 
 
 def poller(topology: Topology, options: argparse.Namespace) -> Poller:
-    """Return what looks at a topology, where the file and :func:`watch_options` say.
+    """Return what looks at a topology, where the file and :func:`add_watch_options` say.
 
     Raises:
         ConfigError: neither says at which port the endpoints are, or there is no such host.

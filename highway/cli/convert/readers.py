@@ -63,7 +63,10 @@ def open_reader(paths: Sequence[str]) -> Reader:
         tens = TenSource(list(files))
         return Reader(lambda skip: Remaining(tens, skip), len(files), _states(files))
     if os.path.isfile(os.path.join(root, MANIFEST)):
-        return _cache(root)
+        file = CacheFolder(root, None).open()
+        if file is None:
+            raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
+        return Reader(lambda skip: CacheSource(file, skip), len(file), file.name)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
     return Reader(lambda skip: FolderSource(found, skip), len(found.keys), _states(list(map(found.path, range(len(found.keys))))))
 
@@ -78,13 +81,6 @@ def _matching(path: str) -> list[str]:
             raise FileNotFoundError(f"{one!r}: no file has a name like this")
         shards += found
     return shards
-
-
-def _cache(root: str) -> Reader:
-    file = CacheFolder(root, None).open()
-    if file is None:
-        raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-    return Reader(lambda skip: CacheSource(file, skip), len(file), file.name)
 
 
 def _has(root: str, predicate: Callable[[str], bool]) -> bool:

@@ -16,13 +16,7 @@ _NAME = ".highway-convert-{}.json"
 
 @dataclass
 class Record:
-    """One conversion.
-
-    Args:
-        path: The file.
-        about: What it is made from, and how.
-        samples: How many there are, once it is done.
-    """
+    """One conversion: its file, what it is made from and how, and how many samples there are once it is done."""
 
     path: str
     about: Mapping[str, Any]

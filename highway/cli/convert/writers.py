@@ -82,12 +82,7 @@ class Writer:
 
 @dataclass
 class Shards(Writer):
-    """Writes shards of a fixed number of samples: shard ``i`` holds those from ``i * size`` on.
-
-    Args:
-        path: Where to, with the shard's number: ``photos-%06d.tar``.
-        size: Samples in a shard.
-    """
+    """Writes shards, to a path with their number (``photos-%06d.tar``): shard ``i`` holds ``size`` samples, from ``i * size`` on."""
 
     decoded: ClassVar[bool] = False
 

@@ -20,12 +20,7 @@ _TINY = 1e-6  # share of a value's magnitude that rounding may cost
 
 
 class Check(NamedTuple):
-    """One thing that was looked at.
-
-    Args:
-        ok: Whether it is as the contract says.
-        text: Field, what, found, and expected.
-    """
+    """Whether one thing is as the contract says, and in words its field, what it is, what was found and what was expected."""
 
     ok: bool
     text: str

@@ -8,13 +8,12 @@ import time
 
 from highway.cli import arguments, command, rates
 from highway.cli.rates import Count
-from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
-from highway.cli.streams.subscription import losses, samples, subscribe
+from highway.cli.streams.subscription import add_subscription_options, losses, samples, subscribe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_subscription_arguments(parser)
+    add_subscription_options(parser)
     parser.add_argument("-R", "--raw", action="store_true", help="do not decode: batches/s and MB/s alone, without samples and gaps")
     parser.add_argument("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines; default: 10")
     parser.add_argument("-c", "--count", type=arguments.positive, default=sys.maxsize, metavar="N", help="end after N batches")

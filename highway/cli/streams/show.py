@@ -12,8 +12,7 @@ from itertools import islice
 import numpy as np
 
 from highway.cli import arguments, command
-from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
-from highway.cli.streams.subscription import subscribe
+from highway.cli.streams.subscription import add_subscription_options, subscribe
 from highway.datasets.writing import writing
 from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
@@ -30,7 +29,7 @@ Classes = Mapping[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_subscription_arguments(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
+    add_subscription_options(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
     add = parser.add_argument
     add("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     add("-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images")

@@ -11,8 +11,7 @@ import time
 
 from highway.cli import arguments, command
 from highway.cli.streams import contract
-from highway.cli.streams.subscription import Subscription, losses, subscribe
-from highway.cli.streams.subscription import add_arguments as add_subscription_arguments
+from highway.cli.streams.subscription import Subscription, add_subscription_options, losses, subscribe
 from highway.cli.streams.summary import Summary
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, LinkError
@@ -20,7 +19,7 @@ from highway.errors import ConfigError, LinkError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the tool."""
-    add_subscription_arguments(parser)
+    add_subscription_options(parser)
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="batches to look at; default: 20")
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode: the rate alone")

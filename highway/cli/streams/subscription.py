@@ -20,7 +20,7 @@ SERVER = "127.0.0.1:7880"
 HINT_AFTER = 5.0  # seconds without a batch until the user is told
 
 
-def add_arguments(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
+def add_subscription_options(parser: argparse.ArgumentParser, urls: Sequence[str] = (f"zsub://{SERVER}",)) -> None:
     """Add where the batches come from, URLs or a link of a topology, and the timeout."""
     add = parser.add_argument
     where = f"where from; default: {' '.join(urls)}; or a topology, with --link"
