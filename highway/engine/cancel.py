@@ -26,10 +26,10 @@ class Scope:
         report_state: Callable[[State], None] = lambda _: None,
         seed: int = 0,
     ) -> None:
-        self._event = threading.Event()  # set: check() raises
+        self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
         self.draining = False
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
         self.report_error = report_error
         self.report_state = report_state
@@ -38,27 +38,23 @@ class Scope:
 
     def cancel(self) -> None:
         self.cancelled = True
-        self._event.set()
+        self.interrupted.set()
 
     def drain(self, interrupt: bool) -> None:
-        with self._lock:  # so that finish() sees both or neither
+        with self.lock:  # so that finish() sees both or neither
             self.draining = True
             if interrupt:
-                self._event.set()
+                self.interrupted.set()
 
     def finish(self) -> bool:
-        with self._lock:
-            self._event.clear()
+        with self.lock:
+            self.interrupted.clear()
             if self.cancelled:  # asked after the event was cleared, so that a cancellation in between is not lost
-                self._event.set()
+                self.interrupted.set()
             return self.draining and not self.cancelled
 
     def check(self) -> None:
-        if self._event.is_set():
-            raise Cancelled
-
-    def wait(self, seconds: float) -> None:
-        if self._event.wait(seconds):
+        if self.interrupted.is_set():
             raise Cancelled
 
     def counters(self, component: object) -> dict[str, Any]:
@@ -73,11 +69,6 @@ class Scope:
 
     def counted(self, components: Iterable[object]) -> dict[str, Any]:
         return {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}
-
-    def count(self, component: object, name: str) -> None:
-        with self._lock:
-            counters = self.counters(component)
-            counters[name] = counters.get(name, 0) + 1
 
 
 _OUTSIDE = Scope()  # never cancelled, skips no errors
@@ -134,8 +125,9 @@ def counters(component: object) -> dict[str, Any]:
 
 def count(component: object, name: str) -> None:
     """Add 1 to one of :func:`counters`, whatever other threads of the stage count meanwhile."""
-    if in_stage():
-        _here.scope.count(component, name)
+    with _here.scope.lock:
+        counts = counters(component)
+        counts[name] = counts.get(name, 0) + 1
 
 
 def check_cancelled() -> None:
@@ -175,7 +167,8 @@ def finish() -> bool:
 
 def wait(seconds: float) -> None:
     """Sleep for ``seconds`` unless the stage that runs on this thread is cancelled meanwhile."""
-    _here.scope.wait(seconds)
+    if _here.scope.interrupted.wait(seconds):
+        raise Cancelled
 
 
 class _Waiting:

@@ -82,8 +82,7 @@ class StageStats:
     @classmethod
     def of(cls, name: str, meters: list[Meter], **rest: Any) -> StageStats:
         """Add up the meters of a stage's workers."""
-        times = [meter.read() for meter in meters]
-        busy, starved, blocked = (sum(column) for column in zip(*times, strict=True))
+        busy, starved, blocked = map(sum, zip(*(meter.read() for meter in meters), strict=True))
         counts = {key: sum(getattr(meter, key) for meter in meters) for key in ("items", "bytes", "errors")}
         return cls(name, len(meters), **counts, busy=busy, starved=starved, blocked=blocked, **rest)
 

@@ -168,20 +168,17 @@ def test_settings_out_of_range_are_refused(settings, message):
 # --- order, passports, randomness ---
 
 
+def slow_on_even(n):
+    time.sleep(0.0005 * (n % 2 == 0))
+    return n
+
+
 @pytest.mark.parametrize("num_workers", [1, 2, 8])
 def test_maps_keep_the_order(num_workers):
-    def slow_on_even(n):
-        time.sleep(0.0005 * (n % 2 == 0))
-        return n
-
     assert list(Pipeline([range(200), Stage(slow_on_even, num_workers=num_workers)])) == list(range(200))
 
 
 def test_unordered_maps_lose_nothing():
-    def slow_on_even(n):
-        time.sleep(0.0005 * (n % 2 == 0))
-        return n
-
     got = list(Pipeline([range(200), Stage(slow_on_even, num_workers=4, ordered=False)]))
     assert sorted(got) == list(range(200))
 
