@@ -31,6 +31,16 @@ def version() -> str:
     return found
 
 
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution; empty if there is none of this name."""
+    import importlib.metadata  # here, since it takes a tenth of the whole import of the package
+
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def check() -> None:
     """Warn if the other project is installed beside this one.
 

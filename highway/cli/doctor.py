@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import platform
 import resource
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 import highway
 from highway.cli import command
-from highway.distribution import pip_install
+from highway.distribution import pip_install, version_of
 from highway.images.decode import backend
 from highway.images.ops import cv2_or_none
 from highway.process.cores import available_cores
@@ -59,17 +58,10 @@ def look() -> Iterator[Finding]:
     yield Finding("highway", f"{highway.__version__} in {Path(highway.__file__).parent}")
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
     yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in _PACKAGES))
+    yield Finding("packages", ", ".join(f"{name} {version_of(name) or 'absent'}" for name in _PACKAGES))
     yield from (_extension(), _decoder(), _pixels(), _cores(), _blas())
     yield Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
     yield from (_shared_memory(), _files())
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "absent"
 
 
 def _extension() -> Finding:

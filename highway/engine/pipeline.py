@@ -9,7 +9,6 @@ import sys
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from highway.engine import cancel, script
@@ -221,7 +220,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

@@ -6,14 +6,13 @@ promise that a seed gives the same batches holds between processes that have the
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import sys
 from functools import cache
 from importlib.machinery import PathFinder
 
-from highway.distribution import version
+from highway.distribution import version, version_of
 from highway.images.decode import EXTENSION, extension_or_none
 
 log = logging.getLogger("highway")
@@ -24,9 +23,9 @@ _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-hea
 @cache
 def software() -> str:
     """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
-    opencv = next(filter(None, map(_version, _OPENCV)), "") if _is_installed("cv2") else None
-    pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {_version('pillow')}"
-    decoder = EXTENSION if extension_or_none() else f"simplejpeg {_version('simplejpeg')}" if _is_installed("simplejpeg") else pixels
+    opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
+    pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
+    decoder = EXTENSION if extension_or_none() else f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
 
 
@@ -75,10 +74,3 @@ def _release(text: str) -> str:
 def _is_installed(module: str) -> bool:
     """Say whether a module can be imported, also while another thread imports it: cv2 then has no ``__spec__`` for a moment."""
     return sys.modules.get(module, module) is not None and PathFinder.find_spec(module) is not None
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

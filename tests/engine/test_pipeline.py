@@ -13,6 +13,7 @@ import pytest
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine import cancel
 from highway.engine.stats import StageStats
+from highway.modules import Take
 
 
 class Collect:
@@ -41,15 +42,6 @@ class Forever:
                 number += 1
         finally:
             self.closed.set()
-
-
-class Take:
-    def __init__(self, count):
-        self.count = count
-
-    def stream(self, items):
-        for _, item in zip(range(self.count), items):
-            yield item
 
 
 def block_until_cancelled(item):

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from highway import DROP, Pipeline, Stage
+from highway.modules import Take
 
 
 class Slow:
@@ -31,15 +32,6 @@ class Pairs:
             yield from ([second, first] if second is not None else [first])
 
 
-class Head:
-    def __init__(self, count):
-        self.count = count
-
-    def stream(self, items):
-        for _, item in zip(range(self.count), items):
-            yield item
-
-
 def expected(count, stages):
     """What the same stages give one after the other, without threads."""
     values = list(range(count))
@@ -51,7 +43,7 @@ def expected(count, stages):
             pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
             values = [v for pair in pairs for v in reversed(pair)]
         else:
-            values = values[: op.count]
+            values = values[: op.n]
     return values
 
 
@@ -63,7 +55,7 @@ def random_pipeline(random):
         if kind < 0.7:
             op = Slow(random.choice([0, 0, 2, 3]), fail=None, delay=0.002)
         else:
-            op = Pairs() if kind < 0.85 else Head(random.choice([0, 1, 10, 100]))
+            op = Pairs() if kind < 0.85 else Take(random.choice([0, 1, 10, 100]))
         workers = random.choice([1, 2, 8]) if isinstance(op, Slow) else None
         stages.append(Stage(op, num_workers=workers, buffer_size=random.choice([1, 2, 5])))
     return count, stages

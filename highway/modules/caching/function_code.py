@@ -9,7 +9,6 @@ objects, data files, and the environment. Another version of Python has other by
 from __future__ import annotations
 
 import builtins
-import importlib.metadata
 import sys
 import sysconfig
 import types
@@ -17,6 +16,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from highway.distribution import version_of
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
@@ -45,10 +46,7 @@ def _version(package: str) -> str:
     found = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(found, str):
         return found
-    try:
-        return importlib.metadata.version(package) if package else ""
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return version_of(package) if package else ""
 
 
 def code_texts(code: types.CodeType) -> Iterator[str]:
