@@ -6,7 +6,6 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from highway.engine.cancel import starved
@@ -175,7 +174,7 @@ class LinkReceiver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _source(self, envelope: Envelope, frames: list[Any]) -> SourceAddress:

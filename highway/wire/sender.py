@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -164,7 +163,7 @@ class LinkSender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(None if kind is None else 0)
 
     def _send(self, frames: Sequence[Any], timeout: float | None) -> None:

@@ -33,8 +33,7 @@ class SequenceNumbers:
         label: What messages and counters call the sender.
         warns: Whether a message is to say the first time that something is wrong.
         first: The number that came first.
-        leave: The port at which the sender is told of receivers that leave, as in an envelope.
-        host: Its host.
+        leave, host: Where the sender is told of receivers that leave: the port, as in an envelope, and its host.
         in_order: Whether what is missing will not come any more. It may where several connections lead to the same sender, which deals
             its messages out to them: then a number counts as missing when ``WINDOW`` later ones have come, or the end.
     """

@@ -20,7 +20,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from highway.errors import ConfigError, LinkError
 from highway.wire.address import peer_process
 from highway.wire.transports.protocol import Peers
-from highway.wire.transports.shm.hello import Hello
+from highway.wire.transports.shm.packets import Hello
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")

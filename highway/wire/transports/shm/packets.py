@@ -1,8 +1,9 @@
 """The packets of a same-host link, all little-endian.
 
-A sender's packet says where a message is: uint32 slot, uint16 receivers that the sender has, uint16 frames, a uint64 for the length of each
-frame, then uint32s: slots that the receiver shall forget. The slot's descriptor goes with it if it is new to the receiver. A receiver's
-packet is uint32s: the slots that it gives back; in its last one, with the highest bit set, those that somebody still looks at.
+Each end says hello first: magic, version of the protocol, its role and (a sender) the limits of its pool. Then a sender's packet says
+where a message is: uint32 slot, uint16 receivers that the sender has, uint16 frames, a uint64 for the length of each frame, then uint32s:
+slots that the receiver shall forget. The slot's descriptor goes with it if it is new to the receiver. A receiver's packet is uint32s: the
+slots that it gives back; in its last one, with the highest bit set, those that somebody still looks at.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import socket
 import struct
 import time
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
-from highway.errors import FrameError
+from highway.errors import FrameError, LinkError
 
+VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
 SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
 HOT: Final = 1 << 20  # bytes, about what the caches of a core hold: a slot that comes back before so much was written is quick to write
@@ -29,8 +31,51 @@ CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 DESCRIPTOR_LOST: Final = int(socket.MSG_CTRUNC)
 ANCILLARY: Final = socket.CMSG_SPACE(253 * DESCRIPTOR.size)  # as many as the system passes on at once
 
+Role = Literal["sender", "receiver"]
+_ROLES: tuple[Role, ...] = get_args(Role)  # a role's number is its position
+_MAGIC = b"~HwyShm~"
+_HELLO = struct.Struct("<8sI")  # magic and version: the same in every version
+_LIMITS = struct.Struct("<IQI")
 _HEAD = struct.Struct("<IHH")
 _SLOT = struct.Struct("<I")
+
+
+class Hello(NamedTuple):
+    """What one end says first.
+
+    Args:
+        role: Whether it sends or receives.
+        budget: Bytes that all slots of a sender may take.
+        most: How many slots it may have.
+    """
+
+    role: Role
+    budget: int = 0
+    most: int = 0
+
+    def pack(self) -> bytes:
+        """Return it as a packet."""
+        return _HELLO.pack(_MAGIC, VERSION) + _LIMITS.pack(_ROLES.index(self.role), self.budget, self.most)
+
+    def fitting(self, packet: bytes) -> Hello:
+        """Return what the other end said.
+
+        Raises:
+            LinkError: it is none that this end can work with.
+        """
+        if len(packet) < _HELLO.size or not packet.startswith(_MAGIC):
+            raise LinkError(f"it is not highway: it began with {packet[:16]!r}")
+        _, version = _HELLO.unpack_from(packet)
+        if version != VERSION:
+            raise LinkError(
+                f"it speaks version {version} of the same-host protocol and this process {VERSION}; run the same highway on both ends"
+            )
+        if len(packet) != _HELLO.size + _LIMITS.size:
+            raise LinkError(f"its hello has {len(packet)} bytes; expected {_HELLO.size + _LIMITS.size}")
+        role, budget, most = _LIMITS.unpack_from(packet, _HELLO.size)
+        if role >= len(_ROLES) or _ROLES[role] == self.role:
+            raise LinkError(f"both ends are {self.role}s; one must push and the other pull")
+        return Hello(_ROLES[role], budget, most)
 
 
 class Announcement(NamedTuple):

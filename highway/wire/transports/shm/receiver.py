@@ -17,7 +17,6 @@ from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
-from highway.wire.transports.shm.hello import Hello
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -46,7 +45,7 @@ class ShmReceiver:
         self._looked = 0.0
         self.thread = same_thread.ident()
         self._source = SourceAddress(0)
-        self.connections: Connections[_Sending] = Connections(link, Hello("receiver"), _Sending)
+        self.connections: Connections[_Sending] = Connections(link, packets.Hello("receiver"), _Sending)
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
@@ -141,7 +140,7 @@ class ShmReceiver:
 class _Sending:
     """A sender, as its receiver sees it. Views of its messages hold on to it: its socket is closed when the last of them is gone."""
 
-    def __init__(self, sock: socket.socket, hello: Hello) -> None:
+    def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock = sock
         self.number = next(_numbers)
         self._pid = os.getpid()

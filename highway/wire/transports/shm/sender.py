@@ -13,7 +13,6 @@ from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
-from highway.wire.transports.shm.hello import Hello
 from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
@@ -41,7 +40,9 @@ class ShmSender:
         self._pool = Pool(int(budget_mb * MEGABYTE))
         self._looked = 0.0
         self._written = 0  # bytes since then
-        self.connections: Connections[_Receiving] = Connections(link, Hello("sender", self._pool.budget, packets.MOST_SLOTS), _Receiving)
+        self.connections: Connections[_Receiving] = Connections(
+            link, packets.Hello("sender", self._pool.budget, packets.MOST_SLOTS), _Receiving
+        )
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
@@ -113,7 +114,8 @@ class ShmSender:
         try:
             slot.fill(frames, lengths, begins)
             while only is None or (only in self.connections.peers and not only.refuses):
-                peer = only or self._least_loaded()
+                takers = [peer for peer in self.connections.peers if not peer.refuses]
+                peer = only or (takers[0] if len(takers) == 1 else min(takers, key=_Receiving.load, default=None))
                 if peer is not None and self._give(peer, slot, lengths):
                     return
                 self._wait(deadline, "no receiver has room" if self.connections.peers else "there is no receiver")
@@ -142,10 +144,6 @@ class ShmSender:
             if slot is None:
                 self._wait(deadline, "all of its memory is in use by receivers")
         return slot
-
-    def _least_loaded(self) -> _Receiving | None:
-        peers = [peer for peer in self.connections.peers if not peer.refuses]
-        return peers[0] if len(peers) == 1 else min(peers, key=_Receiving.load, default=None)
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
         """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
@@ -186,7 +184,7 @@ class ShmSender:
 class _Receiving:
     """A receiver, as its sender sees it."""
 
-    def __init__(self, sock: socket.socket, hello: Hello) -> None:
+    def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock = sock
         self.out: dict[int, MemorySlot] = {}  # slots that it has not given back
         self.kept: list[MemorySlot] = []  # slots that it has read, and left with

@@ -63,7 +63,10 @@ class ZMQSender(BaseSocket):
         sizes = [view.nbytes for view in views]
         nbytes, largest = sum(sizes), max(sizes)
         if largest > self._limit:
-            self._refuse(largest)
+            raise ItemError(
+                f"{self.link}: a frame of {largest / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller "
+                f"batches, or say ?max_mb={largest / 1e6 + 1:.0f} in the URLs of both ends"
+            )
         if not self._fitted:
             self._fit(nbytes)
         if nbytes >= COPY_BELOW:
@@ -164,12 +167,6 @@ class ZMQSender(BaseSocket):
         when it takes notice of the end of a UNIX socket, which may be at any time. The end of a TCP connection comes after the data.
         """
         return self.peers() is not None and self._monitor.unread()
-
-    def _refuse(self, nbytes: int) -> None:
-        raise ItemError(
-            f"{self.link}: a frame of {nbytes / 1e6:.1f} MB; expected at most max_mb={self.link.options.max_mb:g}: send smaller batches, "
-            f"or say ?max_mb={nbytes / 1e6 + 1:.0f} in the URLs of both ends"
-        )
 
 
 class ZMQReceiver(BaseSocket):
