@@ -2,7 +2,6 @@
 
 import gc
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -95,7 +94,7 @@ def test_an_address_is_free_for_the_next_connection():
 
 
 @pytest.mark.parametrize("dropped", ["del connection", ""])
-def test_what_was_sent_arrives_though_the_script_ends_without_close(dropped):
+def test_what_was_sent_arrives_though_the_script_ends_without_close(popen, dropped):
     script = f"""
 import sys, numpy, highway
 connection = highway.Connection(sys.argv[1])
@@ -104,13 +103,9 @@ for number in range(50):
 {dropped}
 """
     with Connection("zpull://127.0.0.1:0") as incoming:
-        process = subprocess.Popen([sys.executable, "-c", script, f"zpush{incoming.bound[0][3:]}"], stderr=subprocess.PIPE, text=True)
-        try:
-            assert [int(incoming.recv(timeout=30)[0][0]) for _ in range(50)] == list(range(50))
-            assert process.communicate(timeout=30)[1] == ""
-        finally:
-            process.kill()
-            process.communicate()
+        process = popen([sys.executable, "-c", script, f"zpush{incoming.bound[0][3:]}"])
+        assert [int(incoming.recv(timeout=30)[0][0]) for _ in range(50)] == list(range(50))
+        assert process.communicate(timeout=30)[1] == ""
     assert process.returncode == 0
 
 

@@ -91,9 +91,14 @@ def place(request, ipc, own_address, monkeypatch):
         monkeypatch.setattr(goodbye, "is_loopback", lambda host: False)
         calls = itertools.count()
         monkeypatch.setattr(goodbye, "path_of", lambda name: f"\0highway-leave-{name.hex()}-{next(calls)}")
+    return free_tcp(own_address)
+
+
+def free_tcp(host):
+    """Return the URL of a port that is free."""
     with socket.socket() as probe:
-        probe.bind((own_address, 0))
-        return f"tcp://{own_address}:{probe.getsockname()[1]}"
+        probe.bind((host, 0))
+        return f"tcp://{host}:{probe.getsockname()[1]}"
 
 
 def url(scheme, place, options=""):
@@ -165,9 +170,7 @@ def test_a_receiver_that_binds_is_drained_and_its_successor_goes_on_behind_it(pl
 
 
 def test_a_receiver_that_binds_an_ipc_and_a_tcp_address_loses_nothing_of_either_when_it_is_drained(ipc, own_address, run):
-    with socket.socket() as probe:
-        probe.bind((own_address, 0))
-        addresses = [f"ipc://{ipc()}", f"tcp://{own_address}:{probe.getsockname()[1]}"]
+    addresses = [f"ipc://{ipc()}", free_tcp(own_address)]
     sources, sinks = [Numbers(), Numbers()], [Keep(), Keep()]
     receiver, receiver_ended = run(ZMQSource(addresses, bind=True), sinks[0])
     senders = [run(source, ZMQSink(address, bind=False)) for source, address in zip(sources, addresses)]

@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import struct
-import subprocess
 import sys
 
 import numpy as np
@@ -219,25 +218,21 @@ print(bytes(receiver.recv(timeout=60)[0]).decode(), flush=True)
 """
 
 
-def test_who_has_no_descriptors_left_goes_on(name):
-    process = subprocess.Popen([sys.executable, "-c", WITHOUT_DESCRIPTORS, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline() == "ready\n"
-        with contextlib.ExitStack() as stack, contextlib.closing(ShmSender("s")) as sender:
-            for sock in connections(name, 40):
-                stack.enter_context(sock)
-            sender.connections.connect(name)
-            sender.send([b"well"], timeout=30)
-            out, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.communicate()
+def test_who_has_no_descriptors_left_goes_on(popen, name):
+    process = popen([sys.executable, "-c", WITHOUT_DESCRIPTORS, name])
+    assert process.stdout.readline() == "ready\n"
+    with contextlib.ExitStack() as stack, contextlib.closing(ShmSender("s")) as sender:
+        for sock in connections(name, 40):
+            stack.enter_context(sock)
+        sender.connections.connect(name)
+        sender.send([b"well"], timeout=30)
+        out, errors = process.communicate(timeout=30)
     assert out == "well\n"
     assert "nobody can connect for the moment: Too many open files; raise the limit (ulimit -n)" in errors
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_a_connection_of_another_user_is_closed_at_once(name, caplog):
+def test_a_connection_of_another_user_is_closed_at_once(popen, name, caplog):
     with besides(name) as receiver:
         code = f"""
 import os, socket
@@ -246,7 +241,7 @@ sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect("\\0highway/0/{name}")
 print(sock.recv(9))
 """
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        process = popen([sys.executable, "-c", code])
         look_until(lambda: process.poll() is not None, receiver)
         assert process.communicate()[0] == "b''\n"
         assert "it belongs to user 65534 and this process to 0; same-host links do not cross users" in caplog.text

@@ -30,15 +30,16 @@ sys.stdin.read()
 """
 
 
-@contextlib.contextmanager
-def squatter(kind, location):
-    process = subprocess.Popen([sys.executable, "-c", SQUATTER, kind, location], stdin=-1, stdout=-1, text=True)
-    try:
+@pytest.fixture
+def squatter(popen):
+    """A function that starts a script, by default one that binds a socket of ZeroMQ, which then is another user's."""
+
+    def start(*arguments, script=SQUATTER):
+        process = popen([sys.executable, "-c", script, *arguments], stdin=subprocess.PIPE)
         assert process.stdout.readline() == "bound\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+        return process
+
+    return start
 
 
 @pytest.fixture(params=["@", "/tmp/"])
@@ -51,33 +52,35 @@ def location(request):
 EXPECTED = r"user 65534 listens at ipc://.*highway-squatted-.* and this process belongs to user 0.*mode 0700"
 
 
-def test_nothing_is_sent_to_another_user(location):
-    with squatter("PULL", location) as process:
-        with pytest.raises(LinkError, match=EXPECTED):
-            Connection(f"zpush+ipc://{location}").send([np.zeros(4, np.uint8)])
-        assert process.stdout.readline() == "0\n"
+def test_nothing_is_sent_to_another_user(squatter, location):
+    process = squatter("PULL", location)
+    with pytest.raises(LinkError, match=EXPECTED):
+        Connection(f"zpush+ipc://{location}").send([np.zeros(4, np.uint8)])
+    assert process.stdout.readline() == "0\n"
 
 
 @pytest.mark.parametrize(("scheme", "kind"), [("zrpull", "PUSH"), ("zsub", "PUB")])
-def test_nothing_is_believed_of_another_user(location, scheme, kind):
-    with squatter(kind, location):
-        with pytest.raises(LinkError, match=EXPECTED):
-            Connection(f"{scheme}+ipc://{location}")
-        with pytest.raises(LinkError, match=EXPECTED):
-            list(Pipeline([ZMQSource(f"{scheme}+ipc://{location}")]))
+def test_nothing_is_believed_of_another_user(squatter, location, scheme, kind):
+    squatter(kind, location)
+    with pytest.raises(LinkError, match=EXPECTED):
+        Connection(f"{scheme}+ipc://{location}")
+    with pytest.raises(LinkError, match=EXPECTED):
+        list(Pipeline([ZMQSource(f"{scheme}+ipc://{location}")]))
 
 
-def test_who_comes_later_is_found_out_at_the_next_call(location):
-    with Connection(f"zrpull+ipc://{location}") as incoming, squatter("PUSH", location), pytest.raises(LinkError, match=EXPECTED):
+def test_who_comes_later_is_found_out_at_the_next_call(squatter, location):
+    with Connection(f"zrpull+ipc://{location}") as incoming, pytest.raises(LinkError, match=EXPECTED):
+        squatter("PUSH", location)
         incoming.recv(timeout=20)
 
 
-def test_who_binds_a_taken_name_is_told_whose_it_is(location):
-    with squatter("PULL", location), pytest.raises(LinkError, match="a process of user 65534 listens there"):
+def test_who_binds_a_taken_name_is_told_whose_it_is(squatter, location):
+    squatter("PULL", location)
+    with pytest.raises(LinkError, match="a process of user 65534 listens there"):
         Connection(f"zpull+ipc://{location}")
 
 
-def test_a_receiver_that_leaves_says_so_only_to_its_own_user():
+def test_a_receiver_that_leaves_says_so_only_to_its_own_user(squatter):
     listener = f"""
 import os, socket, sys
 os.setuid(65534)
@@ -87,12 +90,7 @@ sock.listen()
 print("bound", flush=True)
 sys.stdin.read()
 """
-    process = subprocess.Popen([sys.executable, "-c", listener], stdin=-1, stdout=-1, text=True)
-    try:
-        assert process.stdout.readline() == "bound\n"
-        leave = Leave()
-        leave.tell(b"squatted", 0, "")
-        assert leave.unreachable == {b"squatted"}
-    finally:
-        process.kill()
-        process.communicate()
+    squatter(script=listener)
+    leave = Leave()
+    leave.tell(b"squatted", 0, "")
+    assert leave.unreachable == {b"squatted"}
