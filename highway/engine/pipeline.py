@@ -112,7 +112,9 @@ class Pipeline:
 
     def _get(self, timeout: float | None) -> Stamped:
         if not self._has_begun:
-            return self._first(timeout)
+            if others := "" if cancel.in_stage() else script.not_begun():
+                return self._first(timeout, others)
+            self._has_begun = True
         if timeout is not None or not cancel.in_stage():
             return self._run.output.get(timeout)  # type: ignore[no-any-return]
         while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
@@ -120,20 +122,15 @@ class Pipeline:
             with contextlib.suppress(TimeoutError), cancel.starved():
                 return self._run.output.get(0.1)  # type: ignore[no-any-return]
 
-    def _first(self, timeout: float | None) -> Stamped:
+    def _first(self, timeout: float | None, others: str) -> Stamped:
         """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
-        others = "" if cancel.in_stage() else script.not_begun()
-        self._has_begun = not others
-        if not others:
-            return self._get(timeout)
         try:
             item: Stamped = self._run.output.get(EXPLAIN_AFTER if timeout is None else timeout)
         except TimeoutError as error:
             if timeout is not None:
                 raise TimeoutError(f"{error}; {others}") from None
             log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
-            self._has_begun = True
-            return self._get(None)
+            item = self._run.output.get()
         self._has_begun = True
         return item
 

@@ -22,24 +22,18 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from highway.process import script_interrupt
 from highway.process.interrupt import ignore_at_exit
 
+if TYPE_CHECKING:  # which imports this
+    from highway.engine.threads import Run
+
 log = logging.getLogger("highway")
 
 
-class AtEnd(Protocol):
-    """What is to be run at the end."""
-
-    def spawn(self) -> None: ...
-    def start(self) -> None: ...
-    def wait(self, is_interrupted: Callable[[], bool]) -> None: ...
-    def stop(self) -> None: ...
-
-
-_waiting: dict[AtEnd, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
+_waiting: dict[Run, tuple[object, FrameType]] = {}  # each with its pipeline, which must not be collected meanwhile, and the script
 _registered = False
 
 
@@ -48,7 +42,7 @@ def is_built_by_script(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "__main__" and "__file__" in frame.f_globals and script_interrupt.is_script()
 
 
-def run_at_end(run: AtEnd, pipeline: object, frame: FrameType) -> None:
+def run_at_end(run: Run, pipeline: object, frame: FrameType) -> None:
     """Run it when the main thread has come to its end, unless it is forgotten before, or the script that ``frame`` is of ends otherwise.
 
     Python starts no threads any more by then (3.12 and later), so they are created now, waiting.
@@ -75,7 +69,7 @@ def not_begun() -> str:
     return f"not begun are {pipelines}: what ends in a sink begins when the script has ended; call start() on it to have it run meanwhile"
 
 
-def forget(run: AtEnd) -> None:
+def forget(run: Run) -> None:
     """Do not run it at the end: somebody has started or stopped it."""
     _waiting.pop(run, None)
 
@@ -93,7 +87,7 @@ def _run_all() -> None:
         _run(dict(_waiting), lambda: script_interrupt.lost or is_interrupted())
 
 
-def _run(pipelines: dict[AtEnd, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
+def _run(pipelines: dict[Run, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
     runs = list(pipelines)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
     for run, (pipeline, frame) in pipelines.items():
@@ -121,7 +115,7 @@ def _has_returned(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
-def _exit(code: int, runs: list[AtEnd]) -> NoReturn:
+def _exit(code: int, runs: list[Run]) -> NoReturn:
     """Leave with an exit code: at this point only ``os._exit`` can set one, so what an exit does otherwise is done here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for run in runs:

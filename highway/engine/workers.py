@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
 from highway.engine.batch import nbytes
@@ -20,16 +20,12 @@ from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 from highway.process.cores import available_cores
 
+if TYPE_CHECKING:  # which imports this
+    from highway.engine.threads import Run
+
 log = logging.getLogger("highway")
 
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
-
-
-class Owner(Protocol):
-    """What a stage's workers tell the run that they belong to."""
-
-    def fail(self, error: BaseException) -> None: ...
-    def finished(self, worker: StageWorkers) -> None: ...
 
 
 class StageWorkers:
@@ -70,7 +66,7 @@ class StageWorkers:
             parameter=self.traits.workers_parameter,
         )
 
-    def work(self, number: int, owner: Owner) -> None:
+    def work(self, number: int, run: Run) -> None:
         """Run the stage's body on this thread until its input ends, it returns early, it fails, or it is cancelled."""
         self.here.number, self.here.passport = number, None
         cancel.enter(self.scope)
@@ -84,9 +80,9 @@ class StageWorkers:
                 cancel.leave()
         except Cancelled as error:
             if not (self.scope.cancelled or self.scope.draining):
-                owner.fail(self._located(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
+                run.fail(self._located(RuntimeError(f"{self.stage.name} raised Cancelled, though nothing cancelled it"), error))
         except BaseException as error:
-            owner.fail(self._located(error))
+            run.fail(self._located(error))
         finally:
             meter.enter(IDLE)
             with self._tally:
@@ -94,7 +90,7 @@ class StageWorkers:
                 last = self._running == 0
             if last:
                 self.outbox.close()
-                owner.finished(self)
+                run.finished(self)
 
     # --- the four bodies ---
 
