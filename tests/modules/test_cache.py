@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from passports import Passports
 from PIL import Image
 
 from highway import Pipeline, Stage
@@ -28,16 +27,6 @@ from highway.process.memory import free_disk
 from highway.transforms import CenterCrop, RandomResizedCrop
 
 
-@pytest.fixture
-def photos(tmp_path):
-    """Twelve images in two folders; pixel values say which."""
-    for number in range(12):
-        path = tmp_path / "photos" / "ab"[number % 2] / f"{number:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((7, 9, 3), number, np.uint8)).save(path)
-    return tmp_path / "photos"
-
-
 def reader(photos, epochs=3, **kwargs):
     return ImageFileReader(str(photos), 5, (6, 8), epochs=epochs, **kwargs)
 
@@ -49,8 +38,8 @@ def after(cache, *before):
 
 def run(stages):
     """What comes out: pairs of item and passport."""
-    with Pipeline([*stages, Passports()]) as pipeline:
-        return list(pipeline)
+    with Pipeline(stages) as pipeline:
+        return list(pipeline.stamped())
 
 
 def counters_of_cache(pipeline):
@@ -145,8 +134,8 @@ def test_epochs_after_the_first_do_not_decode(tmp_path):
 def test_samples_of_one_shape_go_out_as_batches(tmp_path, path):
     numbers = Numbers(5, epochs=2)
     cache = Cache(path and str(tmp_path / path), batch_size=2, shuffle=False)
-    with Pipeline([*after(cache, numbers, numbers.decode), Passports()]) as pipeline:
-        found = list(pipeline)
+    with Pipeline(after(cache, numbers, numbers.decode)) as pipeline:
+        found = list(pipeline.stamped())
     assert [(p.epoch, p.index, p.keys) for _, p in found[:3]] == [(0, 0, ("k0", "k1")), (0, 1, ("k2", "k3")), (0, 2, ("k4",))]
     assert [p[1:2] + p[3:4] for _, p in found[3:]] == [p[1:2] + p[3:4] for _, p in found[:3]]
     for one, other in zip(found[:3], found[3:], strict=True):
@@ -161,8 +150,8 @@ def test_samples_of_one_shape_go_out_as_batches(tmp_path, path):
 def test_samples_of_many_shapes_go_out_as_lists_which_can_be_cropped(tmp_path):
     numbers = Numbers(6, epochs=3, shapes=((4, 3, 3), (9, 20, 3), (30, 5, 3)))
     cache = Cache(str(tmp_path / "c"), batch_size=4, stack=False)
-    with Pipeline([*after(cache, numbers, numbers.decode), Passports()]) as pipeline:
-        found = list(pipeline)
+    with Pipeline(after(cache, numbers, numbers.decode)) as pipeline:
+        found = list(pipeline.stamped())
     for item, passport in found:
         assert [image.shape for image in item["image"]] == [numbers.decode.shapes[n % 3] for n in item["label"].tolist()]
         assert [image[0, 0, 0] for image in item["image"]] == item["label"].tolist()
@@ -359,13 +348,14 @@ def test_a_damaged_cache_is_not_served_but_made_anew(photos, tmp_path, damage):
 def test_while_another_writes_epochs_pass_and_the_next_comes_from_its_cache(photos, tmp_path):
     folder = CacheFolder(str(tmp_path / "c"), "k batches")
     cache = Cache(folder.path, epochs=9, key="k", batched=True)
-    with Pipeline([reader(photos, None), cache, Passports()]) as pipeline, folder.writer(10**9) as other:
-        found = [pipeline.dequeue() for _ in range(4)]
+    with Pipeline([reader(photos, None), cache]) as pipeline, folder.writer(10**9) as other:
+        coming = pipeline.stamped()
+        found = list(islice(coming, 4))
         assert counters_of_cache(pipeline)["state"] == "another process writes"
         for n in range(12):
             other.add((np.full((6, 8, 3), n + 100, np.uint8), np.int32(n)), [f"k{n}"])
         other.seal(5)
-        found += pipeline
+        found += coming
     assert [(p.epoch, p.index) for _, p in found] == [(epoch, index) for epoch in range(9) for index in range(3)]
     epochs = [sorted(n for item, p in found if p.epoch == epoch for n in item[0][:, 0, 0, 0].tolist()) for epoch in range(9)]
     decoded, cached = list(range(12)), list(range(100, 112))
@@ -402,8 +392,8 @@ def test_a_cache_that_is_replaced_is_still_whole_for_those_who_read_it(photos, t
 def test_samples_over_the_budget_are_decoded_in_every_epoch_and_it_is_said_once(tmp_path, caplog):
     numbers = Numbers(10, epochs=4)
     cache = Cache(str(tmp_path / "c"), budget=1000, batch_size=5)
-    with Pipeline([*after(cache, numbers, numbers.decode), Passports()]) as pipeline:
-        found = list(pipeline)
+    with Pipeline(after(cache, numbers, numbers.decode)) as pipeline:
+        found = list(pipeline.stamped())
     assert [sorted(n for item, p in found if p.epoch == epoch for n in item["label"].tolist()) for epoch in range(4)] == [
         list(range(10))
     ] * 4

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from passports import Passports
 
 from highway import Pipeline, Stage
 from highway.engine.stage import Passport, Stamped
@@ -17,8 +16,8 @@ from highway.modules import Batch, Cache, CacheReader, ImageFileReader, Map, Pro
 
 def run(stages):
     """What comes out: pairs of item and passport."""
-    with Pipeline([*stages, Passports()]) as pipeline:
-        return list(pipeline)
+    with Pipeline(stages) as pipeline:
+        return list(pipeline.stamped())
 
 
 def items(stages):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from passports import Passports
 
 from highway import Pipeline, Stage
 from highway.data import photos
@@ -16,8 +15,8 @@ VAL = f"{photos()}/val"
 
 
 def run(*stages, seed=0):
-    with Pipeline([*stages, Passports()], seed=seed) as pipeline:
-        return list(pipeline)
+    with Pipeline(stages, seed=seed) as pipeline:
+        return list(pipeline.stamped())
 
 
 @pytest.mark.parametrize("settings", [{}, {"shuffle": False}, {"drop_last": True}, {"seed": 9}], ids=str)

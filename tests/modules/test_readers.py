@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from passports import Passports
 from PIL import Image
 
 from highway import Pipeline, Stage
@@ -31,8 +30,8 @@ def batches(reader, **stage):
 
 
 def stamped(reader, **stage):
-    with Pipeline([Stage(reader, **stage), Passports()]) as pipeline:
-        return list(pipeline)
+    with Pipeline([Stage(reader, **stage)]) as pipeline:
+        return list(pipeline.stamped())
 
 
 @pytest.fixture
@@ -347,8 +346,8 @@ def test_a_file_that_vanishes_is_named(folder):
 def test_with_skip_the_row_of_a_bad_file_holds_the_next_of_the_order(folder, workers):
     spoil(folder, "02.png", "04.png", "11.png")
     reader = ImageFileReader(str(folder), 5, (7, 9), epochs=1, shuffle=False, num_workers=workers)
-    with Pipeline([Stage(reader, on_error="skip"), Passports()]) as pipeline:
-        found = list(pipeline)
+    with Pipeline([Stage(reader, on_error="skip")]) as pipeline:
+        found = list(pipeline.stamped())
         stats = next(stage for stage in pipeline.stats().stages if stage.name.endswith("decode"))
     assert [numbers(images) for (images, _), _ in found] == [[0, 6, 6, 6, 8], [10, 1, 3, 5, 7], [9, 0]]
     assert [n for _, passport in found for n in passport.keys] == [
