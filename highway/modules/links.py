@@ -83,7 +83,6 @@ class ZMQSource:
         self.link = _parsed(self.url, "receive", self.bind, options)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield items until the senders have ended."""
         link, counters = self.link, cancel.counters(self)
         if not link.transport.is_senders_budget:
             counters["budget_mb"] = link.budget_mb
@@ -199,7 +198,6 @@ class ZMQSink:
         self.link.transport.load().start_threads()
 
     def consume(self, items: Items) -> None:
-        """Send all items, then the end."""
         link, counters = self.link, cancel.counters(self)
         counters["budget_mb"] = link.budget_mb
         with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:

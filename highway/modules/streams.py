@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -42,14 +43,7 @@ class Batch:
     as_list: bool = False
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        index, rows = count(), _Rows()
-        for item in items:
-            rows.add(item, items.passport)
-            if len(rows.samples) == self.batch_size:
-                yield rows.batch(next(index), self.as_list)
-                rows = _Rows()
-        if rows.samples and not self.drop_last:
-            yield rows.batch(next(index), self.as_list)
+        return _batches(items, self.batch_size, self.drop_last, lambda sample: None, self.as_list)
 
 
 @checked
@@ -70,36 +64,30 @@ class BatchByShape:
     drop_last: bool = False
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        index = count()
-        waiting: dict[Any, _Rows] = {}
-        for item in items:
-            arrays = [np.asarray(value) for value in fields(item)]
-            kind = (type(item), names(item), tuple((array.shape, array.dtype.str) for array in arrays))
-            rows = waiting.setdefault(kind, _Rows())
-            rows.add(item, items.passport)
-            if len(rows.samples) == self.batch_size:
-                yield waiting.pop(kind).batch(next(index))
-        if not self.drop_last:
-            for rows in waiting.values():
-                yield rows.batch(next(index))
+        return _batches(items, self.batch_size, self.drop_last, _shapes, as_list=False)
 
 
-class _Rows:
-    """The samples of a batch to be, with their passports."""
+def _batches(items: Items, batch_size: int, drop_last: bool, kind: Callable[[Item], Any], as_list: bool) -> Iterator[Stamped]:
+    """Yield batches of samples of one kind, each as soon as it is full; in the end those that are not."""
+    index = count()
+    waiting: dict[Any, list[Stamped]] = defaultdict(list)
+    for item in items:
+        key = kind(item)
+        waiting[key].append(Stamped(item, items.passport))
+        if len(waiting[key]) == batch_size:
+            yield _batch(waiting.pop(key), next(index), as_list)
+    for samples in () if drop_last else waiting.values():
+        yield _batch(samples, next(index), as_list)
 
-    def __init__(self) -> None:
-        self.samples: list[Item] = []
-        self.first = Passport()
-        self.keys: list[str] = []
 
-    def add(self, sample: Item, passport: Passport) -> None:
-        if not self.samples:
-            self.first = passport
-        self.samples.append(sample)
-        self.keys += passport.keys
+def _batch(samples: list[Stamped], index: int, as_list: bool) -> Stamped:
+    keys = tuple(key for _, passport in samples for key in passport.keys)
+    return Stamped(collate([item for item, _ in samples], as_list), samples[0].passport._replace(index=index, keys=keys))
 
-    def batch(self, index: int, as_list: bool = False) -> Stamped:
-        return Stamped(collate(self.samples, as_list), self.first._replace(index=index, keys=tuple(self.keys)))
+
+def _shapes(sample: Item) -> Any:
+    arrays = [np.asarray(value) for value in fields(sample)]
+    return type(sample), names(sample), tuple((array.shape, array.dtype.str) for array in arrays)
 
 
 @checked

@@ -52,7 +52,6 @@ class TenSource:
     mmap: bool = False
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield one item from each file."""
         files, seed = self._files(), seed_or(self.seed)
         for epoch in count() if self.epochs is None else range(self.epochs):
             order = np.random.default_rng((seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
@@ -109,7 +108,6 @@ class TenSink:
             raise ConfigError(f"TenSink: name={self.name!r}; expected one that ends in .ten")
 
     def consume(self, items: Items) -> None:
-        """Write all items."""
         os.makedirs(self.data_dir, exist_ok=True)
         counters = cancel.counters(self)
         counters["bytes"] = 0

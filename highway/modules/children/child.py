@@ -99,7 +99,10 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
             if task is None:
                 first = unpack(frames)
                 if isinstance(first, RunPipeline):
-                    _send_all(first, results)
+                    results.send(pack(("result", None)))
+                    for stamped in first.items():
+                        results.send(pack(("result", stamped)))
+                    results.send(pack(("end", None)))
                     return
                 task, answer = first, None
             else:
@@ -114,13 +117,6 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
         del frames
         answer = None  # the item's memory goes back before the next one is waited for
         frames = items.recv()
-
-
-def _send_all(task: RunPipeline, results: ShmSender) -> None:
-    results.send(pack(("result", None)))
-    for stamped in task.items():
-        results.send(pack(("result", stamped)))
-    results.send(pack(("end", None)))
 
 
 def _die_with(parent: int) -> None:
