@@ -18,7 +18,6 @@ from highway.cli.summary import losses, to_json
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
 from highway.observe.state import Phase, ReplicaState
-from highway.parameters.location import did_you_mean
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.run.launchers.local import LocalLauncher
@@ -45,26 +44,24 @@ def run_here(options: argparse.Namespace) -> int:
     return _run_processes(wiring, options)
 
 
-def _chosen(topology: Topology, options: argparse.Namespace) -> list[Process]:
+def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process]:
     """Return the processes that the options name."""
     if options.role is None:
         if options.replica is not None:
             raise ConfigError("--replica without --role; which role's?")
         return topology.processes(options.host)
-    if options.host is not None and options.host not in topology.plan.hosts:
-        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, topology.plan.hosts)}")
+    topology.check_host(options.host)
     role = topology.role(options.role)
-    processes = [Process(role.name, replica, role.host(replica)) for replica in range(role.replicas)]
     if not role.stages:
         raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
     if options.replica is not None:
         if not 0 <= options.replica < role.replicas:
             numbers = f"{role.replicas} processes, numbered 0 to {role.replicas - 1}" if role.replicas > 1 else "one process, number 0"
             raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
-        return [processes[options.replica]]
+        return [role.processes[options.replica]]
     if options.host is None:
-        return processes[:1]
-    here = [process for process in processes if process.host == options.host]
+        return role.processes[:1]
+    here = [process for process in role.processes if process.host == options.host]
     if not here:
         raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
     return here

@@ -19,7 +19,6 @@ from highway.errors import ConfigError
 from highway.observe.bottleneck import bottleneck
 from highway.observe.poll import Poller, PollTarget, Sample, View, targets
 from highway.observe.traffic import Rate, Traffic, traffic
-from highway.parameters.location import did_you_mean
 from highway.topology import Topology
 from highway.topology.spec import parse_metrics
 from highway.wire.counters import FAULTS, faults
@@ -57,8 +56,7 @@ def poller(topology: Topology, options: argparse.Namespace) -> Poller:
         ConfigError: neither says at which port the endpoints are, or there is no such host.
     """
     plan = topology.plan
-    if options.host is not None and options.host not in plan.hosts:
-        raise ConfigError(f"{topology.path}: no host {options.host!r}{did_you_mean(options.host, plan.hosts)}")
+    topology.check_host(options.host)
     spec = parse_metrics(options.metrics, plan.metrics) if options.metrics else plan.metrics
     if spec is None:
         raise ConfigError(f"{topology.path} has no key metrics, which says where to ask; give --metrics PORT, as `highway run` was given")

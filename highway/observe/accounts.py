@@ -78,14 +78,7 @@ class Account:
 def account(
     states: Sequence[ReplicaState], departures: Sequence[Departure], ends: Mapping[str, Ends], whole: Collection[str]
 ) -> list[Account]:
-    """Return what each link has carried, at the end of a run.
-
-    Args:
-        states: The replicas that ran here.
-        departures: Their processes, all of which have ended.
-        ends: The links of each, by the replica's name.
-        whole: The links of which all ends ran here.
-    """
+    """Return what each link has carried, at the end of a run: ``ends`` are by the names of replicas, ``whole`` the links seen entirely."""
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):

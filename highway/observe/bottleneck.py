@@ -27,10 +27,6 @@ class _Role:
         return share(self.stages[stage], part)
 
     @property
-    def first(self) -> str:
-        return next(iter(self.stages))
-
-    @property
     def last(self) -> str:
         return list(self.stages)[-1]
 
@@ -97,7 +93,7 @@ def _slow_link(roles: Mapping[str, _Role]) -> str:
     for sender in roles.values():
         for receiver in roles.values():
             if sender.ends.sends and sender.ends.sends == receiver.ends.receives:
-                sends, receives = sender.share(sender.last, "blocked"), receiver.share(receiver.first, "starved")
+                sends, receives = sender.share(sender.last, "blocked"), receiver.share(next(iter(receiver.stages)), "starved")
                 if min(sends, receives) > FULL:
                     waited = f"{sender.name} waited {_percent(sends)} of its time to send"
                     return f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} {_percent(receives)} to receive."

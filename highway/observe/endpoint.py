@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint:
-    """Answers over HTTP with the last states that it was given. The port is open when this is made.
-
-    Args:
-        wiring: What runs here.
-        spec: Where to listen; the first free port of a range is taken.
+    """Answers over HTTP with the last states that it was given. The port, the first free one of a range, is open when this is made.
 
     Raises:
         ConfigError: no port is free, or the address is not one of this machine.

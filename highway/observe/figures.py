@@ -43,11 +43,7 @@ class _Replica:
 
 
 class Recent:
-    """Remembers figures for some seconds, to tell rates from.
-
-    Args:
-        window: Seconds.
-    """
+    """Remembers figures for ``window`` seconds, to tell rates from."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self.window = window

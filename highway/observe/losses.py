@@ -38,7 +38,6 @@ class Losses:
     Args:
         ends: The links of each replica, by the replica's name.
         whole: The links to look at: those all of whose ends are seen.
-        clock: Tells seconds.
     """
 
     def __init__(self, ends: Mapping[str, Ends], whole: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:

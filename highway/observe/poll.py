@@ -26,12 +26,7 @@ _EVERY_INTERFACE = ("0.0.0.0", "::")
 
 @dataclass(frozen=True)
 class PollTarget:
-    """An endpoint to ask.
-
-    Args:
-        url: Where it is: ``http://host:port``.
-        host: What to call who does not answer there: the file's name for a host. Empty if nobody need answer.
-    """
+    """An endpoint to ask, ``http://host:port``, and what to call it if it does not answer: the file's host; empty if it need not."""
 
     url: str
     host: str

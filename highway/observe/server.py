@@ -32,11 +32,7 @@ logging.getLogger("waitress").setLevel(logging.ERROR)  # its warnings would stan
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
-    """Answers requests at a port until it is stopped.
-
-    Args:
-        listening: A bound socket.
-        application: Answers a request.
+    """Answers requests at a port until it is stopped; ``listening`` is a bound socket.
 
     Attributes:
         port: Where it listens.

@@ -14,13 +14,8 @@ from highway.wire.url import url_of
 def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | None = None) -> list[str]:
     """Return the URLs, for one socket, at which a viewer on this machine sees what goes over a link.
 
-    They are those of the senders' taps. Where a publisher has none that can be reached, the link itself is subscribed to.
-
-    Args:
-        plan: The plan of the running topology.
-        link: The link.
-        role: Only what this role sends.
-        replica: Only what this one of each role's processes sends.
+    They are those of the senders' taps: of all, or only of this role, or of this replica. Where a publisher has none that can be reached,
+    the link itself is subscribed to.
 
     Raises:
         ConfigError: there is no such link, the process does not send on it, or its tap cannot be reached from here.

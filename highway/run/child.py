@@ -21,9 +21,7 @@ class Child:
     """A process of a replica.
 
     Args:
-        handle: The process.
         started: When it was, by ``time.monotonic()``.
-        stats: Its last figures.
         error: What ended it, as it said.
         leaving: Whether it was asked to end.
         done: Whether it said that it has ended as it should.

@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -35,9 +35,12 @@ def _address(key: RoleKey, number: int) -> str:
     return f"\0highway-role-{os.getuid()}-{digest}-{number}"
 
 
-def _numbers(key: RoleKey) -> Iterator[int]:
-    """Yield the numbers that processes of a role may have, those of its replicas first."""
-    yield from range(key.replicas + JOINED)
+def _received(connection: socket.socket) -> bytes:
+    """Return a message; empty if the other end is gone."""
+    try:
+        return connection.recv(_LARGEST)
+    except OSError:
+        return b""
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:
@@ -65,7 +68,7 @@ class ControlServer:
         self._listener: socket.socket | None = None
         self._clients: list[socket.socket] = []
         if sys.platform == "linux":
-            for number in (replica, *(n for n in _numbers(key) if n >= key.replicas)):
+            for number in (replica, *range(key.replicas, key.replicas + JOINED)):
                 if self._listen(_address(key, number)):
                     self.number = number
                     break
@@ -121,11 +124,7 @@ class ControlServer:
                 client.close()
 
     def _receive(self, client: socket.socket) -> None:
-        try:
-            said = client.recv(_LARGEST)
-        except OSError:
-            said = b""
-        if said != _DRAIN:
+        if _received(client) != _DRAIN:
             self._clients.remove(client)
             client.close()
         elif not self.drains:
@@ -135,13 +134,7 @@ class ControlServer:
 
 @dataclass
 class ControlClient:
-    """A running process of a role on this machine. Use it in a ``with`` block.
-
-    Args:
-        name: How people call it: the role, and its number if there are several.
-        number: Its number.
-        connection: To its control server.
-    """
+    """A running process of a role on this machine, connected to its control server. Use it in a ``with`` block."""
 
     name: str
     number: int
@@ -166,11 +159,7 @@ class ControlClient:
 
     def answer(self) -> tuple[int, bool] | None:
         """Wait for what it says when its pipeline has ended; the process itself goes on for a moment. Returns what :meth:`wait` does."""
-        try:
-            said = self.connection.recv(_LARGEST)
-        except OSError:
-            said = b""
-        if not said:
+        if not (said := _received(self.connection)):
             return None
         answer = json.loads(said)
         return answer["items"], answer["complete"]
@@ -191,7 +180,7 @@ def find(key: RoleKey) -> list[ControlClient]:
     if sys.platform != "linux":
         raise ConfigError("running processes are found by a kind of socket that only Linux has; elsewhere send SIGTERM to the process")
     found = []
-    for number in _numbers(key):
+    for number in range(key.replicas + JOINED):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.connect(_address(key, number))

@@ -21,10 +21,8 @@ DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run i
 class LaunchSpec:
     """A process to start.
 
-    Args:
-        name: What people call its replica.
-        process: What it needs to know to run, so that it reads no file and checks no other role.
-        arguments: Those of ``highway run`` that name it and say how it is to run.
+    ``process`` is what it needs to know to run, so that it reads no file and checks no other role; ``arguments`` are those of
+    ``highway run`` that name it and say how it is to run.
     """
 
     name: str

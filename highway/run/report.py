@@ -14,11 +14,7 @@ from highway.run.role import Terminated
 
 
 class Reporter:
-    """Tells the process that launched this one how its role goes: a line of JSON each time.
-
-    Args:
-        descriptor: The writing end of a pipe to the launcher.
-    """
+    """Tells the process that launched this one how its role goes, through a pipe: a line of JSON each time."""
 
     def __init__(self, descriptor: int) -> None:
         self._out: TextIO = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)

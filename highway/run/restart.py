@@ -6,11 +6,7 @@ from highway.topology.spec import RestartSpec
 
 
 class Restarts:
-    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new streak.
-
-    Args:
-        spec: What the file says.
-    """
+    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new streak."""
 
     def __init__(self, spec: RestartSpec) -> None:
         self.spec = spec
@@ -21,13 +17,9 @@ class Restarts:
         return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
 
     def delay(self, ran: float) -> float | None:
-        """Return the seconds to wait before the next start: twice as many each time.
+        """Return the seconds to wait before the next start, twice as many each time; ``None`` if there were as many as there may be.
 
-        Args:
-            ran: Seconds that the process ran.
-
-        Returns:
-            ``None`` if there were as many in a row as there may be.
+        ``ran`` is the seconds that the process ran.
         """
         if ran >= self.spec.max_delay_s:
             self.streak = 0

@@ -31,8 +31,7 @@ _LAST_RESORT = 15  # seconds that a process takes at most to end
 class Terminated(SystemExit):
     """The process was asked to end: by SIGTERM, or since the process that launched it is gone.
 
-    Args:
-        drained: Whether it had delivered all that was in flight.
+    It is ``drained`` if it had delivered all that was in flight.
     """
 
     def __init__(self, drained: bool = False) -> None:

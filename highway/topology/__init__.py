@@ -3,6 +3,5 @@
 from highway.topology.check import check
 from highway.topology.load import load, load_checked
 from highway.topology.model import Topology
-from highway.topology.plan import Plan, Role
 
-__all__ = ["Plan", "Role", "Topology", "check", "load", "load_checked"]
+__all__ = ["Topology", "check", "load", "load_checked"]

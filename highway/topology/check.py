@@ -158,12 +158,12 @@ def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]
     yield from _port_clashes(plan, link_ends)
     yield from _metrics_clashes(plan)
     yield from _unmatched(link_ends)
-    for host, spec_ in plan.hosts.items():
-        if spec_.memory_mb and (needed := sum(memory(plan, host).values())) > spec_.memory_mb:
-            parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in memory(plan, host).items())
-            yield (plan.location / "hosts" / host).error(
-                f"the links may take {needed:,g} MB there ({parts}), but memory_mb is {spec_.memory_mb:,g}; lower their budget_mb"
-            )
+    for name, host in plan.hosts.items():
+        needed = memory(plan, name)
+        if host.memory_mb and sum(needed.values()) > host.memory_mb:
+            parts = f"{sum(needed.values()):,g} MB there ({', '.join(f'{link} {megabytes:,g}' for link, megabytes in needed.items())})"
+            message = f"the links may take {parts}, but memory_mb is {host.memory_mb:,g}; lower their budget_mb"
+            yield (plan.location / "hosts" / name).error(message)
 
 
 def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Collection[tuple[str, Direction]]]) -> Iterator[ConfigError]:

@@ -86,7 +86,7 @@ def parse(text: str, name: str) -> tuple[Any, Location]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise ConfigError(f"{name}:{line}: not YAML: {_join(error.context, error.problem)} (column {column})") from None
+        raise ConfigError(f"{name}:{line}: not YAML: {', '.join(filter(None, (error.context, error.problem)))} (column {column})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -185,10 +185,6 @@ def _merge(first: Any, later: Any, path: tuple[Key, ...], marks: dict[tuple[Key,
     for replaced in [mark for mark in marks if mark[: len(path)] == path]:
         del marks[replaced]
     return later
-
-
-def _join(*parts: str | None) -> str:
-    return ", ".join(part for part in parts if part)
 
 
 def _similar(file: Path) -> str:

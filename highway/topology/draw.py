@@ -25,23 +25,18 @@ def svg(picture: Picture) -> str:
             box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="6"'
             parts.append(f'<rect {box} fill="{shape.fill}" stroke="{shape.color}"{dash}/>')
         elif shape.kind == "curve":
-            path = "M {:.1f} {:.1f} C {:.1f} {:.1f}, {:.1f} {:.1f}, {:.1f} {:.1f}".format(
-                *(value for point in shape.points for value in point)
-            )
-            parts.append(f'<path d="{path}" fill="none" stroke="{shape.color}" stroke-width="1.5"{dash}/>')
+            start, *rest = (f"{px:.1f} {py:.1f}" for px, py in shape.points)
+            parts.append(f'<path d="M {start} C {", ".join(rest)}" fill="none" stroke="{shape.color}" stroke-width="1.5"{dash}/>')
         elif shape.kind == "arrow":
             corners = " ".join(f"{px:.1f},{py:.1f}" for px, py in _head(x, y))
             parts.append(f'<polygon points="{corners}" fill="{shape.color}"/>')
         elif shape.kind == "dot":
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{shape.color}"/>')
         else:
-            anchor, weight = (
-                f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else "",
-                ' font-weight="600"' if shape.size == TITLE else "",
-            )
-            parts.append(
-                f'<text x="{x:.1f}" y="{y:.1f}" font-size="{shape.size}" fill="{shape.color}"{anchor}{weight}>{escape(shape.text)}</text>'
-            )
+            style = f'font-size="{shape.size}" fill="{shape.color}"'
+            style += f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
+            style += ' font-weight="600"' if shape.size == TITLE else ""
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(shape.text)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -95,16 +95,11 @@ class Graph:
 def graph(topology: Topology) -> Graph:
     """Return the graph of a topology without errors."""
     roles = topology.roles.values()
-    nodes = [
-        Node(
-            role.name,
-            labels(topology, role.name),
-            role.replicas,
-            " ".join([*(["on", ", ".join(dict.fromkeys(role.hosts))] if role.hosts else []), *(["(external)"] if role.external else [])]),
-            role.external,
-        )
-        for role in roles
-    ]
+    nodes = []
+    for role in roles:
+        hosts = f"on {', '.join(dict.fromkeys(role.hosts))}" if role.hosts else ""
+        where = " ".join(filter(None, (hosts, "(external)" if role.external else "")))
+        nodes.append(Node(role.name, labels(topology, role.name), role.replicas, where, role.external))
     edges = list(_named(topology))
     explicit = [end for role in roles if role.stages for end in link_ends(topology, role.processes[:1]) if not end.name]
     for edge in _matched(explicit):

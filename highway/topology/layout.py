@@ -161,10 +161,9 @@ def _ends(routes: Sequence[Sequence[str]], number: int, areas: Mapping[str, Area
     """Where an edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
     route = routes[number]
     source, target = areas[route[0]], areas[route[-1]]
-    out = sorted((one for one in routes if one[0] == route[0]), key=lambda one: areas[one[1]].middle)
-    into = sorted((one for one in routes if one[-1] == route[-1]), key=lambda one: areas[one[-2]].middle)
-    start = _port(source, [one is route for one in out].index(True), len(out))
-    return (source.left + source.width, start), (target.left, _port(target, [one is route for one in into].index(True), len(into)))
+    out = sorted((areas[one[1]].middle, other) for other, one in enumerate(routes) if one[0] == route[0])
+    into = sorted((areas[one[-2]].middle, other) for other, one in enumerate(routes) if one[-1] == route[-1])
+    return (source.left + source.width, _port(source, out, number)), (target.left, _port(target, into, number))
 
 
 def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
@@ -223,8 +222,8 @@ def _reach(curve: Sequence[Point], middle: float, half: float) -> tuple[float, f
     return min(heights), max(heights)
 
 
-def _port(area: Area, number: int, count: int) -> float:
-    return area.top + area.height * (number + 1) / (count + 1)
+def _port(area: Area, edges: Sequence[tuple[float, int]], number: int) -> float:
+    return area.top + area.height * ([edge for _, edge in edges].index(number) + 1) / (len(edges) + 1)
 
 
 def bezier(curve: Sequence[Point], t: float) -> Point:

@@ -8,15 +8,11 @@ from highway.wire.codec import named
 
 def memory(plan: Plan, host: str) -> dict[str, float]:
     """Return the megabytes that the buffers of each link may take on a host."""
-    needed: dict[str, float] = {}
+    buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
-        for side in ("from", "to"):
-            here = plan.count(link, side, host)
-            peers = 1 if spec.over.is_senders_budget else plan.count(link, "to" if side == "from" else "from")
-            counted = here if side == "from" or not spec.over.is_senders_budget else 0
-            if counted:
-                needed[link] = needed.get(link, 0.0) + counted * peers * spec.budget_mb
-    return needed
+        if not spec.over.is_senders_budget:  # each end has one for each of its connections
+            buffers[link] = buffers[link] * plan.count(link, "to") + plan.count(link, "to", host) * plan.count(link, "from")
+    return {link: count * plan.links[link].budget_mb for link, count in buffers.items() if count}
 
 
 def loss(plan: Plan, link: str) -> list[str]:

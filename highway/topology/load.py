@@ -15,7 +15,7 @@ from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role
 from highway.topology.registry import Registry
 from highway.topology.spec import FileSpec, HostSpec, MetricsSpec, RestartSpec, RoleSpec
-from highway.topology.variables import Variables, environment
+from highway.topology.variables import Variables
 
 MOST = 20  # mistakes of a file that are listed; the first ones often bring the others about
 
@@ -89,7 +89,7 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
         raise location.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
     filled = {key: value if key in ("stages", "env") else values.fill(value, location / key) for key, value in raw.items()}
     if "env" in raw:  # to check it
-        filled["env"] = environment(values, raw["env"], name, 0, location / "env")
+        filled["env"] = values.of_process(name, "0").fill(raw["env"], location / "env")
     spec: RoleSpec = registry.convert(filled, RoleSpec, location)
     if not (spec.external or "stages" in raw):
         raise location.error("the key 'stages' is missing (only an external role may have none)")

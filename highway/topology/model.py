@@ -13,7 +13,7 @@ from highway.parameters.location import Location, did_you_mean, show
 from highway.topology.plan import COMPONENTS, Plan, Process, Role
 from highway.topology.process_spec import ProcessSpec, RoleKey
 from highway.topology.registry import Registry
-from highway.topology.variables import Variables, environment
+from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
 LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")
@@ -26,12 +26,7 @@ LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -
 class Topology:
     """What a file says; :func:`highway.topology.load` makes it. Components are built when one asks for a role's stages, not before.
 
-    Args:
-        path: The file; the last one, if several were merged.
-        plan: Roles, hosts and links.
-        seed: The seed of all pipelines.
-        variables: The values of ``${name}``.
-        registry: Builds the components.
+    ``path`` is the file, the last one if several were merged; ``seed`` is that of all pipelines.
     """
 
     path: str
@@ -59,14 +54,22 @@ class Topology:
             raise ConfigError(f"{self.path}: no role {name!r}{did_you_mean(name, self.roles)}")
         return self.roles[name]
 
+    def check_host(self, host: str | None) -> None:
+        """Check that a host, if one is given, is one of the file's.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        if host is not None and host not in self.plan.hosts:
+            raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
+
     def processes(self, host: str | None = None) -> list[Process]:
         """Return the processes that highway starts: of all hosts, or of one.
 
         Raises:
             ConfigError: there is no such host, or nothing to start.
         """
-        if host is not None and host not in self.plan.hosts:
-            raise ConfigError(f"{self.path}: no host {host!r}{did_you_mean(host, self.plan.hosts)}")
+        self.check_host(host)
         processes = self.plan.processes(host)
         if not processes and host is None:
             raise ConfigError(f"{self.path}: all roles are external, so there is nothing to start")
@@ -76,11 +79,7 @@ class Topology:
         return processes
 
     def stages(self, name: str, replica: int = 0) -> list[Stage]:
-        """Return the stages of a role.
-
-        Args:
-            name: The role.
-            replica: Which one of its processes, from 0: the value of ``${replica}``.
+        """Return the stages of a role; ``replica`` is which one of its processes, from 0: the value of ``${replica}``.
 
         Raises:
             ConfigError: the role does not exist, or one of its stages cannot be built; the message says where.
@@ -112,19 +111,16 @@ class Topology:
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
         """Return the environment variables that the file gives to a process of a role."""
-        found: dict[str, str] = environment(self.variables, self.role(name).env, name, replica, self.plan.location / "roles" / name / "env")
+        variables = self.variables.of_process(name, str(replica))  # text, as all in an environment is
+        found: dict[str, str] = variables.fill(self.role(name).env, self.plan.location / "roles" / name / "env")
         return found
 
     def build(
         self, role: Role, replica: int, linked: LinkParameters, only: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Stage | ConfigError]]:
-        """Yield the stages of a role with their numbers, in place of each that cannot be built what is wrong with it.
+        """Yield the stages of a role, or ``only`` some, with their numbers; in place of each that cannot be built what is wrong with it.
 
-        Args:
-            role: The role.
-            replica: Which one of its processes, from 0.
-            linked: Returns the parameters for ``{link: NAME}``; asked once for each.
-            only: The numbers of the stages to build; by default all.
+        ``linked`` returns the parameters for ``{link: NAME}``, and is asked once for each.
         """
         variables = self.variables.of_process(role.name, replica, self.environment(role.name, replica))
         for index in range(len(role.stages)) if only is None else only:

@@ -178,14 +178,7 @@ class Plan:
         return host_and_port(address, port)
 
     def urls(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> list[str]:
-        """Return the URLs of one end of a link, without options.
-
-        Args:
-            link: The link.
-            role: The role at that end.
-            replica: Which one of its processes.
-            direction: Whether it sends or receives.
-            most: How many to return at most, for who wants to see what they look like.
+        """Return the URLs of one end of a link, without options; ``most`` of them, for who wants to see what they look like.
 
         Raises:
             ConfigError: there is no such link, or the role is not at that end of it.

@@ -20,13 +20,7 @@ from highway.topology.registry import Registry
 
 
 class RoleKey(NamedTuple):
-    """What the processes of a role are known by on a machine.
-
-    Args:
-        path: The topology's file, from the root.
-        role: The role.
-        replicas: How many processes of it the file has.
-    """
+    """What the processes of a role are known by on a machine: its file, from the root, its name, and how many of them the file has."""
 
     path: str
     role: str

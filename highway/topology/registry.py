@@ -31,11 +31,7 @@ _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's wor
 
 @dataclass(frozen=True)
 class Registry:
-    """Builds components from plain values as a YAML file holds them.
-
-    Args:
-        components: What may be named.
-    """
+    """Builds components from plain values as a YAML file holds them; ``components`` are those that may be named."""
 
     components: Components = field(default_factory=Components)
     names_unions = False

@@ -141,10 +141,9 @@ def _open(schema: Schema) -> Schema:
 
 def _open_parts(schema: Schema) -> Schema:
     opened = dict(schema)
-    if isinstance(schema.get("items"), dict):
-        opened["items"] = _open(schema["items"])
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            opened[key] = _open(schema[key])
     if "prefixItems" in schema:
         opened["prefixItems"] = [_open(item) for item in schema["prefixItems"]]
-    if isinstance(schema.get("additionalProperties"), dict):
-        opened["additionalProperties"] = _open(schema["additionalProperties"])
     return opened

@@ -63,12 +63,9 @@ class Variables:
         )
 
     def fill(self, value: Any, location: Location, within: tuple[str, ...] = ()) -> Any:
-        """Return a copy of ``value`` in which every reference is replaced.
+        """Return a copy of ``value``, plain values, in which every reference is replaced.
 
-        Args:
-            value: Plain values: mappings, lists, scalars.
-            location: Where it stands.
-            within: The variables whose values are being filled, to notice a circle.
+        ``within`` are the variables whose values are being filled, to notice a circle.
 
         Raises:
             ConfigError: an unknown variable, one that is defined by itself, or a reference that cannot be read.
@@ -104,14 +101,11 @@ class Variables:
         if name in self.values:
             return self.fill(self.values[name], self.location / name, (*within, name))
         if default is None:
-            raise location.error(f"unknown variable {name!r}{self._way_out(name)}")
+            way_out = did_you_mean(name, {**self.values, **self.own})
+            if not way_out.endswith("?"):
+                way_out = f"; define it under vars, as  vars: {{{name}: ...}},  or write a default: ${{{name}:default}}"
+            raise location.error(f"unknown variable {name!r}{way_out}")
         return _scalar(default[1:])
-
-    def _way_out(self, name: str) -> str:
-        meant = did_you_mean(name, {**self.values, **self.own})
-        return (
-            meant if meant.endswith("?") else f"; define it under vars, as  vars: {{{name}: ...}},  or write a default: ${{{name}:default}}"
-        )
 
     def _text(self, found: re.Match[str], location: Location, within: tuple[str, ...]) -> str:
         if found["escaped"]:
@@ -122,11 +116,6 @@ class Variables:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         self._size += len(text)
         return text
-
-
-def environment(variables: Variables, env: Any, role: str, replica: int, location: Location) -> Any:
-    """Return the ``env`` of a role with its variables filled in for a process; the number of that is text, as all in an environment is."""
-    return variables.of_process(role, str(replica)).fill(env, location)
 
 
 def _scalar(text: str) -> Any:

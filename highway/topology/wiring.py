@@ -14,12 +14,7 @@ from highway.wire.url import Direction
 
 @dataclass(frozen=True)
 class Wiring:
-    """What runs somewhere of a topology without errors. Its stages are built once, when one asks for the first time.
-
-    Args:
-        topology: The topology.
-        processes: Its processes there.
-    """
+    """The processes of a topology without errors that run somewhere. Their stages are built once, when one asks for the first time."""
 
     topology: Topology
     processes: Sequence[Process]

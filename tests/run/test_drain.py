@@ -26,6 +26,26 @@ def three(numbers="{until: stop}", workers=2, transport="shm", work=0.0):
     return LINKS.format(numbers=numbers, workers=workers, transport=transport, work=work)
 
 
+def assert_nothing_is_lost(ended, numbers, code=0):
+    """Check that a run ended as it should, and return how many items arrived: each once, in whatever order."""
+    found, out, error = ended
+    got = numbers(out)
+    assert found == code, error
+    assert sorted(got) == list(range(len(got)))
+    return len(got)
+
+
+@pytest.fixture
+def joined(write, start):
+    """A run with one worker that ends with the file ``stop``, its topology, and another worker that has joined it."""
+    path = write(three(workers=1))
+    run = start("run", path, "--plugin", "mine")
+    run.pids(1)
+    other = start("run", path, "--plugin", "mine", "--role", "worker")
+    other.pids(1)
+    return run, path, other
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
@@ -44,10 +64,8 @@ def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, cal
         f"highway: --replica 1: no such worker of {path} runs here; expected one of 0\n",
     )
     Path("stop").touch()
-    code, out, error = run.end()
-    got = numbers(out)
-    assert code == 0, error
-    assert sorted(got) == list(range(len(got)))
+    _, out, error = ended = run.end()
+    assert_nothing_is_lost(ended, numbers)
     assert f"\nworker[1]: {delivered:,} items in " in out
     assert "failed" not in error
     assert "started again" not in error
@@ -63,10 +81,7 @@ def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, num
     Path("go").touch()
     run.until(r"got 150$")
     Path("stop").touch()
-    code, out, error = run.end()
-    got = numbers(out)
-    assert code == 0, error
-    assert sorted(got) == list(range(len(got)))
+    assert_nothing_is_lost(run.end(), numbers)
 
 
 @pytest.mark.slow
@@ -75,11 +90,10 @@ def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
     run = start("run", path, "--plugin", "mine")
     run.until(r"got 50$")
     run.process.terminate()
-    code, out, error = run.end()
-    got = numbers(out)
-    assert (code, error.splitlines()[-1]) == (143, "highway: terminated")
-    assert sorted(got) == list(range(len(got)))
-    assert f"\nreader: {len(got):,} items in " in out
+    _, out, error = ended = run.end()
+    count = assert_nothing_is_lost(ended, numbers, 143)
+    assert error.splitlines()[-1] == "highway: terminated"
+    assert f"\nreader: {count:,} items in " in out
     assert "killed" not in error
 
 
@@ -135,42 +149,27 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
 
 
 @pytest.mark.slow
-def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(write, start, call, numbers):
-    path = write(three(workers=1))
-    run = start("run", path, "--plugin", "mine")
-    run.pids(1)
-    joined = start("run", path, "--plugin", "mine", "--role", "worker")
-    joined.pids(1)
+def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, numbers):
+    run, _, other = joined
     last = int(run.until(r"got (\d+)$")[1])
     run.until(rf"got {last + 100}$")
     Path("stop").touch()
-    code, out, error = joined.end()
+    code, out, error = other.end()
     assert code == 0, error
     assert "another worker runs here as number 0; `highway drain` calls this one number 1" in error
     share = int(re.search(r"^worker: ([\d,]+) items in ", out, re.M)[1].replace(",", ""))
-    code, out, error = run.end()
-    got = numbers(out)
-    assert code == 0, error
-    assert sorted(got) == list(range(len(got)))
-    assert 0 < share < len(got)
+    assert 0 < share < assert_nothing_is_lost(run.end(), numbers)
 
 
 @pytest.mark.slow
-def test_a_worker_that_has_joined_is_drained_by_its_number(write, start, call, numbers):
-    path = write(three(workers=1))
-    run = start("run", path, "--plugin", "mine")
-    run.pids(1)
-    joined = start("run", path, "--plugin", "mine", "--role", "worker")
-    joined.pids(1)
+def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers):
+    run, path, other = joined
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
     assert (code, error) == (0, "")
     assert out.startswith("worker[1] has ended; it delivered ")
-    assert joined.end()[0] == 0
+    assert other.end()[0] == 0
     Path("stop").touch()
-    code, out, error = run.end()
-    got = numbers(out)
-    assert code == 0, error
-    assert sorted(got) == list(range(len(got)))
+    assert_nothing_is_lost(run.end(), numbers)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ class LocalLauncher:
         finally:
             os.close(writing)
             os.close(handed)
-        reports = _Lines(self._selector, os.fdopen(reading, "rb"), leave_out_rest=True)
+        reports = _Lines(self._selector, os.fdopen(reading, "rb"), whole_only=True)
         assert popen.stdout is not None and popen.stderr is not None
         _Lines(self._selector, popen.stdout, lambda line: self._show(spec.name, line, False))
         _Lines(self._selector, popen.stderr, lambda line: self._show(spec.name, line, True))
@@ -85,14 +85,7 @@ class LocalLauncher:
 
 
 class LocalProcess:
-    """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`.
-
-    Args:
-        popen: The process.
-        tally: What it has received and sent over links.
-        address: Where others reach this machine.
-        reports: What it reports, if it does.
-    """
+    """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`."""
 
     def __init__(self, popen: subprocess.Popen[bytes], tally: Tally, address: str = "", reports: _Lines | None = None) -> None:
         self.popen, self.address = popen, address
@@ -138,25 +131,17 @@ class LocalProcess:
 
 
 class _Lines:
-    """The lines of a stream, read as they come; it is closed at its end.
+    """The lines of a stream, handed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
 
-    Args:
-        selector: Waits for them.
-        stream: The stream.
-        handle: Called with each; by default they are kept for :meth:`take`.
-        leave_out_rest: Whether to leave out a last line without an end, such as one that its writer was killed over.
+    With ``whole_only`` a last line without an end is left out, such as one that its writer was killed over.
     """
 
     def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        stream: IO[bytes],
-        handle: Callable[[str], None] | None = None,
-        leave_out_rest: bool = False,
+        self, selector: selectors.BaseSelector, stream: IO[bytes], handle: Callable[[str], None] | None = None, whole_only: bool = False
     ) -> None:
         os.set_blocking(stream.fileno(), False)
         selector.register(stream, selectors.EVENT_READ, self)
-        self._selector, self._stream, self._leave_out_rest = selector, stream, leave_out_rest
+        self._selector, self._stream, self._whole_only = selector, stream, whole_only
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
         self._rest = b""
@@ -178,7 +163,7 @@ class _Lines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data:
             self.close()
-            lines += [self._rest] if self._rest and not self._leave_out_rest else []
+            lines += [self._rest] if self._rest and not self._whole_only else []
         for line in lines:
             self._handle(line.decode(errors="replace"))
 
@@ -192,10 +177,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process that is to import the same highway as this one, whatever lies in the current directory.
 
     Numerical libraries get one thread each, since the stages of a role have threads of their own; the user's environment goes before that,
-    and that of the role before both.
-
-    Args:
-        own: That of the role.
+    and the role's ``own`` before both.
     """
     home = str(Path(highway.__file__).parents[1])
     paths = [] if home == sysconfig.get_path("purelib") else [home]
