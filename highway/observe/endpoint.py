@@ -72,12 +72,11 @@ class Endpoint:
         if path == "/metrics":
             answer: Iterable[bytes] = self._prometheus(environ, start)
             return answer
-        status, body = "200 OK", b""
         if path == "/stats":
-            body = self.snapshot().to_json()
+            status, body = "200 OK", self.snapshot().to_json()
         elif path == "/health":
             reasons = health(self.snapshot())
-            status = "503 Service Unavailable" if reasons else status
+            status = "503 Service Unavailable" if reasons else "200 OK"
             body = json.dumps({"status": "failing" if reasons else "ok", "reasons": reasons}).encode()
         else:
             status, body = "404 Not Found", b'{"paths": ["/metrics", "/stats", "/health"]}'

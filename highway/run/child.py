@@ -71,13 +71,12 @@ class Child:
         code = self.code or 0
         if not self.failed:
             return "ended" if not self.leaving else "was drained" if code in _DRAINED else "was stopped"
-        return f"was killed by {_signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
+        if code >= 0:
+            return f"failed with exit code {code}"
+        known = -code in set(signal.Signals)  # those for real time have no names
+        return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
     @property
     def failure(self) -> str:
         """How it ended, with the error."""
         return f"({self.how.removeprefix('was ').removeprefix('failed with ')}): {self.error or 'it ended without a word'}"
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"  # those for real time have no names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -10,10 +11,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats
@@ -39,40 +39,38 @@ class Terminated(SystemExit):
         self.drained = drained
 
 
-class _Signals:
-    """Hears SIGINT and SIGTERM in place of being interrupted by them, since an exception in the middle of a lock would leave it locked.
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """Hear SIGINT and SIGTERM in place of being interrupted by them, since an exception in the middle of a lock would leave it locked.
 
-    Off the main thread it hears nothing: signals are the main thread's.
+    Yields a descriptor to read their numbers from. Off the main thread none come: signals are the main thread's.
     """
-
-    def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)
-        self._hears = threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> Self:
-        if self._hears:
-            self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def heard(self) -> int:
-        """Return the number of the signal that came."""
-        return os.read(self.reading, 1)[0]
-
-    def deafen(self) -> None:
-        """From now on ignore SIGTERM, and let SIGINT end the process at once."""
-        if self._hears:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if self._hears:
-            signal.set_wakeup_fd(self._wakeup)
-            for number, handler in self._before.items():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before: dict[int, Any] = {}
+    try:
+        if _hears_signals():
+            wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+            before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        yield reading
+    finally:
+        if before:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
                 signal.signal(number, handler)
-        os.close(self.reading)
-        os.close(self._writing)
+        os.close(reading)
+        os.close(writing)
+
+
+def _hears_signals() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _deafen() -> None:
+    """From now on ignore SIGTERM, and let SIGINT end the process at once."""
+    if _hears_signals():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(
@@ -103,7 +101,7 @@ def run(
     failure: list[BaseException] = []
     ended, writing = os.pipe()
     pool = ThreadPoolExecutor(1, "highway-run")
-    with _Signals() as signals:
+    with _signals() as signals:
         try:
             pool.submit(_consume, pipeline, failure, writing)
             terminated = _attend(pipeline, lambda: progress(pipeline.stats()), tick, drain_timeout, ended, signals, control)
@@ -113,10 +111,10 @@ def run(
                 raise Terminated(drained=True)
         except Terminated:
             signal.alarm(_LAST_RESORT)  # the kernel ends what does not end by itself
-            signals.deafen()
+            _deafen()
             raise
         except KeyboardInterrupt:
-            signals.deafen()
+            _deafen()
             raise
         finally:
             pipeline.stop()
@@ -134,7 +132,7 @@ def _attend(
     tick: float,
     drain_timeout: float,
     ended: int,
-    signals: _Signals,
+    signals: int,
     control: ControlServer | None,
 ) -> bool:
     """Wait until the pipeline has ended, and say whether that is since SIGTERM came.
@@ -145,11 +143,11 @@ def _attend(
     until, terminated = float("inf"), False
     while True:
         left = max(0.0, min(tick, until - time.monotonic()))
-        waits: list[Any] = [ended, signals.reading, *(control.sockets if control else ())]
+        waits: list[Any] = [ended, signals, *(control.sockets if control else ())]
         ready = select.select(waits, [], [], left)[0]
         asked = control is not None and control.poll(ready)
-        if signals.reading in ready:
-            if signals.heard() == signal.SIGINT:
+        if signals in ready:
+            if os.read(signals, 1)[0] == signal.SIGINT:
                 raise KeyboardInterrupt
             if terminated or not drain_timeout:
                 raise Terminated

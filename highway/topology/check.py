@@ -156,7 +156,6 @@ def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
     yield from _port_clashes(plan, link_ends)
-    yield from _metrics_clashes(plan)
     yield from _unmatched(link_ends)
     for name, host in plan.hosts.items():
         needed = memory(plan, name)
@@ -195,10 +194,12 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
 
 
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
-    """Two processes of one host that open one port, and ranges that are too short."""
+    """Two processes of one host that open one port, ranges that are too short, and ports for metrics that are those of links."""
     opened: dict[str, str] = {}
+    links: dict[int, str] = {}
     for who, link, key, needed in _port_users(plan):
         allowed, location = port_range(getattr(plan.links[link], key)), plan.location / "links" / link / key
+        links |= {port: link for port, _ in needed.values()}
         for process, (port, address) in needed.items():
             if port not in allowed:
                 first, last = allowed[0], max(other for other, _ in needed.values())
@@ -211,6 +212,9 @@ def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]
         if end.link.bind and not plan.roles[end.process.role].external:
             for address in end.link.locations:
                 yield from _taken(opened, end.process.host, address, f"{end.process.role}'s {end.link}", end.location)
+    for port in port_range(plan.metrics.port) if plan.metrics else ():
+        if port in links:
+            yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
 
 
 def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple[int, str]]]]:
@@ -220,16 +224,9 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
             binders = plan.processes_at(link, spec.bind)
             yield f"the link {link}", link, "port", {each: (plan.port(link, each), plan.link_address(link, each)) for each in binders}
         if spec.tap is not None:
-            taps = {each: (plan.tap_port(link, each), plan.tap(link, each).partition("://")[2]) for each in plan.processes_at(link, "from")}
+            senders = plan.processes_at(link, "from")
+            taps = {each: (plan.port(link, each, "tap"), plan.tap(link, each).removeprefix("tcp://")) for each in senders}
             yield f"the tap of the link {link}", link, "tap", taps
-
-
-def _metrics_clashes(plan: Plan) -> Iterator[ConfigError]:
-    """Ports for metrics that are those of links."""
-    links = {port: link for _, link, _, needed in _port_users(plan) for port, _ in needed.values()}
-    for port in port_range(plan.metrics.port) if plan.metrics else ():
-        if port in links:
-            yield (plan.location / "metrics").error(f"{port} is a port of the link {links[port]}; choose others, such as 9400-9409")
 
 
 def _taken(opened: dict[str, str], host: str, address: str, who: str, location: Location) -> Iterator[ConfigError]:

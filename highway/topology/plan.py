@@ -38,7 +38,6 @@ class Role:
     """A role of a topology.
 
     Args:
-        name: Its name.
         stages: Its stages as the file has them, with their variables.
         location: Where the file has the stages.
         replicas: How many processes run it.
@@ -80,13 +79,10 @@ class Role:
 
 @dataclass(frozen=True)
 class Plan:
-    """The roles, hosts and links of a topology.
+    """The roles, hosts and links of a topology, each by name.
 
     Args:
         name: What names on one host (of ipc and shm links) begin with.
-        roles: The roles by name.
-        hosts: The hosts by name.
-        links: The links by name.
         location: Where the file begins.
         metrics: Where each run answers for its state over HTTP, if it is to.
         local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
@@ -139,9 +135,10 @@ class Plan:
         ends = ((link, process) for link, side in links.items() for process in self.processes_at(link, side))
         return [self.link_address(link, process) for link, process in ends if process in processes]
 
-    def port(self, link: str, process: Process) -> int:
-        """Return the port that a process at the binding side opens: those of one host take the ports of the link's range in turn."""
-        return port_range(self.links[link].port)[0] + self._place(link, self.links[link].bind, process)[1]
+    def port(self, link: str, process: Process, key: Literal["port", "tap"] = "port") -> int:
+        """Return the port that a process opens for a link or its tap: those of one host take the ports of the range in turn."""
+        spec = self.links[link]
+        return port_range(getattr(spec, key))[0] + self._place(link, spec.bind if key == "port" else "from", process)[1]
 
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address at which a process that sends on a link lets viewers look.
@@ -151,15 +148,11 @@ class Plan:
         :meth:`link_address`.
         """
         if self.links[link].tap is not None:
-            return f"tcp://{self._listens(process, self.tap_port(link, process), listen)}"
+            return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
         digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
         number, _ = self._place(link, "from", process)
         name = f"@highway-tap-{os.getuid()}-{digest}-{number}"
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
-
-    def tap_port(self, link: str, process: Process) -> int:
-        """Return the port of the tap of a process that sends: those of one host take the ports of the range in turn."""
-        return port_range(self.links[link].tap)[0] + self._place(link, "from", process)[1]
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
         """Return how many processes come before one on its side of a link, and how many of those are on its host."""

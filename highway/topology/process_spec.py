@@ -32,13 +32,10 @@ class ProcessSpec:
     """A process of a role.
 
     Args:
-        key: What its role is known by.
         replica: Its number, from 0.
         host: The host that the file gives it, or ``""``.
         address: Where others reach that host.
-        stages: Its stages, in plain values.
-        location: Where the file has them.
-        seed: The seed of its pipeline.
+        stages: Its stages, in plain values; ``location`` is where the file has them.
         env: Environment variables that it gets.
     """
 
