@@ -18,7 +18,6 @@ class Departure:
     """A process that has ended.
 
     Args:
-        name: Its replica, as people call it.
         how: How it ended, in words.
         failed: Whether it did not end as it should.
         counts: What it had received and sent; exact, however it ended.
@@ -54,7 +53,6 @@ class Account:
     """What a link has carried.
 
     Args:
-        link: Its name.
         sent: Messages that its senders sent; to each receiver, if it publishes. ``None`` if no sender runs here.
         received: Messages that its receivers took from it. ``None`` if no receiver runs here.
         missing: Messages that were sent and not received, exactly; ``None`` where not all ends of the link are seen.

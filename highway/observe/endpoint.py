@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from prometheus_client import make_wsgi_app
@@ -56,16 +55,13 @@ class Endpoint:
         """Return what there is to tell at this moment."""
         return Snapshot(self._name, self._states, self._ends, self._lost)
 
-    def close(self) -> None:
-        """Close the port."""
-        self._server.stop()
-        self._thread.shutdown()
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def __exit__(self, *exception: object) -> None:
+        """Close the port."""
+        self._server.stop()
+        self._thread.shutdown()
 
     def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")

@@ -17,7 +17,6 @@ class ReplicaState:
     """A replica of a role at one moment.
 
     Args:
-        role: Its role.
         replica: Its number, from 0.
         host: The host that the file gives it, or ``""``.
         phase: Where it is between its start and its end.

@@ -34,7 +34,6 @@ class Traffic:
     """What a link carries, all its replicas together.
 
     Args:
-        link: Its name.
         sent: Messages that its senders sent since they started; to each receiver, if it publishes. ``None`` if no sender is seen.
         received: Messages that its receivers took from it; ``None`` if no receiver is seen.
         faults: What its receivers have counted that should not be, by name.

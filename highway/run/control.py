@@ -17,7 +17,6 @@ import struct
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from highway.errors import ConfigError
@@ -97,7 +96,7 @@ class ControlServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Be found no more."""
         for sock in self.sockets:
             sock.close()
@@ -167,7 +166,7 @@ class ControlClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.connection.close()
 
 

@@ -12,8 +12,8 @@ from highway.observe.accounts import Departure
 from highway.observe.state import Phase, ReplicaState
 from highway.run.child import Child
 from highway.run.launcher import Launcher, LaunchSpec
-from highway.run.restart import Restarts
 from highway.topology.plan import Process, Role
+from highway.topology.spec import RestartSpec
 from highway.wire.tally import Counts
 
 
@@ -109,3 +109,27 @@ class Replica:
         """End its process and all that it has started."""
         if not self.is_over and self._child:
             self._child.handle.signal(signal.SIGKILL)
+
+
+class Restarts:
+    """Counts how many times in a row the process of one replica was started again; a process that ran long enough begins a new streak."""
+
+    def __init__(self, spec: RestartSpec) -> None:
+        self.spec = spec
+        self.streak = 0
+
+    def follow(self, failed: bool) -> bool:
+        """Say whether the end of a process is one that a start follows, as far as there may be more of them."""
+        return self.spec.when == "always" or (self.spec.when == "on-failure" and failed)
+
+    def delay(self, ran: float) -> float | None:
+        """Return the seconds to wait before the next start, twice as many each time; ``None`` if there were as many as there may be.
+
+        ``ran`` is the seconds that the process ran.
+        """
+        if ran >= self.spec.max_delay_s:
+            self.streak = 0
+        if self.streak >= self.spec.at_most:
+            return None
+        self.streak += 1
+        return min(self.spec.delay_s * 2.0 ** min(self.streak - 1, 60), self.spec.max_delay_s)

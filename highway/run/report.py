@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 from highway.engine.stats import PipelineStats, StageStats
@@ -43,7 +42,7 @@ class Reporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the pipe; what could not be sent is dropped."""
         with contextlib.suppress(BrokenPipeError):
             self._out.close()

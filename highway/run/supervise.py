@@ -48,7 +48,6 @@ class Result:
         code: 0 if all went well, 1 if a role failed, 128 and the signal's number if a signal ended it.
         message: What failed, in words; empty if nothing did.
         states: How each replica was in the end.
-        links: What each link carried.
         departures: The processes, replica by replica.
     """
 

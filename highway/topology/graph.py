@@ -17,8 +17,6 @@ class Node:
 
     Args:
         name: The role's name, or the address.
-        stages: The labels of its stages.
-        replicas: How many processes run it.
         where: Its hosts, in words; empty if the file does not say.
         outside: Whether ``highway run`` does not start it.
         levels: For each stage, how busy it is and how full the queue behind it; empty if nobody looked.
@@ -53,8 +51,7 @@ class Edge:
     """A link from one node to another.
 
     Args:
-        source: The name of the node that sends.
-        target: The name of the node that receives.
+        source, target: The names of the nodes that send and receive.
         name: The link's name; empty for a URL.
         about: Kind, transport and port in words.
         publish: Whether every receiver gets every item.

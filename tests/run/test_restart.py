@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from highway import ConfigError
-from highway.run.restart import Restarts
+from highway.run.replica import Restarts
 from highway.topology import load
 from highway.topology.spec import RestartSpec
 
