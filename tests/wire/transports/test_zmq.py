@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -234,6 +235,42 @@ def test_a_publisher_outlives_subscribers_that_come_and_go(opened, ipc):
             sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
         for receiver in receivers:
             receiver.close(0)
+
+
+def test_a_publisher_that_was_connected_to_thousands_of_times_is_still_there(opened):
+    sender = opened("zpub://127.0.0.1:0")
+    address = sender.bound[0].removeprefix("tcp://")
+    host, port = address.split(":")
+    for _ in range(1500):  # ZeroMQ tells of each twice, and would wait until somebody reads that when it has told 2,000 times
+        socket.create_connection((host, int(port)), timeout=20).close()
+    receiver = opened(f"zsub://{address}")
+
+    def arrives():
+        sender.send([b"item"])
+        try:
+            return receiver.recv(timeout=0.05)
+        except TimeoutError:
+            return None
+
+    assert [bytes(frame) for frame in wait_until(arrives)] == [b"item"]
+
+
+def test_a_sender_that_waited_through_thousands_of_attempts_to_connect_goes_on(opened):
+    with socket.create_server(("", 0)) as refuses, ThreadPoolExecutor(1) as pool:
+        refuses.settimeout(10)
+        port = refuses.getsockname()[1]
+        sender = opened(f"zpush://127.0.0.{{2..250}}:{port}")
+
+        def refuse_and_receive():
+            for _ in range(1500):
+                refuses.accept()[0].close()
+            refuses.close()
+            receiver = opened(f"zpull://127.0.0.2:{port}")
+            return [bytes(frame) for frame in receiver.recv(timeout=20)]
+
+        received = pool.submit(refuse_and_receive)
+        sender.send([b"item"], timeout=40)
+        assert received.result() == [b"item"]
 
 
 def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(pair):

@@ -138,7 +138,7 @@ class BaseSocket:
             self._check_user()
 
     def _check_user(self) -> None:
-        """Refuse another user, who took the place of the other end when it was free; at an end that connects over ipc."""
+        """Take in what the monitor tells; refuse another user, who took the other end's place over ipc when it was free."""
         self._monitor.peers()
         if self._monitor.other_user is not None:
             self.close(0)
@@ -210,8 +210,7 @@ class BaseSocket:
                 if left == POLL_MS or self.socket.poll(left, event):
                     return attempt()
             except zmq.Again:
-                if self._checks_user:
-                    self._check_user()
+                self._check_user()
                 continue
             if time.monotonic() >= deadline:
                 raise self._timed_out(what, timeout)

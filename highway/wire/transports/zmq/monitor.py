@@ -30,7 +30,12 @@ class Monitor:
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
-        self._events: zmq.Socket[bytes] = socket.get_monitor_socket(_EVENTS)
+        address = f"inproc://highway-monitor-{socket.FD}"
+        socket.monitor(address, _EVENTS)
+        self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+        # No mark: ZeroMQ's thread would wait there until somebody reads, and who would may be waiting for what that thread has to do.
+        self._events.rcvhwm = 0
+        self._events.connect(address)
         self._peers = Peers()
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
