@@ -180,8 +180,8 @@ def _pixels(data: bytes, header: Header, reduction: int) -> np.ndarray:
         raise _damaged(header, error) from error
 
 
-def _damaged(header: Header, error: Exception) -> ImageError:
-    return ImageError(f"the {header.format} is damaged or cut short: {error}")
+def _damaged(header: Header, why: object) -> ImageError:
+    return ImageError(f"the {header.format} is damaged or cut short: {why}")
 
 
 def _extension_for(header: Header) -> Any:
@@ -213,7 +213,7 @@ def _by_cv2(cv2: Any, data: bytes, header: Header, reduction: int) -> np.ndarray
     flags = cv2.IMREAD_COLOR if reduction == 1 or header.format != "JPEG" else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:
-        raise ImageError(f"the {header.format} is damaged or cut short: OpenCV cannot decode it")
+        raise _damaged(header, "OpenCV cannot decode it")
     cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
     return pixels
 

@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
+_CPU = {1: ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2: ["cpu.max"]}  # files by the version: a quota and the period that it is for
+_MEMORY = {  # limits, what is used, and how much of that is the page cache
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+    2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+}
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
@@ -35,17 +40,12 @@ def free_memory(root: Path = ROOT) -> int | None:
 
 
 def _quota(folder: Path, version: int) -> float | None:
-    names = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-    found = " ".join(text(folder / name) for name in names).split()  # nothing at the root of the tree
+    found = " ".join(text(folder / name) for name in _CPU[version]).split()  # nothing at the root of the tree
     return int(found[0]) / int(found[1]) if len(found) == 2 and found[0] not in ("max", "-1") else None
 
 
 def _free(folder: Path, version: int) -> int | None:
-    limits, used, cached = (
-        (("memory.max", "memory.high"), "memory.current", "inactive_file")
-        if version == 2
-        else (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
-    )
+    limits, used, cached = _MEMORY[version]
     found = [int(limit) for name in limits if (limit := text(folder / name)) not in ("", "max")]
     if not found:
         return None

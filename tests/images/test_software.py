@@ -1,16 +1,18 @@
 """Senders that do not make the same pixels of the same files are noticed by who receives from them."""
 
 import logging
+import struct
 import sys
 import types
 
+import msgpack
 import numpy as np
 import pytest
 
 from highway import FrameError, Pipeline
 from highway.images.software import software
 from highway.modules import ZMQSource
-from highway.wire.envelope import Envelope, pack, unpack
+from highway.wire.envelope import MAGIC, VERSION, Envelope, pack, unpack
 from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
@@ -73,12 +75,8 @@ def test_software_that_is_no_two_short_texts_is_refused(made):
 
 
 def _packed(made):
-    import msgpack
-
     payload = msgpack.packb({"kind": "tuple", "made": made})
-    from highway.wire.envelope import _START, MAGIC, VERSION
-
-    return _START.pack(MAGIC, VERSION, len(payload)) + payload
+    return struct.pack("<8sqq", MAGIC, VERSION, len(payload)) + payload
 
 
 def test_software_arrives_as_it_was_sent():
