@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataset import describe
-from loaders import BATCH, SHAPE, Case, options, photos, present
+from dataset import describe, imagenet_like
+from loaders import BATCH, SHAPE, Case, options, present
 from measure import Report, chosen, foreign, in_turns, machine
 from peers.worker import Job
 
@@ -35,7 +35,7 @@ def table(folder: Path, epochs: int, workers: int) -> Job:
 def main() -> None:
     given = options(__doc__, epochs=5)
     report = Report("cache", given.record)
-    folder = photos(given)
+    folder = imagenet_like(given.data, given.images)
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
         table(folder, given.epochs, given.workers).save(Path(place))
         peers, absent = present({name: CASES[name] for name in chosen(CASES, given)}, Path(place), closing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +12,17 @@ from PIL import Image
 
 from highway.data import photos
 
+FOLDER = Path(tempfile.gettempdir()) / "highway-benchmark-images"
 SIZES = [(500, 375)] * 6 + [(375, 500), (500, 333), (400, 400), (640, 480)]  # width, height
 
 
-def imagenet_like(folder: Path, count: int = 1000, seed: int = 0) -> Path:
-    """Make ``count`` images in label folders below ``folder``, unless they are there, and return ``folder``.
+def imagenet_like(data: Path, count: int, seed: int = 0) -> Path:
+    """Make ``count`` images in label folders below a folder in ``data``, unless they are there, and return the folder.
 
     Crops of photographs, enlarged, varied in colour and brightness, with so much 1/f noise (sigma 11 to 27) that they come to the bytes of
     camera pictures of their size; quality 92, four fifths of them 4:2:0.
     """
+    folder = data / str(count)
     done = folder / f"complete-{count}-{seed}"
     if not done.exists():
         for number, (label, data) in enumerate(_images(count, seed)):

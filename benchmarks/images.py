@@ -18,12 +18,12 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from dataset import describe
+from dataset import describe, imagenet_like
 from highway import Items, Pipeline
 from highway.images.decode import backend
 from highway.modules import ImageFileReader
 from highway.transforms import RandomResizedCrop
-from loaders import BATCH, SHAPE, Case, options, photos, present
+from loaders import BATCH, SHAPE, Case, options, present
 from measure import Absent, Report, chosen, foreign, in_turns, machine
 from peers.process import Peer
 from peers.worker import CHECKED, Job
@@ -150,7 +150,7 @@ def compare(peers: dict[str, Peer], job: Job, path: Path, absent: dict[str, str]
 def main() -> None:
     given = options(__doc__, epochs=3)
     report = Report("images", given.record)
-    folder = photos(given)
+    folder = imagenet_like(given.data, given.images)
     compiled = find_spec("highway.images._jpeg") is not None
     cases = {name: CASES[name] for name in chosen(CASES, given) if compiled or not name.endswith(WHEELS)}
     report.line(machine("highway-data", "numpy", "simplejpeg", "opencv-python-headless", "pillow", "torch", "webdataset"))

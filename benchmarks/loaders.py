@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import measure
-from dataset import imagenet_like
+from dataset import FOLDER
 from peers.environments import python, variables
 from peers.process import Peer, Process
 
@@ -35,10 +33,7 @@ class Case:
 
     def start(self, job: Path) -> Process:
         """Start it, or raise ``Absent``."""
-        interpreter = python(self.environment) if self.environment else Path(sys.executable)
-        return Process(
-            interpreter, self.script, [job, *self.arguments], variables=variables(self.environment) if self.environment else None
-        )
+        return Process(python(self.environment), self.script, [job, *self.arguments], variables=variables(self.environment))
 
 
 def options(description: str | None, epochs: int) -> argparse.Namespace:
@@ -47,15 +42,8 @@ def options(description: str | None, epochs: int) -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=epochs, help="how often a turn goes over the images (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="threads, or processes, that work (default: %(default)s)")
-    parser.add_argument(
-        "--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where the images are made"
-    )
+    parser.add_argument("--data", type=Path, default=FOLDER, help="where the images are made")
     return measure.parse(parser, images=200, epochs=1)
-
-
-def photos(options: argparse.Namespace) -> Path:
-    """Return the folder of images, which are made if they are not there."""
-    return imagenet_like(options.data / str(options.images), options.images)
 
 
 def present(cases: Mapping[str, Case], job: Path, closing: contextlib.ExitStack) -> tuple[dict[str, Peer], dict[str, str]]:

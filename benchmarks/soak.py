@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataset import describe, imagenet_like
+from dataset import FOLDER, describe, imagenet_like
 from highway import Pipeline
 from highway.modules import ImageFileReader
 from highway.transforms import RandomResizedCrop
@@ -201,11 +201,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20, help="how long (default: %(default)s)")
     parser.add_argument("--every", type=float, default=5, help="seconds between two measurements (default: %(default)s)")
     parser.add_argument("--images", type=int, default=1000, help="how many there are (default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "highway-benchmark-images", help="where they are made")
+    parser.add_argument("--data", type=Path, default=FOLDER, help="where they are made")
     parser.add_argument("--record", type=Path, metavar="FILE", help="put the tables in their place in a Markdown file")
     given = parser.parse_args()
     report = Report("soak", given.record)
-    photos = imagenet_like(given.data / str(given.images), given.images)
+    photos = imagenet_like(given.data, given.images)
     report.line(machine("highway-data", "numpy"))
     report.line(f"{describe(photos)}; {given.minutes:g} minutes, measured every {given.every:g} s.")
     samples, said = run(photos, given.minutes, given.every)

@@ -7,12 +7,10 @@ that each has by default. A message is a batch of images and their labels.
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgpack_numpy
 import numpy as np
@@ -76,11 +74,10 @@ class Link:
     def __init__(self, case: Case, shape: tuple[int, ...], count: int, folder: str, closing: contextlib.ExitStack) -> None:
         rows, images = shape[0], int(np.prod(shape))
         self.work = Work(count, count * (images + 4 * rows))
-        interpreter = python(case.environment) if case.environment else Path(sys.executable)
         rest = ["x".join(map(str, shape)), str(count)]
 
         def start(end: str, url: str) -> Process:
-            process = Process(interpreter, "link", [end, case.way, url, *rest], timeout=30)
+            process = Process(python(case.environment), "link", [end, case.way, url, *rest], timeout=30)
             closing.callback(process.close)
             return process
 

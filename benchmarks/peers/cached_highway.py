@@ -7,9 +7,9 @@ threads, with no engine around them; ``memcpy``, the cached images copied, whole
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,8 +23,6 @@ from highway.engine.stage import Passport, Stamped
 from highway.images.decode import decode
 from highway.modules import Augmentations, Cache
 from highway.transforms import FlipX, RandomResizedCrop
-
-Copy = Callable[[np.ndarray, np.random.Generator, np.ndarray], None]
 
 
 @dataclass
@@ -44,10 +42,9 @@ class Whole:
     """Decodes whole images."""
 
     parallel: ClassVar[bool] = True
-    max_pixels: int = field(default=1 << 26)
 
     def __call__(self, item: tuple[str, np.int32]) -> tuple[np.ndarray, np.int32]:
-        return decode(Path(item[0]).read_bytes(), self.max_pixels), item[1]
+        return decode(Path(item[0]).read_bytes()), item[1]
 
 
 def prepare(job: Job, mode: str) -> Batches:

@@ -71,13 +71,14 @@ ENVIRONMENTS = {
 
 
 def python(name: str, folder: Path = FOLDER) -> Path:
-    """Return the interpreter of an environment, which may not have been made."""
-    return folder / name / "bin" / "python"
+    """Return the interpreter of an environment, which may not have been made; that of this process for no name."""
+    return folder / name / "bin" / "python" if name else Path(sys.executable)
 
 
 def variables(name: str, folder: Path = FOLDER) -> dict[str, str]:
     """Return the environment variables that a process in an environment needs besides those of this one."""
-    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, _ffmpeg(name, folder)))} if ENVIRONMENTS[name].has_ffmpeg else {}
+    has_ffmpeg = name and ENVIRONMENTS[name].has_ffmpeg
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, _ffmpeg(name, folder)))} if has_ffmpeg else {}
 
 
 def _ffmpeg(name: str, folder: Path) -> list[Path]:
