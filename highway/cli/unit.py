@@ -13,7 +13,6 @@ from highway.cli.arguments import share
 from highway.cli.files import add_file_options, load_checked
 from highway.run.launcher import DRAIN
 from highway.run.systemd import HOSTNAME, unit
-from highway.topology import Topology
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,17 +29,12 @@ def run(options: argparse.Namespace) -> int:
     topology = load_checked(options)
     passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
     passed += [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
-    host = _host(topology, options.host)
-    command = [*_highway(), "run", *(str(Path(file).absolute()) for file in options.files), *passed, *host]
+    topology.processes(None if options.host == HOSTNAME else options.host)  # which knows whether there is such a host
+    passed += ["--host", options.host or HOSTNAME] if topology.plan.hosts else []
+    command = [*_highway(), "run", *(str(Path(file).absolute()) for file in options.files), *passed]
     user = None if options.user else _user()
     print(unit(f"highway: {topology.plan.name}", command, os.getcwd(), user, options.drain_timeout), end="")
     return 0
-
-
-def _host(topology: Topology, name: str | None) -> list[str]:
-    """Return the option that says what to run: nothing for a file without hosts, of which all is run."""
-    topology.processes(None if name == HOSTNAME else name)
-    return ["--host", name or HOSTNAME] if topology.plan.hosts else []
 
 
 def _highway() -> list[str]:

@@ -97,19 +97,8 @@ def test_ctrl_c_ends_a_tool_with_130_and_no_traceback(module, tmp_path):
 
 
 def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path):
-    command = [
-        sys.executable,
-        "-c",
-        START.format("serve_dir"),
-        "-d",
-        "highway:photos",
-        "-b",
-        "4",
-        "-B",
-        "-r",
-        "1",
-        f"zpub+ipc://{tmp_path}/s",
-    ]
+    options = ["-d", "highway:photos", "-b", "4", "-B", "-r", "1", f"zpub+ipc://{tmp_path}/s"]
+    command = [sys.executable, "-c", START.format("serve_dir"), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         process.stdout.close()

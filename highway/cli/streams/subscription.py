@@ -105,7 +105,13 @@ class Subscription:
             wait = max(0.0, min(1.0, self._since + self._timeout - now, self._hint - now))
             arrived = None
             try:
-                arrived = self._raw(wait) if raw else self._decoded(wait)
+                if raw:
+                    before = self.counters["bytes"]
+                    self._receiver.recv_raw(wait)
+                    arrived = int(self.counters["bytes"] - before), Passport()
+                else:
+                    message = self._receiver.recv(wait)
+                    arrived = message.item, (message.envelope and message.envelope.passport) or Passport()
             except EndOfStream:
                 return
             except TimeoutError:
@@ -118,15 +124,6 @@ class Subscription:
             if arrived is not None:
                 self.count += 1
                 yield arrived
-
-    def _decoded(self, wait: float) -> tuple[Any, Passport]:
-        message = self._receiver.recv(wait)
-        return message.item, (message.envelope and message.envelope.passport) or Passport()
-
-    def _raw(self, wait: float) -> tuple[Any, Passport]:
-        before = self.counters["bytes"]
-        self._receiver.recv_raw(wait)
-        return int(self.counters["bytes"] - before), Passport()
 
     def _check_patience(self) -> None:
         now = time.monotonic()

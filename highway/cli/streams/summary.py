@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +57,6 @@ class FieldSummary:
         dtypes: Names of its dtypes.
         shapes: Shapes of its samples (of its arrays, if they have no batch axis); at most :data:`MAX_SHAPES` of them.
         more_shapes: Whether there were more.
-        arrays: How many arrays came.
         size: How many elements.
         nan: How many of these are not a number.
         inf: How many are infinite.
@@ -69,7 +67,6 @@ class FieldSummary:
     dtypes: set[str] = field(default_factory=set)
     shapes: set[tuple[int, ...]] = field(default_factory=set)
     more_shapes: bool = False
-    arrays: int = 0
     size: int = 0
     nan: int = 0
     inf: int = 0
@@ -85,10 +82,10 @@ class FieldSummary:
         else:
             self.more_shapes = True
         self.dtypes.add(array.dtype.name)
-        self.arrays += 1
         self.size += array.size
-        for piece in _pieces(array):
-            self._add(piece)
+        flat = array.reshape(-1)
+        for start in range(0, flat.size, PIECE):
+            self._add(flat[start : start + PIECE])
 
     def _add(self, piece: np.ndarray) -> None:
         if piece.dtype.kind == "f":
@@ -104,12 +101,6 @@ class FieldSummary:
             self.moments += Moments.of(piece.astype(np.float64))
 
 
-def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    flat = array.reshape(-1)
-    for start in range(0, flat.size, PIECE):
-        yield flat[start : start + PIECE]
-
-
 class Summary:
     """What has been seen of all fields of a stream; ``fields`` by their names or positions, as strings.
 
@@ -119,7 +110,6 @@ class Summary:
 
     def __init__(self, batched: bool = True) -> None:
         self.batched = batched
-        self.batches = 0
         self.samples = 0
         self.fields: dict[str, FieldSummary] = {}
 
@@ -137,7 +127,6 @@ class Summary:
                 raise ValueError(f"field {name!r} is one number, without a batch axis; say -b (unbatched) for a stream of samples")
             self.fields.setdefault(str(name), FieldSummary()).add(array, self.batched)
             length = len(array) if self.batched else 1
-        self.batches += 1
         self.samples += length
 
     def table(self) -> str:

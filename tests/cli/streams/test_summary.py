@@ -63,7 +63,7 @@ def test_the_batch_axis_belongs_to_no_shape_unless_there_is_none():
         unbatched.add(item)
     assert batched.fields["image"].shapes == {(8, 6, 3)} and batched.fields["label"].shapes == {()}
     assert unbatched.fields["label"].shapes == {(4,), (2,)}
-    assert (batched.batches, batched.samples, unbatched.samples) == (2, 6, 2)
+    assert (batched.samples, unbatched.samples) == (6, 2)
 
 
 def test_many_shapes_are_not_all_remembered():
