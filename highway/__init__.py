@@ -22,16 +22,7 @@ from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
-from highway.errors import (
-    Cancelled,
-    ConfigError,
-    EndOfStream,
-    FrameError,
-    HighwayError,
-    LinkError,
-    PipelineError,
-    RemoteError,
-)
+from highway.errors import Cancelled, ConfigError, EndOfStream, FrameError, HighwayError, LinkError, PipelineError, RemoteError
 from highway.renamed import Finder, raise_missing
 
 if TYPE_CHECKING:
