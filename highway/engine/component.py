@@ -123,7 +123,8 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
     Raises:
         PipelineError: it has none of the shapes, or is a class where an instance is meant.
     """
-    if inspect.isclass(op) and _defines_a_shape(op):
+    defining = (*_SHAPES, "__call__", "__iter__")
+    if inspect.isclass(op) and any(inspect.isfunction(getattr(op, method, None)) for method in defining):
         raise PipelineError(f"{op.__name__} is a class; an instance is meant: {op.__name__}(...)")
     if (shape := shape_by_method(op)) is not None:
         return shape
@@ -153,10 +154,6 @@ def name_of(op: Any) -> str:
     """Return what a component is called: its class, or the function or class that it is."""
     named = op if inspect.isroutine(op) or inspect.isclass(op) else type(op)
     return getattr(named, "__name__", type(op).__name__).strip("<>")
-
-
-def _defines_a_shape(cls: type) -> bool:
-    return any(inspect.isfunction(getattr(cls, method, None)) for method in (*_SHAPES, "__call__", "__iter__"))
 
 
 def _needs_nothing(op: Callable[..., Any]) -> bool:

@@ -84,13 +84,13 @@ def _is_running(frame: FrameType | None) -> bool:
 
 def _run_all() -> None:
     with script_interrupt.held() as is_interrupted:
-        _run(dict(_waiting), lambda: script_interrupt.lost or is_interrupted())
+        _run(lambda: script_interrupt.lost or is_interrupted())
 
 
-def _run(pipelines: dict[Run, tuple[object, FrameType]], is_interrupted: Callable[[], bool]) -> None:
-    runs = list(pipelines)
+def _run(is_interrupted: Callable[[], bool]) -> None:
+    runs = list(_waiting)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
-    for run, (pipeline, frame) in pipelines.items():
+    for run, (pipeline, frame) in dict(_waiting).items():
         if failed or not _has_returned(frame):
             run.stop()
             runs.remove(run)

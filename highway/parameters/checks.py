@@ -74,7 +74,7 @@ class _InPython:
         if Callable in (typing.get_origin(hint), hint):
             fits = callable(value)
         else:
-            fits = isinstance(value, hint) and (not inspect.isclass(value) or isinstance(_ANYTHING, hint))
+            fits = isinstance(value, hint) and (not inspect.isclass(value) or isinstance(object(), hint))
         if not fits:
             raise self.misfit(value, "`object`", location, hint)
         return value
@@ -90,7 +90,6 @@ class _InPython:
         return ParameterError(f"{name}: {where}; expected {in_words(expected, _WORDS)}{advice}")
 
 
-_ANYTHING = object()
 _IN_PYTHON = _InPython()
 _WORDS = {"array": "list", "object": "dict", "null": "None"}
 

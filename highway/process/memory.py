@@ -18,7 +18,10 @@ def available_memory(root: Path = cgroup.ROOT) -> int:
     Args:
         root: Where ``proc`` and ``sys`` are.
     """
-    found = [limit for limit in (cgroup.free_memory(root), _on_machine(root / "proc/meminfo")) if limit is not None]
+    on_machine = re.search(r"^MemAvailable: *(\d+) kB", cgroup.text(root / "proc/meminfo"), re.M)
+    found = [int(on_machine[1]) * 1024] if on_machine else []
+    if (in_groups := cgroup.free_memory(root)) is not None:
+        found.append(in_groups)
     return min(found) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
@@ -28,8 +31,3 @@ def free_disk(path: str) -> int:
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return shutil.disk_usage(folder).free
-
-
-def _on_machine(meminfo: Path) -> int | None:
-    found = re.search(r"^MemAvailable: *(\d+) kB", cgroup.text(meminfo), re.M)
-    return int(found[1]) * 1024 if found else None
