@@ -9,6 +9,7 @@
     │   └── ParameterError (TypeError)  a parameter that there is not, or a value that it does not take
     ├── ItemError        (TypeError, ValueError)  an item that a link or a file cannot take as it is
     ├── FrameError       (ValueError)  received bytes that are not a message
+    ├── DatasetError     (ValueError)  samples that a dataset cannot give, or not as it said
     ├── ImageError       (ValueError)  an image file that cannot be used
     ├── ShardError       (ValueError)  a shard that cannot be used
     ├── DamagedError                   samples of a cache that are not what was written
@@ -53,6 +54,10 @@ class ItemError(HighwayError, TypeError, ValueError):
 
 class FrameError(HighwayError, ValueError):
     """Received bytes that are not a message; says what was expected, and where."""
+
+
+class DatasetError(HighwayError, ValueError):
+    """A dataset that is not what it said: it has changed, has fewer samples than its length, or none that can be used."""
 
 
 class ImageError(HighwayError, ValueError):

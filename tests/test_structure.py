@@ -21,7 +21,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "transforms": {"functional", "images", "parameters"},
     "wire": {"engine", "parameters", "process"},
     "tenbin": {"wire"},
-    "datasets": {"engine", "images", "wire"},
+    "datasets": {"engine", "images", "parameters", "wire"},
     "reading": {"datasets", "engine", "images", "parameters", "process", "transforms"},
     "modules": {"datasets", "engine", "functional", "images", "parameters", "process", "reading", "transforms", "wire"},
     "topology": {"engine", "modules", "parameters", "process", "transforms", "wire"},
@@ -35,6 +35,7 @@ BESIDES = {  # each is said in the file, and why
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},
     "threading": {
+        "datasets/opened.py",
         "engine/cancel.py",
         "engine/channel.py",
         "engine/script.py",

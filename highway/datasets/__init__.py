@@ -1,4 +1,8 @@
-"""Where samples lie: folders of images, and tar shards, whose fields are encoded by their endings; and how files are written.
+"""What can be read by number, a file for each format; and tar shards as streams, and how files are written.
 
-May use: engine, images, wire (its ``.ten`` codec). Begin with ``folder``.
+May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then ``folder``.
 """
+
+from highway.datasets.folder import Files, ImageFolder
+
+__all__ = ["Files", "ImageFolder"]

@@ -12,7 +12,7 @@ from highway.modules.maps import Identity, Map, Rename, Select
 from highway.modules.noise import Noise
 from highway.modules.printing import Benchmark, Peek
 from highway.modules.processes import Processes
-from highway.modules.readers import ImageFileReader, ImageReader
+from highway.modules.readers import ImageFileReader, ImageReader, Reader
 from highway.modules.repeat import Repeat
 from highway.modules.sinks import ContactSheet, DumpImages, ImageSink
 from highway.modules.sources import Concat, FromQueue, Mix, Zip
@@ -45,6 +45,7 @@ __all__ = [
     "Noise",
     "Peek",
     "Processes",
+    "Reader",
     "Rename",
     "Repeat",
     "Select",

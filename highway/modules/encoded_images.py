@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from highway.data import resolve_data_dir
-from highway.datasets.folder import ImageFiles, labelled_files
-from highway.engine.cancel import check_cancelled, seed_or
-from highway.engine.stage import Passport, Stage, Stamped
+from highway.datasets.dataset import Dataset
+from highway.datasets.folder import ImageFolder
+from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ImageError
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Epochs, Seed
+from highway.parameters.ranges import Count, Epochs
+from highway.reading.batch_formats import BatchFormat, EncodedImages
 from highway.reading.decode import DecodeOptions
-from highway.reading.loader import batch_count, epoch_order
+from highway.reading.sampling import Sampling
 
-Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # the files' bytes one after the other, how many each has, the labels
+
+@dataclass
+class _OfFiles:
+    data_dir: str | Dataset
+    batch_size: Count
+    epochs: Epochs = None
 
 
 @checked
 @dataclass
-class EncodedImageReader:
+class EncodedImageReader(Sampling, _OfFiles):
     """Read labelled images from one folder per label and yield batches of their files, for :class:`DecodeBatch`.
 
     The files of each batch are those of :class:`ImageFileReader` with the same seed. Nothing is decoded, so one machine can feed many.
 
     Args:
-        data_dir: Folder that holds one folder per label. ``highway:photos/...`` stands for photographs that come with the package.
+        data_dir: A folder that holds one folder per label, or any dataset whose samples are ``(encoded image, label)``, as for
+            :class:`ImageFileReader`. ``highway:photos/...`` stands for photographs that come with the package.
         batch_size: Images per batch, at least 1.
-        epochs: Passes over the files, or ``None`` to repeat for ever.
-        shuffle: Whether each epoch has an order of its own; else that of the paths.
-        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
-        drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
+        epochs: Passes over the images, or ``None`` to repeat for ever.
         num_workers: Threads that read, at least 1, as in ``Stage(reader, num_workers=...)``, which goes first; more of them help where each
             file takes time to open.
 
@@ -49,49 +50,15 @@ class EncodedImageReader:
         OSError: there are no such folders, no images in one, or a file cannot be read (when it runs).
     """
 
-    data_dir: str
-    batch_size: Count
-    epochs: Epochs = None
-    shuffle: bool = True
-    seed: Seed | None = None
-    drop_last: bool = False
-    num_workers: Count = 4
+    num_workers: Count | None = 4
 
-    def stages(self) -> list[Any]:
-        return [Stage(_Plans(self), name="plan"), Stage(_read, num_workers=self.num_workers, name="read")]
+    def open(self) -> Dataset:
+        """Return the dataset."""
+        return ImageFolder(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
 
-
-class _Plan(NamedTuple):
-    """The files of a batch, by number."""
-
-    files: ImageFiles
-    numbers: list[int]
-
-
-@dataclass
-class _Plans:
-    """Yield the plans of all batches of all epochs."""
-
-    stands_for: EncodedImageReader
-
-    def __iter__(self) -> Iterator[Stamped]:
-        reader, size = self.stands_for, self.stands_for.batch_size
-        files = labelled_files(resolve_data_dir(reader.data_dir))
-        batches = batch_count(files, size, reader.drop_last)
-        for epoch in count() if reader.epochs is None else range(reader.epochs):
-            order = epoch_order(len(files.keys), epoch, seed_or(reader.seed), reader.shuffle)
-            for index in range(batches):
-                numbers = order[index * size : (index + 1) * size].tolist()
-                yield Stamped(_Plan(files, numbers), Passport(epoch, index, keys=tuple(files.keys[number] for number in numbers)))
-
-
-def _read(plan: _Plan) -> Encoded:
-    contents, labels = [], []
-    for number in plan.numbers:
-        check_cancelled()
-        contents.append(plan.files.read(number))
-        labels.append(plan.files.labels[number])
-    return np.frombuffer(b"".join(contents), np.uint8), np.array([len(data) for data in contents], np.int32), np.array(labels, np.int32)
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how batches are made."""
+        return EncodedImages()
 
 
 @checked
@@ -128,7 +95,7 @@ class DecodeBatch(DecodeOptions):
         if (self.shape is None) == (self.crop is None):
             raise ConfigError(f"DecodeBatch: shape={self.shape}, crop={self.crop}; expected one of them")
 
-    def __call__(self, item: Encoded, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, item: tuple[np.ndarray, np.ndarray, np.ndarray], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)
         images = np.empty((len(files), *(self.output_shape or ()), 3), np.uint8)
         for row, data in enumerate(files):
@@ -141,7 +108,7 @@ class DecodeBatch(DecodeOptions):
         return images, labels
 
 
-def _files(item: Encoded) -> tuple[list[np.ndarray], np.ndarray]:
+def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the bytes of each file of a batch, and the labels."""
     expected = "expected what EncodedImageReader yields, (data, sizes, labels)"
     if not isinstance(item, tuple) or len(item) != 3:

@@ -1,54 +1,95 @@
-"""Readers of image folders."""
+"""Readers: what can be read by number, in batches or one by one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from highway.data import resolve_data_dir
-from highway.datasets.folder import ImageFiles, flat_files, label_names, labelled_files
-from highway.engine.stage import Stage
+from highway.datasets.dataset import Dataset
+from highway.datasets.folder import Files, ImageFolder
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Epochs, Seed, Shape
+from highway.parameters.ranges import Count, Epochs, Shape
+from highway.reading.batch_formats import BatchFormat, DecodedImages, Stacked, number_of_classes
 from highway.reading.decode import DecodeOptions
-from highway.reading.loader import Fill, Images, RowRanges
+from highway.reading.loader import stages_of
+from highway.reading.sampling import Sampling
 
 
 @dataclass
-class _OfFolder:
-    data_dir: str
-    batch_size: Count
-    shape: Shape | None = None  # one of DecodeOptions, but third among the arguments
+class _OfDataset:
+    dataset: Dataset
+    batch_size: Count | None = None
     epochs: Epochs = None
-    shuffle: bool = True
-    seed: Seed | None = None
-    drop_last: bool = False
-    num_workers: Count | None = None
 
 
 @checked
 @dataclass
-class ImageReader(DecodeOptions, _OfFolder):
-    """Read the images of one folder and yield batches without labels.
+class Reader(Sampling, _OfDataset):
+    """Read a dataset by number, and yield its samples or batches of them.
 
-    Batches are the same, bit for bit, for any number of workers. An image that cannot be read ends the run with an error that names the
-    file; with ``on_error="skip"`` its row holds the next image in the epoch's order instead, and the passport's keys say so. Such a file
-    counts once in each epoch (``skipped``, ``max_errors``), and is not read again in it.
+    A dataset is whatever has ``__len__`` and ``__getitem__``: those of :mod:`highway.datasets`, a torch or Hugging Face dataset, a list, an
+    array. What comes out is the same for any number of workers, and the epoch the same for any number of ranks. A sample that cannot be
+    read ends the run with an error that names it; with ``on_error="skip"`` its row holds the next sample of the epoch's order instead, and
+    the passport's keys say so (without ``batch_size`` it is left out).
 
     Args:
-        data_dir: The folder. ``highway:photos/...`` stands for photographs that come with the package.
+        dataset: What is read. It is used by several threads at once; for one that cannot be, say ``num_workers=1``.
+        batch_size: Samples per batch, at least 1; ``None`` for samples one by one.
+        epochs: Passes over the dataset, or ``None`` to repeat for ever.
+
+    Yields:
+        Samples as the dataset returns them, or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
+        Passport: the epoch, the number of the batch (or sample) in it, counted over all ranks, and the samples' keys if it has some.
+
+    Raises:
+        ConfigError: a parameter is out of its range, or does not fit the dataset or the other ranks.
+        DatasetError: the dataset has changed, or has fewer samples than its length says.
+        ValueError: the samples of a batch differ in their fields, shapes or dtypes; or there are none.
+        Exception: what the dataset raises for a sample, with a note that says which.
+
+    >>> from highway import Pipeline
+    >>> with Pipeline([Reader([10, 11, 12, 13], batch_size=2, shuffle=False)]) as pipeline:
+    ...     pipeline.dequeue()
+    array([10, 11], dtype=int32)
+    """
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dataset, (str, bytes)):
+            raise ConfigError(f"Reader: dataset={self.dataset!r} is a text; name what is to be read, such as ImageFolder({self.dataset!r})")
+
+    def open(self) -> Dataset:
+        """Return the dataset."""
+        return self.dataset
+
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how batches are made."""
+        return Stacked()
+
+
+@dataclass
+class _OfImages:
+    data_dir: str | Dataset
+    batch_size: Count
+    shape: Shape | None = None  # one of DecodeOptions, but third among the arguments
+    epochs: Epochs = None
+
+
+@checked
+@dataclass
+class ImageReader(DecodeOptions, Sampling, _OfImages):
+    """Read images and yield batches without labels.
+
+    The images are decoded straight into their rows, on all cores. Crops and flips derive from the seed and the image's place in the epoch,
+    whichever rank reads it. All else is as for :class:`Reader`.
+
+    Args:
+        data_dir: A folder of images, or any dataset whose samples are encoded images: ``bytes``, tuples of which that is the first field,
+            or dicts with a field such as ``image`` or ``jpg``. ``highway:photos/...`` stands for photographs that come with the package.
         batch_size: Images per batch, at least 1.
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without it, and without ``crop``, every image
             keeps its own size.
-        epochs: Passes over the files, or ``None`` to repeat for ever.
-        shuffle: Whether each epoch has an order of its own; else that of the paths.
-        seed: What the orders, the crops and the flips derive from, at least 0; ``None``: the pipeline's seed.
-        drop_last: Whether to leave out an epoch's last batch if it is smaller than the others.
-        num_workers: Threads that read and decode, as in ``Stage(reader, num_workers=...)``, which goes first; ``None`` means the cores that
-            this process may use.
+        epochs: Passes over the images, or ``None`` to repeat for ever.
         crop: Draws the box of each image that is decoded and scaled to the crop's shape, such as ``RandomResizedCrop((224, 224))``.
         flip: Probability, 0 to 1, that an image is mirrored left to right.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower, smoother.
@@ -62,33 +103,35 @@ class ImageReader(DecodeOptions, _OfFolder):
         ConfigError: a parameter is out of its range, or ``shape`` is not that of ``crop``.
         FileNotFoundError: there is no such folder, or no images in it (on the first item, not here).
         ImageError: a file is no image, is damaged or cut short, or too large (when it is read).
+        TypeError: a sample of the dataset holds no encoded image.
     """
 
     def __post_init__(self) -> None:
         if self.crop is not None and self.shape is not None and tuple(self.shape) != tuple(self.crop.shape):
             raise ConfigError(f"{type(self).__name__}: shape={self.shape}, but {self.crop} gives {self.crop.shape}; leave out shape")
 
-    def files(self) -> ImageFiles:
-        """List the files in the order of their paths."""
-        return flat_files(resolve_data_dir(self.data_dir))
+    def open(self) -> Dataset:
+        """Return the dataset."""
+        return Files(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
 
-    def item(self, images: Images, labels: np.ndarray, classes: int) -> tuple[Any, ...]:
-        """Return what is yielded of a batch, whose ``labels`` are int32 ``(B,)``, below ``classes``."""
-        return (images,)
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how batches are made."""
+        return DecodedImages(self, labelled=False)
 
     def stages(self) -> list[Any]:
-        return [Stage(RowRanges(self), name="row_ranges"), Stage(Fill(self), num_workers=self.num_workers, name="decode")]
+        return stages_of(self, "decode")
 
 
 @checked
 @dataclass
 class ImageFileReader(ImageReader):
-    """Read labelled images from one folder per label and yield batches.
+    """Read labelled images and yield batches.
 
     Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in folders below a label's folder belong to it.
     Everything else, the other arguments included, is as for :class:`ImageReader`.
 
     Args:
+        data_dir: A folder that holds one folder per label, or any dataset whose samples are ``(encoded image, label)`` or dicts of such.
         one_hot: Whether a label is a row of zeros with a one at its number, instead of the number.
 
     Yields:
@@ -104,13 +147,13 @@ class ImageFileReader(ImageReader):
 
     one_hot: bool = False
 
-    def files(self) -> ImageFiles:
-        return labelled_files(resolve_data_dir(self.data_dir))
+    def open(self) -> Dataset:
+        return ImageFolder(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
 
-    def item(self, images: Images, labels: np.ndarray, classes: int) -> tuple[Any, ...]:
-        return images, np.eye(classes, dtype=np.float32)[labels] if self.one_hot else labels
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        return DecodedImages(self, labelled=True, classes=number_of_classes(dataset) if self.one_hot else None)
 
     @property
     def classes(self) -> list[str]:
         """The labels' names, read from the folder each time; a label's number is its position."""
-        return label_names(resolve_data_dir(self.data_dir))
+        return list(getattr(self.open(), "classes"))  # noqa: B009  # a protocol does not say so

@@ -1,4 +1,4 @@
-"""Numbers to batches: which images stand in an epoch, and the rows of a batch that they are decoded into.
+"""Numbers to batches: which samples stand in an epoch, for which rank, and the rows of batches that they are read into.
 
-May use: datasets, images, transforms, engine. Begin with ``loader``.
+May use: datasets, images, transforms, engine. Begin with ``loader``, then ``sampler``.
 """

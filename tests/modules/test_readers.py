@@ -14,7 +14,7 @@ from PIL import Image
 from highway import Pipeline, Stage
 from highway.data import photos
 from highway.datasets.folder import labelled_files
-from highway.errors import ConfigError, EndOfStream, ImageError
+from highway.errors import ConfigError, DatasetError, EndOfStream, ImageError
 from highway.images.buffers import BufferPool
 from highway.images.decode import checked_header, decode_crop
 from highway.modules import Augmentations, ImageFileReader, ImageReader
@@ -302,7 +302,7 @@ def test_folders_without_what_is_expected_are_errors_with_a_way_out(folder, tmp_
 
 
 def test_an_epoch_without_a_single_batch_is_an_error(folder):
-    with pytest.raises(ValueError, match=r"12 images make no batch of 13; lower batch_size, or drop_last=False"):
+    with pytest.raises(ValueError, match=r"12 samples make no batch of 13; lower batch_size, or drop_last=False"):
         batches(ImageFileReader(str(folder), 13, (8, 8), drop_last=True))
 
 
@@ -408,7 +408,7 @@ def test_with_skip_the_bytes_are_still_the_same_for_any_number_of_workers(folder
 @pytest.mark.parametrize("batch_size", [1, 5, 40])
 def test_a_folder_of_bad_files_alone_ends_with_an_error_even_with_skip(folder, epochs, batch_size):
     spoil(folder, *(f"{n:02}.png" for n in range(12)))
-    with pytest.raises(ImageError, match=r"none of its 12 images can be read; the last error: .*png: not an image"):
+    with pytest.raises(DatasetError, match=r"none of its 12 samples can be used; the last error: .*png: not an image"):
         batches(ImageFileReader(str(folder), batch_size, (7, 9), epochs=epochs), on_error="skip")
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from highway.cli import arguments, command
-from highway.cli.convert.readers import Reader, open_reader
+from highway.cli.convert.readers import Input, open_reader
 from highway.cli.convert.record import Record
 from highway.cli.convert.writers import WRITERS, Decoded, Writer
 from highway.engine import Pipeline
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     return command.DONE
 
 
-def _convert(reader: Reader, writer: Writer, workers: int | None) -> int:
+def _convert(reader: Input, writer: Writer, workers: int | None) -> int:
     """Run it with a bar, and return how many samples were written."""
     decoding = [Stage(Decoded(), num_workers=workers)] if writer.decoded else []
     pipeline = Pipeline([reader.samples(writer.skip), *decoding, Stage(writer, name="write")])

@@ -28,7 +28,7 @@ from highway.wire.braces import expand_braces
 Skip = Callable[[int], bool]  # says of a sample's number whether it is there already
 
 
-class Reader(NamedTuple):
+class Input(NamedTuple):
     """Samples to convert.
 
     Args:
@@ -42,7 +42,7 @@ class Reader(NamedTuple):
     fingerprint: str
 
 
-def open_reader(paths: Sequence[str]) -> Reader:
+def open_reader(paths: Sequence[str]) -> Input:
     """Return the samples at a path: of label folders or a folder of images, shards, .ten files, or a cache; shards may have several paths.
 
     Shards and .ten files may be given by a pattern, such as ``photos-*.tar``; shards also with braces.
@@ -53,7 +53,7 @@ def open_reader(paths: Sequence[str]) -> Reader:
     """
     if all(path.endswith((".tar", ".tar.gz", ".tgz")) or "://" in path or path.startswith("pipe:") for path in paths):
         shards = WebDatasetSource([shard for path in paths for shard in _matching(path)], epochs=1, shuffle=False)
-        return Reader(lambda skip: Remaining(shards, skip), None, _states(shards.shards))
+        return Input(lambda skip: Remaining(shards, skip), None, _states(shards.shards))
     if len(paths) > 1:
         raise ConfigError(f"{paths[1]}: of several SRC all must be shards; name a folder, or a pattern in quotes, such as 'samples-*.ten'")
     path = paths[0]
@@ -61,14 +61,14 @@ def open_reader(paths: Sequence[str]) -> Reader:
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
         files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
         tens = TenSource(list(files))
-        return Reader(lambda skip: Remaining(tens, skip), len(files), _states(files))
+        return Input(lambda skip: Remaining(tens, skip), len(files), _states(files))
     if os.path.isfile(os.path.join(root, MANIFEST)):
         file = CacheFolder(root, None).open()
         if file is None:
             raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-        return Reader(lambda skip: CacheSource(file, skip), len(file), file.name)
+        return Input(lambda skip: CacheSource(file, skip), len(file), file.name)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
-    return Reader(lambda skip: FolderSource(found, skip), len(found.keys), _states(list(map(found.path, range(len(found.keys))))))
+    return Input(lambda skip: FolderSource(found, skip), len(found.keys), _states(list(map(found.path, range(len(found.keys))))))
 
 
 def _matching(path: str) -> list[str]:

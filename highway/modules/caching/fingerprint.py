@@ -9,10 +9,11 @@ import os
 import types
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from highway.datasets.dataset import keys_of
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
 from highway.engine.stage import Stage, unique
@@ -20,8 +21,11 @@ from highway.errors import ConfigError, HighwayError
 from highway.images.decode import backend
 from highway.images.ops import cv2_or_none
 from highway.modules.caching.function_code import code_texts, is_users, methods, name_and_version, referred
-from highway.modules.readers import ImageReader
 from highway.modules.webdataset import WebDatasetSource
+from highway.reading.loader import samples_of_epoch
+from highway.reading.plan import ReaderLike
+from highway.reading.ranks import rank_and_world_size
+from highway.reading.sampling import Sampling
 
 _HOW = ("epochs", "num_workers")  # parameters that say how often or how fast, not what
 
@@ -55,7 +59,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     digest = hashlib.blake2b(repr(made).encode(), digest_size=16)
     for position, stage in enumerate(stages):
         op = written(stage.op)
-        if position == 0 and not isinstance(op, (ImageReader, WebDatasetSource)) and Traits.of(op).fingerprint is None:
+        if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and Traits.of(op).fingerprint is None:
             raise _unknown(stage.op)
         if position and op is written(stages[0].op):  # its files are known already
             continue
@@ -73,31 +77,19 @@ def chance(stages: Sequence[Stage], seed: int) -> str:
 def samples_of(components: Sequence[Stage]) -> int | None:
     """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
     reader = written(components[0].op) if components else None
-    if not isinstance(reader, ImageReader):
-        return None
-    count = len(reader.files().keys)
-    return count - count % reader.batch_size if reader.drop_last else count
+    return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
 
 
 def has_unique_keys(components: Sequence[Stage]) -> bool:
     """Say whether no two samples of an epoch have the same key, if all can be read."""
-    return bool(components) and isinstance(written(components[0].op), ImageReader)
+    reader = written(components[0].op) if components else None
+    return isinstance(reader, Sampling) and keys_of(cast(ReaderLike, reader).open()) is not None
 
 
-def _files(component: Any) -> Iterator[FileState]:
-    """Yield the files that a component reads, as they are now."""
-    if isinstance(component, ImageReader):
-        found = component.files()
-        yield from (_state(found.path(number), key) for number, key in enumerate(found.keys))
-    elif isinstance(component, WebDatasetSource):
-        for url in component.shards:
-            yield _state(url, url) if os.path.exists(url) else FileState(url, 0, 0)  # what lies behind a URL cannot be asked
-
-
-def _state(path: str, name: str) -> FileState:
+def _state(url: str) -> FileState:
     check_cancelled()
-    found = os.stat(path)
-    return FileState(name, found.st_size, found.st_mtime_ns)
+    found = os.stat(url) if os.path.exists(url) else None  # what lies behind a URL cannot be asked
+    return FileState(url, found.st_size, found.st_mtime_ns) if found else FileState(url, 0, 0)
 
 
 class _Parts:
@@ -152,7 +144,12 @@ class _Parts:
                 yield field.name
                 found = getattr(value, field.name)
                 yield from self.of(self._seed if field.name == "seed" and found is None else found)
-        yield from map(repr, _files(value))
+        if isinstance(value, Sampling):
+            yield repr(rank_and_world_size(value.rank, value.world_size))
+            if isinstance(getattr(value, "data_dir", None), str):
+                yield from self.of(cast(ReaderLike, value).open())
+        elif isinstance(value, WebDatasetSource):
+            yield from map(repr, map(_state, value.shards))
 
     def _code(self, value: Any) -> Iterator[str]:
         """Yield what a function or class does."""

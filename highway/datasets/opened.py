@@ -1,0 +1,59 @@
+"""What a dataset opens: when it is first read, once per process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class opened(Generic[T]):  # used as property is
+    """A method without arguments that runs when it is first asked for, as a property, once per process; its result is kept.
+
+    A forked child, a copy and what a pickle becomes run it anew: a file that is open here stands at one place for all.
+
+    >>> class Lines:
+    ...     def __init__(self, path): self.path = path
+    ...     @opened
+    ...     def _file(self): return open(self.path)
+    """
+
+    def __init__(self, method: Callable[[Any], T]) -> None:
+        self._method = method
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> opened[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        held = instance.__dict__.setdefault(f"opened {self._method.__name__}", _Held())  # atomic
+        return held.get(lambda: self._method(instance))
+
+
+class _Held:
+    """What was opened, for the process that did."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._lock = threading.Lock()
+        self._value: Any = None
+
+    def get(self, opening: Callable[[], Any]) -> Any:
+        if self._process != os.getpid():
+            if self._process:  # that of the parent may have been taken when it forked
+                self._process, self._lock = 0, threading.Lock()
+            with self._lock:
+                if self._process != os.getpid():
+                    self._value = opening()
+                    self._process = os.getpid()
+        return self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Held, ()

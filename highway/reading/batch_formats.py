@@ -1,0 +1,196 @@
+"""Samples to the rows of batches: what memory a batch has, how a run of rows is filled, and what item comes out in the end.
+
+Each of these classes is a way to do so (:class:`BatchFormat`). One object serves all batches of a run, and many threads at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.datasets.dataset import Dataset
+from highway.engine.batch import Item, collate
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError, ImageError
+from highway.images.buffers import BufferPool
+from highway.reading.decode import DecodeOptions
+
+_NO_IMAGE = np.empty((0, 0, 3), np.uint8)
+_IMAGE_FIELDS = ("image", "jpg", "jpeg", "png", "webp", "bmp", "ppm", "tif", "tiff", "gif")
+_LABEL_FIELDS = ("label", "cls", "class", "fine_label")
+
+RngOf = Callable[[int], Generator | None]
+
+
+class BatchFormat(Protocol):
+    """How the samples of a batch become one item."""
+
+    def memory(self, length: int) -> Any:
+        """Return what a batch of so many rows is filled in."""
+
+    def fill(self, memory: Any, first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
+        """Fill a run of rows.
+
+        Args:
+            memory: The batch's.
+            first: The first of the rows.
+            samples: What the dataset has returned for them.
+            rng_of: Returns the generator of one of ``samples``, for use until the next call; ``None`` where nothing is drawn.
+
+        Raises:
+            BadRow: the sample of a row cannot be used; the rows before it are filled.
+        """
+
+    def item(self, memory: Any) -> Item:
+        """Return the batch, when all its rows are filled."""
+
+
+class BadRow(Exception):
+    """A sample cannot be used; its cause says why.
+
+    Args:
+        place: Which of the samples.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class Stacked:
+    """BatchFormat of arrays of one shape, stacked; or with ``as_list`` the lists of the samples' values."""
+
+    def __init__(self, as_list: bool = False) -> None:
+        self._as_list = as_list
+
+    def memory(self, length: int) -> list[Any]:
+        return [None] * length
+
+    def fill(self, memory: list[Any], first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
+        memory[first : first + len(samples)] = samples
+
+    def item(self, memory: list[Any]) -> Item:
+        return collate(memory, self._as_list)
+
+
+class _Images:
+    """EncodedImages images, decoded into the rows of a batch, and their labels."""
+
+    def __init__(self, length: int, images: np.ndarray | list[np.ndarray]) -> None:
+        self.images, self.labels = images, np.empty(length, np.int32)
+
+
+class DecodedImages:
+    """BatchFormat of images, decoded straight into place.
+
+    Args:
+        options: What becomes of an image.
+        labels: The name of no label (``None``), or how one goes out: its number, or with ``one_hot`` a row.
+        classes: How many labels there are, for ``one_hot``.
+    """
+
+    def __init__(self, options: DecodeOptions, labelled: bool, classes: int | None = None) -> None:
+        self._options, self._labelled, self._classes = options, labelled, classes
+        self._shape = options.output_shape
+        self._pool: BufferPool | None = None
+
+    def memory(self, length: int) -> _Images:
+        if self._shape is None:
+            return _Images(length, [_NO_IMAGE] * length)
+        if self._pool is None:  # the first batch is as large as any
+            self._pool = BufferPool(length * math.prod(self._shape) * 3)
+        return _Images(length, self._pool.take((length, *self._shape, 3)))
+
+    def fill(self, memory: _Images, first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
+        images, decoded = memory.images, self._options.decoded
+        for place, sample in enumerate(samples):
+            check_cancelled()
+            try:
+                data, label = image_and_label(sample, self._labelled)
+                if isinstance(images, np.ndarray):
+                    decoded(data, rng_of(place), images[first + place])
+                else:
+                    images[first + place] = decoded(data, rng_of(place))
+                if self._labelled:
+                    memory.labels[first + place] = label
+            except ValueError as error:
+                raise BadRow(place) from ImageError(str(error))
+            except Exception as error:
+                raise BadRow(place) from error
+
+    def item(self, memory: _Images) -> tuple[Any, ...]:
+        images, memory.images = memory.images, []  # others may still hold the batch
+        if not self._labelled:
+            return (images,)
+        labels = memory.labels
+        return images, labels if self._classes is None else np.eye(self._classes, dtype=np.float32)[labels]
+
+
+class EncodedImages:
+    """BatchFormat of files as they are stored: their bytes one after the other, how many each has, and the labels."""
+
+    def memory(self, length: int) -> list[Any]:
+        return [None] * length
+
+    def fill(self, memory: list[Any], first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
+        for place, sample in enumerate(samples):
+            try:
+                memory[first + place] = image_and_label(sample, True)
+            except Exception as error:
+                raise BadRow(place) from error
+
+    def item(self, memory: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        contents, labels = zip(*memory, strict=True)
+        sizes = np.array([len(data) for data in contents], np.int32)
+        return np.frombuffer(b"".join(contents), np.uint8), sizes, np.array(labels, np.int32)
+
+
+def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
+    """Return the encoded image of a sample, and its label; ``None`` if it is not ``labelled``.
+
+    Args:
+        sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
+            image alone. An image is ``bytes``, or as Hugging Face keeps it a dict with ``bytes``.
+        labelled: Whether it must have a label.
+
+    Raises:
+        TypeError: it is none of that.
+    """
+    if isinstance(sample, dict):
+        image = next((sample[name] for name in _IMAGE_FIELDS if name in sample), None)
+        label = next((sample[name] for name in _LABEL_FIELDS if name in sample), None)
+    elif isinstance(sample, (tuple, list)):
+        image, label = (*sample, None, None)[:2]
+    else:
+        image, label = sample, None
+    if isinstance(image, dict):
+        image = image.get("bytes")
+    if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
+        return bytes(image), label
+    expected = "(encoded image, label)" if labelled else "(encoded image,)"
+    way_out = "; for Hugging Face, cast_column('image', Image(decode=False)) leaves images encoded"
+    raise TypeError(f"the sample is {_described(sample)}; expected {expected}{way_out if isinstance(sample, dict) else ''}")
+
+
+def _described(sample: Any) -> str:
+    if isinstance(sample, dict):
+        return f"a dict with {', '.join(f'{name!r}: {type(value).__name__}' for name, value in sample.items())}"
+    if isinstance(sample, (tuple, list)):
+        return f"({', '.join(type(value).__name__ for value in sample)})"
+    return f"a {type(sample).__name__}"
+
+
+def number_of_classes(dataset: Dataset) -> int:
+    """Return how many labels a dataset has.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    classes = getattr(dataset, "classes", None)
+    if classes is None:
+        raise ConfigError(f"one_hot=True needs to know how many labels there are, but {type(dataset).__name__} has no attribute classes")
+    return len(classes)

@@ -1,0 +1,177 @@
+"""How rows are filled: each worker reads the samples of a run and puts them into their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from numpy.random import Generator
+
+from highway.datasets.dataset import Dataset, locate
+from highway.engine import cancel
+from highway.engine.cancel import check_cancelled, report_error
+from highway.engine.component import Makes
+from highway.engine.randomness import Substreams
+from highway.engine.stage import DROP, Drop, Items, Passport, Stamped
+from highway.errors import DatasetError, EndOfStream, ImageError
+from highway.images.decode import backend
+from highway.reading.batch_formats import BadRow, DecodedImages
+from highway.reading.plan import BatchInWork, ReaderLike, RowRange
+from highway.reading.sampler import epoch_key
+
+
+@dataclass
+class Fill:
+    """Read a run of rows; the worker that completes a batch returns it."""
+
+    parallel: ClassVar[bool] = True
+
+    reader: ReaderLike
+
+    @property
+    def stands_for(self) -> ReaderLike:
+        return self.reader
+
+    @property
+    def makes(self) -> Makes | None:
+        return "batches" if self.reader.batch_size else "samples"
+
+    def __call__(self, run: RowRange) -> Stamped | Drop | Any:
+        batch, counters = run.batch, cancel.counters(self)
+        reading, batch_format = batch.reading, batch.reading.format
+        if "skipped" not in counters:
+            counters.setdefault("skipped", 0)
+            if isinstance(batch_format, DecodedImages):
+                counters["decoder"] = backend()
+        substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.reader.draws else None
+        if not self._fill(batch, run, substreams):
+            return DROP
+        if next(batch.done) < batch.runs:
+            return DROP
+        reading.unfinished.discard(batch)
+        memory, batch.memory = batch.memory, None  # others may still hold the batch
+        if not self.reader.batch_size:
+            return _Samples(memory, batch)
+        item, keys = batch_format.item(memory), tuple(batch.keys)
+        return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
+
+    def _fill(self, batch: BatchInWork, run: RowRange, substreams: Substreams | None) -> bool:
+        """Fill the rows of a run, those whose sample cannot be used with another; say whether that could be done."""
+        first = run.first
+        while first < run.stop:
+            check_cancelled()
+            if batch.reading.failure is not None:
+                return False
+            samples = self._read(batch, batch.numbers[first : run.stop])
+            first += self._put(batch, first, samples, substreams)
+            if first < run.stop:
+                if self.reader.batch_size is None:
+                    batch.memory[first] = DROP
+                elif not self._replace(batch, first, substreams):
+                    return False
+                first += 1
+        return True
+
+    def _read(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
+        """Return the samples of these numbers, up to the first that cannot be read."""
+        dataset, samples = batch.reading.dataset, list[Any]()
+        if len(numbers) > 1 and callable(many := getattr(dataset, "__getitems__", None)) and not batch.epoch.bad:
+            try:
+                samples = list(many(numbers))
+            except Exception:  # which of them is the cause is seen below
+                samples = []
+            if len(samples) == len(numbers):
+                return samples
+            samples = []
+        for number in numbers:
+            if number in batch.epoch.bad:
+                return samples
+            check_cancelled()
+            try:
+                samples.append(dataset[number])
+            except Exception as error:
+                self._spoilt(batch, number, error)
+                return samples
+        return samples
+
+    def _put(self, batch: BatchInWork, first: int, samples: list[Any], substreams: Substreams | None) -> int:
+        """Put samples into rows, and return how many could be, up to the first that cannot be used."""
+        positions = batch.positions
+
+        def rng_of(place: int) -> Generator | None:
+            return substreams.at(int(positions[first + place])) if substreams else None
+
+        try:
+            batch.reading.format.fill(batch.memory, first, samples, rng_of)
+            return len(samples)
+        except BadRow as bad:
+            cause = bad.__cause__
+            assert isinstance(cause, Exception)
+            self._spoilt(batch, batch.numbers[first + bad.place], cause)
+            return bad.place
+
+    def _replace(self, batch: BatchInWork, row: int, substreams: Substreams | None) -> bool:
+        """Fill a row with the next sample in the epoch's order that can be used, and say whether there is one."""
+        reading = batch.reading
+        total = reading.sampler.total
+        for step in range(1, total + 1):
+            number = int(batch.epoch.order(batch.positions[row : row + 1] + step)[0])
+            if number in batch.epoch.bad:
+                continue
+            batch.numbers[row] = number
+            if (samples := self._read(batch, [number])) and self._put(batch, row, samples, substreams):
+                if batch.keys and reading.keys:
+                    batch.keys[row] = reading.keys[number]
+                return True
+        last = next(reversed(batch.epoch.bad.values()))
+        reading.failure = DatasetError(f"{reading.dataset!r}: none of its {total} samples can be used; the last error: {last}")
+        return False
+
+    def _spoilt(self, batch: BatchInWork, number: int, error: Exception) -> None:
+        """Report that a sample cannot be used: once in each epoch, of all workers that find it at the same time."""
+        located = _located(error, batch.reading.dataset, number)
+        reason = f"{type(located).__name__}: {located}"
+        if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
+            report_error(located)
+            cancel.count(self, "skipped")
+
+
+class _Samples(NamedTuple):
+    """Samples that were read together, for :class:`Singles`; ``DROP`` where one could not be read."""
+
+    samples: list[Any]
+    batch: BatchInWork
+
+
+@dataclass
+class Singles:
+    """Yield samples one by one."""
+
+    reader: ReaderLike
+
+    @property
+    def stands_for(self) -> ReaderLike:
+        return self.reader
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for samples, batch in items:
+            for row, sample in enumerate(samples):
+                if sample is not DROP:
+                    passport = Passport(batch.epoch.number, int(batch.positions[row]), keys=tuple(batch.keys[row : row + 1]))
+                    yield Stamped(sample, passport)
+
+
+def _located(error: Exception, dataset: Dataset, number: int) -> Exception:
+    """Return an error that says which sample it is about."""
+    where = locate(dataset, number)
+    if isinstance(error, ImageError):
+        located: Exception = ImageError(f"{where}: {error}")
+    elif isinstance(error, (IndexError, EndOfStream, StopIteration)):
+        located = DatasetError(f"{where}: {type(error).__name__}: {error}, though it says that it has {len(dataset)} samples")
+    else:
+        if where not in str(error):
+            error.add_note(f"highway: it is about {where}")
+        return error
+    located.__cause__ = error
+    return located

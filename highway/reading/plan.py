@@ -1,0 +1,180 @@
+"""Which rows a reader has to fill: one thread plans the batches of all epochs, in runs of rows for many workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from highway.datasets.dataset import Dataset, keys_of
+from highway.engine import cancel
+from highway.engine.cancel import finish, seed_or, wait
+from highway.engine.stage import Passport, Stamped
+from highway.errors import ConfigError, DatasetError
+from highway.reading.batch_formats import BatchFormat
+from highway.reading.ranks import rank_and_world_size
+from highway.reading.sampler import OnUneven, Order, Sampler, Shuffle
+
+LEAST_ROWS, MOST_ROWS = 8, 32  # of a run: to take one costs about a tenth of decoding an image
+_AT_ONCE = 8192  # positions whose numbers are looked up together
+
+
+class ReaderLike(Protocol):
+    """What the loader asks of a reader: the parameters of :class:`~highway.modules.readers.Reader`, its dataset, and its rows."""
+
+    shuffle: Shuffle
+    window: int | None
+    epochs: int | None
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+    on_uneven: OnUneven
+    seed: int | None
+    num_workers: int | None
+
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def draws(self) -> bool: ...
+    def open(self) -> Dataset: ...
+    def batch_format(self, dataset: Dataset) -> BatchFormat: ...
+
+
+def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
+    """Return who deals out a dataset, and how many batches, or samples, this rank has in an epoch.
+
+    Raises:
+        ConfigError: rank, world size or shuffle do not fit.
+        ValueError: there is nothing to read.
+    """
+    rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
+    total, size = len(dataset), reader.batch_size or 1
+    blocks: Sequence[range] = ()
+    if reader.shuffle == "blocks":
+        if not callable(own := getattr(dataset, "blocks", None)):
+            raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); say shuffle=True, which mixes all samples")
+        blocks = own()
+    if total == 0:
+        raise ValueError(f"{dataset!r} is empty")
+    sampler = Sampler(total, seed_or(reader.seed), reader.shuffle, blocks, reader.window, rank, world_size, reader.on_uneven)
+    length = sampler.share // size if reader.drop_last else -(-sampler.share // size)
+    if length == 0:
+        of = f" of {world_size} ranks each" if world_size > 1 else ""
+        ways = [f"drop_last=False{', ' if world_size > 1 else ''}"] * reader.drop_last + ["on_uneven='pad'"] * (world_size > 1)
+        raise ValueError(f"{dataset!r}: {total} samples make no batch of {size}{of}; lower batch_size, or {''.join(ways)}")
+    return sampler, length
+
+
+class Epoch:
+    """One pass over a dataset.
+
+    Args:
+        number: Which, from 0.
+        order: Which number stands where.
+    """
+
+    def __init__(self, number: int, order: Order) -> None:
+        self.number, self.order = number, order
+        self.bad: dict[int, str] = {}  # samples that cannot be used, by number, and why
+
+
+class BatchInWork:
+    """A batch while its rows are being filled."""
+
+    def __init__(self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray) -> None:
+        self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
+        self.memory = reading.format.memory(len(positions))
+        keys = reading.keys
+        self.keys = [keys[number] for number in self.numbers] if keys else []
+        sampler = reading.sampler
+        self.passport = Passport(epoch.number, index * sampler.world_size + sampler.rank, keys=tuple(self.keys))
+        self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
+        self.runs = -(-len(positions) // reading.run)
+
+
+class RowRange(NamedTuple):
+    """BatchFormat of a batch, for one worker to fill."""
+
+    batch: BatchInWork
+    first: int
+    stop: int
+
+
+class _Reading:
+    """One reading of a dataset: what its planner and its workers share."""
+
+    def __init__(self, reader: ReaderLike) -> None:
+        self.reader, self.dataset = reader, reader.open()
+        self.sampler, self.length = shares(reader, self.dataset)
+        self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
+        self.size = reader.batch_size or LEAST_ROWS
+        share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
+        self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run
+        self.unfinished: set[BatchInWork] = set()
+        self.failure: Exception | None = None
+
+    def batches(self, epoch: Epoch) -> Iterator[BatchInWork]:
+        """Yield the batches of an epoch, or of single samples as many as are read together."""
+        if len(self.dataset) != self.sampler.total:
+            raise DatasetError(
+                f"{self.dataset!r} had {self.sampler.total} samples when it was first read, and has {len(self.dataset)} at the begin of "
+                f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
+            )
+        stop = min(self.sampler.share, self.length * (self.reader.batch_size or 1))  # without a last batch that is left out
+        at_once = max(_AT_ONCE // self.size, 1) * self.size
+        for begin in range(0, stop, at_once):
+            positions = self.sampler.positions(begin, min(begin + at_once, stop))
+            numbers = epoch.order(positions)
+            for first in range(0, len(positions), self.size):
+                some = slice(first, first + self.size)
+                yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def wait(self) -> None:
+        """Wait for the batches that are planned, to be there if the last of them fails."""
+        while self.unfinished:
+            wait(0.005)
+            self.check()
+
+
+@dataclass
+class RowRanges:
+    """Yield the runs of rows of all batches of all epochs."""
+
+    finishes: ClassVar[bool] = True  # batches that it has begun
+
+    reader: ReaderLike
+
+    @property
+    def stands_for(self) -> ReaderLike:
+        return self.reader
+
+    def __iter__(self) -> Iterator[Stamped]:
+        reader, counters = self.reader, cancel.counters(self)
+        reading = _Reading(reader)
+        if reading.sampler.world_size > 1:
+            counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
+        for number in count() if reader.epochs is None else range(reader.epochs):
+            epoch, rows = Epoch(number, reading.sampler.order(number)), 0
+            for batch in reading.batches(epoch):
+                if finish():
+                    reading.wait()
+                    return
+                reading.unfinished.add(batch)
+                length = len(batch.numbers)
+                for first in range(0, length, reading.run):
+                    reading.check()
+                    yield Stamped(RowRange(batch, first, min(first + reading.run, length)), batch.passport)
+                rows += length
+                if reader.epochs is not None:
+                    counters["progress"] = (number + rows / reading.sampler.share) / reader.epochs
+                del batch  # its memory shall be free as soon as the consumer is done with it
+            if reader.epochs is not None:
+                counters["progress"] = (number + 1) / reader.epochs
+        reading.wait()

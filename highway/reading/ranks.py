@@ -1,0 +1,46 @@
+"""Which of how many ranks a process is: as was said, or as its launcher has put into the environment."""
+
+from __future__ import annotations
+
+import os
+
+from highway.errors import ConfigError
+
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "RANK"),  # torchrun, Lightning, accelerate
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),  # srun; a batch script has the first two as well, but is no task
+)
+"""The variables that say which rank and how many, and the one without which those mean nothing."""
+
+
+def rank_and_world_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Return which rank this process is, and how many there are; ``(0, 1)`` if nobody says so.
+
+    Args:
+        rank: From 0; ``None``: ``RANK``, else ``SLURM_PROCID``.
+        world_size: ``WORLD_SIZE``, else ``SLURM_NTASKS``; given if ``rank`` is, and only then.
+
+    Raises:
+        ConfigError: one of them is given without the other, or the rank is not below the number of ranks.
+    """
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank}, world_size={world_size}; give both of them or none")
+    place = "rank and world_size"
+    if rank is None or world_size is None:
+        for rank_name, size_name, marker in _LAUNCHERS:
+            if rank_name in os.environ and size_name in os.environ and marker in os.environ:
+                place = f"{rank_name} and {size_name} in the environment"
+                rank, world_size = _number(rank_name), _number(size_name)
+                break
+        else:
+            return 0, 1
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"{place}: rank {rank} of {world_size}; expected a rank from 0 to {world_size - 1}")
+    return rank, world_size
+
+
+def _number(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ConfigError(f"{name}={os.environ[name]!r} in the environment is no number; correct it, or give rank and world_size") from None

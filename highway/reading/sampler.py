@@ -1,0 +1,173 @@
+"""Which number stands at which position of an epoch, and which positions are whose: pure functions, nothing is stored.
+
+The order of an epoch hangs on (seed, epoch) alone. Ranks deal its positions out, so any number of them reads the same epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator, Philox
+
+from highway.errors import ConfigError
+
+Shuffle = bool | Literal["blocks"]
+OnUneven = Literal["pad", "drop", "raise"]
+
+_DRAWN = 1 << 16  # numbers up to which a permutation is drawn, all being equally likely; above, it is computed
+_ROUNDS = 8
+_BLOCKS_AT_ONCE = 16  # the average blocks that a window has if nobody says how many rows
+_ORDER, _BLOCKS, _WINDOWS = 1 << 128, 2 << 128, 3 << 128  # what is drawn of an epoch's numbers; those below are the samples' own
+
+
+def epoch_key(seed: int, epoch: int) -> int:
+    """Return what the randomness of an epoch hangs on: a sample's on the numbers from its position << 64 on, the order on those behind."""
+    return seed << 64 | epoch
+
+
+class Permutation:
+    """A permutation of the numbers below ``n``, in the memory of a few numbers.
+
+    Up to 65,536 of them it is drawn. Above, it is a Feistel network over the next power of two, of whose values those below ``n`` are
+    taken (cycle walking; Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
+
+    Args:
+        n: How many numbers, at least 1.
+        key: What it hangs on, below 2**128, with ``counter``.
+    """
+
+    def __init__(self, n: int, key: int, counter: int) -> None:
+        self._n = n
+        self._drawn = Generator(Philox(key=key, counter=counter)).permutation(n) if n <= _DRAWN else None
+        bits = (n - 1).bit_length()
+        self._low = np.uint64(bits // 2)
+        self._masks = [np.uint64((1 << width) - 1) for width in (bits // 2, bits - bits // 2)]
+        self._keys = Philox(key=key, counter=counter).random_raw(_ROUNDS)
+
+    def __call__(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers at int64 positions, as int64 of the same shape."""
+        if self._drawn is not None:
+            drawn: np.ndarray = self._drawn[positions]
+            return drawn
+        numbers = self._mixed(positions.astype(np.uint64))
+        while (outside := np.flatnonzero(numbers >= self._n)).size:
+            numbers[outside] = self._mixed(numbers[outside])
+        return numbers.astype(np.int64)
+
+    def _mixed(self, numbers: np.ndarray) -> np.ndarray:
+        halves = [numbers & self._masks[0], numbers >> self._low]
+        for number, key in enumerate(self._keys):
+            side = number & 1
+            halves[side] ^= _hashed(halves[1 - side] + key) & self._masks[side]
+        low, high = halves
+        return low | high << self._low
+
+
+def _hashed(numbers: np.ndarray) -> np.ndarray:
+    """Return the finaliser of MurmurHash3 of each (Stafford's variant 13)."""
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    hashed: np.ndarray = numbers ^ numbers >> np.uint64(31)
+    return hashed
+
+
+class Blocks:
+    """An order in which neighbours stay near each other: the blocks shuffled, and then the samples in windows of that.
+
+    Args:
+        blocks: Ranges of numbers, one after the other, as a dataset's ``blocks()`` returns them.
+        share: Positions of each rank; windows do not reach from one into the next.
+        window: Samples in a window.
+        key: What it hangs on.
+    """
+
+    def __init__(self, blocks: Sequence[range], share: int, window: int, key: int) -> None:
+        order = Permutation(len(blocks), key, _BLOCKS)(np.arange(len(blocks)))
+        self._starts = np.array([block.start for block in blocks])[order]
+        self._ends = np.cumsum(np.array([len(block) for block in blocks])[order])
+        self._share, self._window, self._key = share, window, key
+
+    def __call__(self, positions: np.ndarray) -> np.ndarray:
+        rank, within = np.divmod(positions, self._share)
+        window, place = np.divmod(within, self._window)
+        number = rank * -(-self._share // self._window) + window
+        for one in np.unique(number):
+            mine = number == one
+            size = min(self._window, self._share - int(window[mine][0]) * self._window)
+            place[mine] = Permutation(size, self._key, _WINDOWS + (int(one) << 64))(place[mine])
+        shuffled = (rank * self._share + window * self._window + place) % self._ends[-1]
+        block = np.searchsorted(self._ends, shuffled, side="right")
+        before = np.where(block > 0, self._ends[block - 1], 0)
+        numbers: np.ndarray = self._starts[block] + shuffled - before
+        return numbers
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The positions of one rank, and the numbers that stand there in each epoch.
+
+    Args:
+        total: Samples of the dataset, at least 1.
+        seed: What the orders derive from.
+        shuffle: ``True`` for an order of all samples, ``"blocks"`` for one of blocks and then of samples in windows, ``False`` for none.
+        blocks: The dataset's, for ``"blocks"``.
+        window: Samples in a window; ``None``: as many as 16 average blocks have.
+        rank: Which of the ranks this is.
+        world_size: How many there are.
+        on_uneven: If they do not share the samples evenly: ``"pad"`` takes samples from the epoch's begin again, ``"drop"`` leaves out the
+            last ones, ``"raise"`` is an error.
+
+    Raises:
+        ConfigError: the samples cannot be shared evenly, and that is to be an error.
+    """
+
+    total: int
+    seed: int = 0
+    shuffle: Shuffle = True
+    blocks: Sequence[range] = ()
+    window: int | None = None
+    rank: int = 0
+    world_size: int = 1
+    on_uneven: OnUneven = "pad"
+
+    def __post_init__(self) -> None:
+        if self.on_uneven == "raise" and (left := self.total % self.world_size):
+            raise ConfigError(
+                f"{self.total} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read some twice, or 'drop'"
+            )
+
+    @cached_property
+    def share(self) -> int:
+        """Samples of each rank in an epoch."""
+        return self.total // self.world_size if self.on_uneven == "drop" else -(-self.total // self.world_size)
+
+    def positions(self, first: int, stop: int) -> np.ndarray:
+        """Return the positions in the epoch of this rank's samples from ``first`` to ``stop``, as int64."""
+        mine = np.arange(first, stop)
+        return self.rank * self.share + mine if self.shuffle == "blocks" else mine * self.world_size + self.rank
+
+    def order(self, epoch: int) -> Order:
+        """Return what says which number stands at which position of an epoch."""
+        key = epoch_key(self.seed, epoch)
+        if self.shuffle == "blocks":
+            window = self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))
+            return Order(self.total, Blocks(self.blocks, self.share, window, key))
+        return Order(self.total, Permutation(self.total, key, _ORDER) if self.shuffle else None)
+
+
+class Order:
+    """The numbers of an epoch by position; those behind the last begin anew."""
+
+    def __init__(self, total: int, permuted: Permutation | Blocks | None) -> None:
+        self._total, self._permuted = total, permuted
+
+    def __call__(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers at int64 positions, as int64."""
+        if isinstance(self._permuted, Blocks):
+            return self._permuted(positions)
+        wrapped = positions % self._total
+        return wrapped if self._permuted is None else self._permuted(wrapped)
