@@ -27,8 +27,6 @@ from PIL import Image
 
 from highway.wire import chunks
 
-Decoder = Callable[[bytes], Any]
-
 IMAGES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "ppm": "PPM", "pgm": "PPM", "bmp": "BMP", "webp": "WEBP"}
 JPEG_QUALITY = 95
 
@@ -91,7 +89,7 @@ def _tensors(data: bytes) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
-_DECODERS: dict[str, Decoder] = {
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(_NUMBERS, _number),
     **dict.fromkeys(_TEXTS, bytes.decode),
     "json": json.loads,

@@ -92,7 +92,11 @@ def _open(url: str) -> Iterator[BinaryIO]:
         with file:
             yield file
         return
-    pipe = _gopen(url)  # which ends the command when it is collected
+    try:
+        from webdataset.gopen import gopen
+    except ModuleNotFoundError:
+        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
+    pipe = gopen(url, "rb")  # which ends the command when it is collected
     process: subprocess.Popen[bytes] = pipe.proc
     assert process.stdout is not None
     stop = True
@@ -106,14 +110,6 @@ def _open(url: str) -> Iterator[BinaryIO]:
         _end(process, process.stdout, stop)
         if not stop and process.returncode not in (0, *_BROKEN_PIPE):
             raise OSError(f"{url}: the command that reads it failed with exit code {process.returncode}")
-
-
-def _gopen(url: str) -> Any:
-    try:
-        from webdataset.gopen import gopen
-    except ModuleNotFoundError:
-        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
-    return gopen(url, "rb")
 
 
 def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> None:

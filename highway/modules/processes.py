@@ -157,11 +157,11 @@ class _Sources:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
     def __iter__(self) -> Iterator[Stamped]:
-        children: list[_Child] = []
-        try:
-            for stages in self._pipelines:
-                children.append(_Child(RunPipeline(stages, cancel.seed()), self._budget_mb))
-            live = dict(enumerate(children))
+        live: dict[int, _Child] = {}
+        with contextlib.ExitStack() as stack:
+            for number, stages in enumerate(self._pipelines):
+                live[number] = _Child(RunPipeline(stages, cancel.seed()), self._budget_mb)
+                stack.callback(live[number].close)
             while live:
                 for number, child in list(live.items()):
                     stamped = child.take()
@@ -169,10 +169,7 @@ class _Sources:
                         live.pop(number).close()
                     else:
                         item, passport = stamped
-                        yield Stamped(item, passport._replace(index=passport.index * len(children) + number))
-        finally:
-            for child in children:
-                child.close()
+                        yield Stamped(item, passport._replace(index=passport.index * len(self._pipelines) + number))
 
 
 class _Child:
@@ -219,19 +216,11 @@ class _Child:
         return self._items.connections.is_over or self._results.connections.is_over
 
     def apply(self, item: Any, epoch: int, index: int) -> Any:
-        """Return what the maps make of an item.
-
-        Raises:
-            Exception: what they raised, or a RemoteError if the process has died.
-        """
+        """Return what the maps make of an item; raise what they raised, or a RemoteError if the process has died."""
         return self._ask(pack((item, epoch, index)))
 
     def take(self) -> Stamped | None:
-        """Return the next item of the pipeline in the process, ``None`` at its end.
-
-        Raises:
-            Exception: what a stage raised, or a RemoteError if the process has died.
-        """
+        """Return the next item of the pipeline in the process, ``None`` at its end; raise as :meth:`apply` does."""
         taken: Stamped | None = self._ask()
         self._is_busy = taken is not None  # it works on the next one
         return taken
