@@ -41,11 +41,12 @@ def expect_source(owner: object, parameter: str, source: Any) -> None:
     Raises:
         ConfigError: it cannot; names the owner and the parameter.
     """
+    wrong = f"{type(owner).__name__}: {parameter} is no source"
     try:
-        last = expand([source])[-1]
+        last, shape = expand([source])[-1]
     except PipelineError as error:
-        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {error}") from None
-    if last[1] == "sink":
-        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {last[0].label} is a sink")
-    if isinstance(component(source), Pipeline) and component(source).ends_in_sink:
-        raise ConfigError(f"{type(owner).__name__}: {parameter} is no source: {component(source)} ends in a sink")
+        raise ConfigError(f"{wrong}: {error}") from None
+    if shape == "sink":
+        raise ConfigError(f"{wrong}: {last.label} is a sink")
+    if isinstance(op := component(source), Pipeline) and op.ends_in_sink:
+        raise ConfigError(f"{wrong}: {op} ends in a sink")

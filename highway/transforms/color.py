@@ -63,11 +63,10 @@ class RescaleImages(Transform):
     scale: F.PerChannel = 1 / 128
     offset: F.PerChannel = 128.0
 
-    def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.rescale(image, self.scale, self.offset)
-
-    def into(self, image: np.ndarray, params: None, out: np.ndarray) -> np.ndarray:
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.rescale(image, self.scale, self.offset, out)
+
+    into = image
 
 
 @checked
@@ -88,11 +87,10 @@ class Normalize(Transform):
         fit = not several or len(self.mean) == len(self.std)  # type: ignore[arg-type]
         require(fit, self, "mean", f"as many numbers as std={self.std!r}")
 
-    def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.normalize(image, self.mean, self.std)
-
-    def into(self, image: np.ndarray, params: None, out: np.ndarray) -> np.ndarray:
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.normalize(image, self.mean, self.std, out)
+
+    into = image
 
 
 @dataclass(frozen=True)

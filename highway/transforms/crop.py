@@ -146,11 +146,10 @@ class RandomResizedCrop(Crop):
     def output(self, params: Box, size: Size) -> Size:
         return self.shape
 
-    def image(self, image: np.ndarray, params: Box) -> np.ndarray:
-        return F.resize(F.crop(image, params[:2], params[2:]), self.shape, "bilinear")
-
-    def into(self, image: np.ndarray, params: Box, out: np.ndarray) -> np.ndarray:
+    def image(self, image: np.ndarray, params: Box, out: np.ndarray | None = None) -> np.ndarray:
         return F.resize(F.crop(image, params[:2], params[2:]), self.shape, "bilinear", out)
+
+    into = image
 
     def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
         top, left, height, width = params

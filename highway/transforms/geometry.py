@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -33,11 +33,10 @@ class _Flip(Geometric):
     def draw(self, size: Size, rng: Generator | None) -> bool:
         return happens(self.p, rng)
 
-    def image(self, image: np.ndarray, params: bool) -> np.ndarray:
-        return type(self).mirror(image) if params else image
-
-    def into(self, image: np.ndarray, params: bool, out: np.ndarray) -> np.ndarray:
+    def image(self, image: np.ndarray, params: bool, out: np.ndarray | None = None) -> np.ndarray:
         return type(self).mirror(image, out) if params else image
+
+    into = image
 
     def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
         x, y = self.signs
@@ -223,11 +222,10 @@ class Resize(Geometric):
             return max(1, round(height * shape / width)), int(shape)
         return max(1, round(height * shape)), max(1, round(width * shape))
 
-    def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.resize(image, self.output(params, image.shape[:2]), self.interpolation)
-
-    def into(self, image: np.ndarray, params: Any, out: np.ndarray) -> np.ndarray:
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.resize(image, self.output(params, image.shape[:2]), self.interpolation, out)
+
+    into = image
 
     def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
         height, width = self.output(params, size)
