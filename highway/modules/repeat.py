@@ -58,7 +58,7 @@ class Repeat:
         if isinstance(whole, Pipeline):
             with Pipeline([*whole.stages, Repeat(times=self.times)], whole.seed) as pipeline:
                 yield from pipeline.stamped()
-        elif (repeated := _with_epochs(whole, self.times)) is not None:
+        elif (repeated := _repeated(whole, self.times)[0]) is not None:
             yield from opened(replace(self.source, op=repeated) if isinstance(self.source, Stage) else repeated)
         else:
             yield from _Passes(self.source, self.times)
@@ -71,9 +71,8 @@ class Repeat:
         for stage in stages:
             if stage.traits.repeats:
                 raise ConfigError(f"Repeat: {stage.label} before it repeats by itself; give epochs= to that")
-        repeated = _with_epochs(first.op, self.times)
+        repeated, length = _repeated(first.op, self.times)
         passes = _Passes(first.op, self.times)
-        length = _epochs_of(first.op)
         source = replace(first, op=passes if repeated is None else repeated, name=first.label)
         for number, stage in enumerate(rest):
             if shape_of(stage.op) == "stream":
@@ -182,16 +181,12 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
     return next(((name, inner) for name in names if getattr(op, name) is inner and _reader_of(inner) is not None), None)
 
 
-def _epochs_of(op: Any) -> int:
-    found = _reader_of(op)
-    return (found[1].epochs or 1) if found is not None else 1
-
-
-def _with_epochs(op: Any, times: int | None) -> Any:
-    """Return a component that makes ``times`` as many epochs; ``None`` if it has no ``epochs``."""
+def _repeated(op: Any, times: int | None) -> tuple[Any, int]:
+    """Return a component that makes ``times`` as many epochs, ``None`` if it has no ``epochs``; and how many there are in one pass."""
     found = _reader_of(op)
     if found is None:
-        return None
+        return None, 1
     name, reader = found
-    reader = replace(reader, epochs=None if times is None else times * _epochs_of(op))
-    return replace(op, **{name: reader}) if name else reader
+    length = reader.epochs or 1
+    reader = replace(reader, epochs=None if times is None else times * length)
+    return replace(op, **{name: reader}) if name else reader, length
