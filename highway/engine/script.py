@@ -88,9 +88,10 @@ def _run_all() -> None:
 
 
 def _run(is_interrupted: Callable[[], bool]) -> None:
-    runs = list(_waiting)
+    pipelines = dict(_waiting)  # which must not be collected before they have ended
+    runs = list(pipelines)
     failed = getattr(sys, "last_value", None) is not None  # and its traceback was printed
-    for run, (pipeline, frame) in dict(_waiting).items():
+    for run, (pipeline, frame) in pipelines.items():
         if failed or not _has_returned(frame):
             run.stop()
             runs.remove(run)
@@ -99,7 +100,7 @@ def _run(is_interrupted: Callable[[], bool]) -> None:
     try:
         for run in runs:
             if not is_interrupted():
-                run.start()  # which forgets it: now nothing else may hold its pipeline
+                run.start()  # which forgets it
         for run in runs:
             run.wait(is_interrupted)
     except KeyboardInterrupt:
