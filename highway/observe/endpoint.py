@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import Self
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
@@ -18,9 +19,6 @@ from highway.observe.state import ReplicaState
 from highway.topology.plan import host_and_port
 from highway.topology.spec import MetricsSpec
 from highway.topology.wiring import Wiring
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 class Endpoint:

@@ -21,8 +21,6 @@ from highway.topology.spec import MetricsSpec
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
 AT_ONCE = 64  # endpoints
 
-_EVERY_INTERFACE = ("0.0.0.0", "::")
-
 
 @dataclass(frozen=True)
 class PollTarget:
@@ -69,7 +67,7 @@ class View:
 
 def targets(topology: Topology, spec: MetricsSpec, host: str | None = None) -> list[PollTarget]:
     """Return where the endpoints of a topology may be: on each of its hosts or on one, and on this machine."""
-    here = "127.0.0.1" if spec.listen in _EVERY_INTERFACE else spec.listen
+    here = "127.0.0.1" if spec.listen in ("0.0.0.0", "::") else spec.listen  # these are every interface
     hosts = {name: topology.plan.address(name) for name in topology.plan.hosts if host in (None, name)}
     addresses = {"": here, **hosts} if hosts else {"this machine": here}
     return [

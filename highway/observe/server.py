@@ -6,7 +6,8 @@ import errno
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from wsgiref.types import WSGIApplication
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
@@ -16,9 +17,6 @@ from waitress.task import ThreadedTaskDispatcher
 from highway.errors import ConfigError
 from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
-
-if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
 
 CONNECTIONS = 64  # at once; who comes then waits until one is closed
 SILENT = 10  # seconds that a client may say nothing

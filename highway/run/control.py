@@ -13,7 +13,6 @@ import json
 import os
 import select
 import socket
-import struct
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,17 +20,29 @@ from typing import Any, Self
 
 from highway.errors import ConfigError
 from highway.topology.process_spec import RoleKey
+from highway.wire.address import peer_process
 
 JOINED = 64  # processes of a role on one machine, besides its replicas, that can be told apart
 
 _DRAIN = b"drain"
 _LARGEST = 4096
-_CREDENTIALS = struct.Struct("3i")
 
 
 def _address(key: RoleKey, number: int) -> str:
     digest = hashlib.blake2s(f"{key.path}\0{key.role}".encode(), digest_size=8).hexdigest()
     return f"\0highway-role-{os.getuid()}-{digest}-{number}"
+
+
+def _listen(address: str) -> socket.socket | None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.setblocking(False)
+    try:
+        listener.bind(address)
+    except OSError:  # another process has this name
+        listener.close()
+        return None
+    listener.listen()
+    return listener
 
 
 def _received(connection: socket.socket) -> bytes:
@@ -40,12 +51,6 @@ def _received(connection: socket.socket) -> bytes:
         return connection.recv(_LARGEST)
     except OSError:
         return b""
-
-
-def _credentials(sock: socket.socket) -> tuple[int, int]:
-    """Return process and user at the other end of a connection."""
-    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
 
 
 class ControlServer:
@@ -68,8 +73,8 @@ class ControlServer:
         self._clients: list[socket.socket] = []
         if sys.platform == "linux":
             for number in (replica, *range(key.replicas, key.replicas + JOINED)):
-                if self._listen(_address(key, number)):
-                    self.number = number
+                if listener := _listen(_address(key, number)):
+                    self.number, self._listener = number, listener
                     break
 
     @property
@@ -101,23 +106,11 @@ class ControlServer:
         for sock in self.sockets:
             sock.close()
 
-    def _listen(self, address: str) -> bool:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.setblocking(False)
-        try:
-            listener.bind(address)
-        except OSError:  # another process has this name
-            listener.close()
-            return False
-        listener.listen()
-        self._listener = listener
-        return True
-
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # who called has given up
             client, _ = listener.accept()
             client.setblocking(False)
-            if _credentials(client)[1] in (os.getuid(), 0):
+            if peer_process(client)[1] in (os.getuid(), 0):
                 self._clients.append(client)
             else:
                 client.close()
@@ -150,7 +143,7 @@ class ControlClient:
         Returns:
             How many items it delivered, and whether these were all; ``None`` if it ended without a word.
         """
-        pid, _ = _credentials(self.connection)
+        pid, _ = peer_process(self.connection)
         answer = self.answer()
         with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
             select.select([process], [], [])
@@ -183,10 +176,10 @@ def find(key: RoleKey) -> list[ControlClient]:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.connect(_address(key, number))
+            is_ours = peer_process(sock)[1] == os.getuid()
         except OSError:
-            sock.close()
-            continue
-        if _credentials(sock)[1] == os.getuid():
+            is_ours = False
+        if is_ours:
             single = key.replicas == 1 and number == 0
             found.append(ControlClient(key.role if single else f"{key.role}[{number}]", number, sock))
         else:

@@ -33,8 +33,7 @@ class Replica:
         self._child: Child | None = None
         self._last: PipelineStats | None = None
         self._error = ""
-        self.departures: list[Departure] = []
-        """Its processes that have ended."""
+        self.departures: list[Departure] = []  # its processes that have ended
 
     @property
     def name(self) -> str:

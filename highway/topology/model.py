@@ -16,8 +16,7 @@ from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
-LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")
-"""Parameters that a stage with ``link: NAME`` takes from the link."""
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")  # what a stage with ``link: NAME`` takes from the link
 
 LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> what its component is given
 
