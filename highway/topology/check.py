@@ -18,8 +18,7 @@ from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_
 from highway.topology.spec import LinkSpec
 from highway.wire.url import Direction, Link
 
-DOES = {"from": "sends", "to": "receives"}
-WRITES = {"from": "ZMQSink", "to": "ZMQSource"}
+WRITES = {direction: component for component, direction in COMPONENTS.items()}
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def _missing_ends(plan: Plan, link: str, spec: LinkSpec, uses: Mapping[str, Coll
         for role in names(spec, side):
             if role in uses and (link, direction) not in uses[role] and not (plan.roles[role].external and not plan.roles[role].stages):
                 yield (plan.location / "links" / link / side).error(
-                    f"{role} {DOES[side]} on the link {link}, but none of its stages is {WRITES[side]}: {{link: {link}}}"
+                    f"{role} {direction}s on the link {link}, but none of its stages is {WRITES[direction]}: {{link: {link}}}"
                 )
 
 
