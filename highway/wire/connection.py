@@ -70,8 +70,7 @@ class Connection:
     sampler: None = None
     batch_sampler: None = None
     batch_size: int = 1
-    _sender: LinkSender | None = None
-    _receiver: LinkReceiver | None = None
+    _end: LinkSender | LinkReceiver | None = None
     _owner: abandoned.OwnerThread
     _name = ""
     _ended = False
@@ -127,8 +126,7 @@ class Connection:
     @property
     def bound(self) -> list[str]:
         """Addresses that peers can connect to, with the ports that were really bound; empty if this end connects."""
-        end = self._sender or self._receiver
-        return end.bound if end else []
+        return self._end.bound if self._end else []
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
         """Open the socket for one URL or several that share it. Called again, it adds to them: a second publisher, for instance.
@@ -146,17 +144,14 @@ class Connection:
             urls = [each if "#" in each else f"{each}#{topic}" for each in urls]
         defaults = LinkOptions(codec="tensorcom" if self.multipart else "tenbin", end=False)
         link = parse(urls, DIRECTIONS[kind], braces=not self.noexpand, defaults=defaults)
-        if end := self._sender or self._receiver:
-            end.attach(link)
+        if self._end:
+            self._end.attach(link)
             self._name = f"{self._name}, {link}"
         else:
             self._owner, self._name, self._ended = abandoned.opened(self), str(link), False
-            if DIRECTIONS[kind] == "send":
-                self._sender = LinkSender(link, self.allow64)
-            else:
-                self._receiver = LinkReceiver(link, self.counters)
-        if self._sender:
-            self._sender.wait_for_receivers()
+            self._end = LinkSender(link, self.allow64) if DIRECTIONS[kind] == "send" else LinkReceiver(link, self.counters)
+        if isinstance(self._end, LinkSender):
+            self._end.wait_for_receivers()
 
     def send(self, data: Any, allow64: bool = False, timeout: float | None = None) -> None:
         """Send arrays (a list, tuple or dict), which nobody may change afterwards; wait while the receivers are behind.
@@ -166,10 +161,10 @@ class Connection:
             TimeoutError: there was no room within ``timeout`` seconds.
             LinkError: the connection is closed, or can only receive.
         """
-        if self._sender is None:
-            raise LinkError(self._closed("receive" if self._receiver else None))
+        if not isinstance(self._end, LinkSender):
+            raise self._unusable("receive")
         infos = None if isinstance(self.infos, bool) else self.infos
-        self._sender.send(data, infos=infos, timeout=timeout, allow64=allow64 or self.allow64)
+        self._end.send(data, infos=infos, timeout=timeout, allow64=allow64 or self.allow64)
         self.stats.add(batch.nbytes(data))
 
     write = send
@@ -187,14 +182,14 @@ class Connection:
         """
         if self._ended:
             raise EndOfStream(f"{self._name}: the stream has ended")
-        if self._receiver is None:
-            raise LinkError(self._closed("send" if self._sender else None))
+        if not isinstance(self._end, LinkReceiver):
+            raise self._unusable("send")
         before = self.counters["bytes"]
         if self.raw:
-            frames = self._receiver.recv_raw(timeout)
+            frames = self._end.recv_raw(timeout)
             self.stats.add(self.counters["bytes"] - before)
             return frames
-        message = self._receiver.recv(timeout)
+        message = self._end.recv(timeout)
         self.stats.add(self.counters["bytes"] - before)
         item = writable_copy(message.item) if self.writable else message.item
         fields = batch.fields(item)
@@ -214,8 +209,8 @@ class Connection:
         """
         for sample in self._reported(source, report):
             self.send(sample)
-        if self._sender:
-            self._sender.finish()
+        if isinstance(self._end, LinkSender):
+            self._end.finish()
 
     def items(self, report: int | None = None) -> Iterator[Any]:
         """Yield what is received, until ``total`` samples have come or all senders have ended.
@@ -238,17 +233,14 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket. What was sent may leave within ``linger_ms``, in the background. Closing again does nothing."""
-        if self._sender:
-            self._sender.close()
-        if self._receiver:
-            self._receiver.close()
-        self._sender = self._receiver = None
+        if self._end:
+            self._end.close()
+        self._end = None
 
     def __del__(self) -> None:
-        end = self._sender or self._receiver
-        if end is None:
+        if self._end is None:
             return
-        abandoned.hand_over(self._owner, end)
+        abandoned.hand_over(self._owner, self._end)
         if self._owner.pid == os.getpid():
             warning = f"{self._name}: this Connection was not closed; use it in a `with` block, or call close()"
             warnings.warn(warning, ResourceWarning, stacklevel=2, source=self)
@@ -286,7 +278,9 @@ class Connection:
     def _size(self, data: Any) -> int:
         if self.raw:
             return 1
-        return self.batchsize(data[0] if self.infos is True and self._receiver else data)
+        return self.batchsize(data[0] if self.infos is True and isinstance(self._end, LinkReceiver) else data)
 
-    def _closed(self, only: str | None) -> str:
-        return f"this connection can only {only}, by its URL's scheme" if only else "the connection is closed; call connect(url)"
+    def _unusable(self, can: str) -> LinkError:
+        return LinkError(
+            f"this connection can only {can}, by its URL's scheme" if self._end else "the connection is closed; call connect(url)"
+        )

@@ -156,6 +156,16 @@ def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobod
     assert caplog.text.count("MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they") == 1
 
 
+@pytest.fixture
+def python(popen):
+    """A function that starts a script in a process of its own, where a warning is an error."""
+
+    def start(script, *arguments):
+        return popen([sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments], stdin=subprocess.PIPE)
+
+    return start
+
+
 SLEEPS = """
     import sys
     from highway.wire.transports.zmq.socket import ZMQReceiver
@@ -174,12 +184,10 @@ def resident(pid):
         return next(int(line.split()[1]) / 1000 for line in status if line.startswith("VmRSS"))
 
 
-def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(ipc):
+def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(python, ipc):
     place = ipc()
     process = python(SLEEPS, place)
-    context = zmq.Context()
-    peer = context.socket(zmq.PUSH)  # of another make, with limits of its own
-    try:
+    with zmq.Context() as context, context.socket(zmq.PUSH) as peer:  # of another make, with limits of its own
         peer.sndhwm, peer.linger, peer.sndtimeo = 1, 0, 2000
         peer.connect(f"ipc://{place}")
         peer.send(bytes(1000))
@@ -189,11 +197,6 @@ def test_a_peer_that_sends_large_messages_does_not_fill_a_receiver(ipc):
             for _ in range(100):
                 peer.send(bytes(20_000_000))
         assert resident(process.pid) - before < 2 * 64
-    finally:
-        peer.close(0)
-        context.term()
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture
@@ -422,25 +425,20 @@ def test_what_comes_over_ipc_and_what_over_tcp_is_told_apart(ipc, host):
 
 def test_only_what_waits_at_unix_sockets_counts_as_unread(opened, ipc):
     sender = opened([f"zrpush+ipc://{ipc()}", "zrpush://127.0.0.1:0"])
-    context = zmq.Context()
-    over_ipc, over_tcp = receivers = [context.socket(zmq.PULL) for _ in range(2)]
-    for receiver, bound in zip(receivers, sender.bound):
-        receiver.rcvhwm = 1
-        receiver.connect(bound)
-    wait_until(lambda: sender.peers().live == 2)
-    assert not sender.unread()
-    with pytest.raises(TimeoutError):
-        while True:
-            sender.send([bytes(4_000_000)], timeout=1)
-    wait_until(sender.unread)
-    while sender.unread():
-        if over_ipc.poll(10):
-            over_ipc.recv()
-    assert sender.unsent()  # what waits for the other one
-    sender.close(0)
-    over_tcp.close(0)
-    over_ipc.close(0)
-    context.term()
+    with zmq.Context() as context, context.socket(zmq.PULL) as over_ipc, context.socket(zmq.PULL) as over_tcp:
+        for receiver, bound in zip((over_ipc, over_tcp), sender.bound):
+            receiver.rcvhwm = 1
+            receiver.connect(bound)
+        wait_until(lambda: sender.peers().live == 2)
+        assert not sender.unread()
+        with pytest.raises(TimeoutError):
+            while True:
+                sender.send([bytes(4_000_000)], timeout=1)
+        wait_until(sender.unread)
+        while sender.unread():
+            if over_ipc.poll(10):
+                over_ipc.recv()
+        assert sender.unsent()  # what waits for the other one
 
 
 def test_a_closed_socket_says_so(pair):
@@ -452,13 +450,7 @@ def test_a_closed_socket_says_so(pair):
         sender.send([b"x"])
 
 
-def python(script, *arguments):
-    """Start a script in a process of its own, where a warning is an error."""
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_a_forked_child_uses_no_socket_of_its_parent(ipc):
+def test_a_forked_child_uses_no_socket_of_its_parent(python, ipc):
     script = """
         import os, sys, warnings
         import numpy as np
@@ -499,7 +491,7 @@ SENDS_AND_ENDS = """
 """
 
 
-def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close():
+def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close(python):
     with Connection("zpull://127.0.0.1:0") as receiver:
         process = python(SENDS_AND_ENDS, "zpush" + receiver.bound[0][3:])
         received = [receiver.recv(timeout=60)[0][0] for _ in range(10)]
@@ -508,7 +500,7 @@ def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close():
     assert (process.returncode, errors) == (0, "")
 
 
-def test_an_absent_peer_does_not_hold_up_the_exit(ipc):
+def test_an_absent_peer_does_not_hold_up_the_exit(python, ipc):
     process = python(SENDS_AND_ENDS, f"zpush+ipc://{ipc()}?linger_ms=100")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -19,19 +19,14 @@ __all__ = ["ShmReceiver", "ShmSender", "open_receiver", "open_sender", "start_th
 
 
 def open_sender(link: Link) -> ShmSender:
-    """Return the sending end of a link, which listens or calls as its URLs say.
-
-    Raises:
-        ConfigError: this platform has no same-host links, or a name is too long.
-        LinkError: another process listens under a name.
-    """
+    """Return the sending end of a link; see :class:`highway.wire.transports.protocol.Opener`."""
     sender = ShmSender(str(link), link.budget_mb)
     _open(sender.connections, link)
     return sender
 
 
 def open_receiver(link: Link) -> ShmReceiver:
-    """Return the receiving end of a link. Raises as :func:`open_sender`."""
+    """Return the receiving end of a link; see :class:`highway.wire.transports.protocol.Opener`."""
     receiver = ShmReceiver(str(link))
     _open(receiver.connections, link)
     same_thread.opened.receivers.add(receiver)
