@@ -29,7 +29,7 @@ def open_receiver(link: Link) -> ShmReceiver:
     """Return the receiving end of a link; see :class:`highway.wire.transports.protocol.Opener`."""
     receiver = ShmReceiver(str(link))
     _open(receiver.connections, link)
-    same_thread.opened.receivers.add(receiver)
+    same_thread.add(receiver)
     return receiver
 
 

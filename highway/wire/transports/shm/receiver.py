@@ -17,6 +17,7 @@ from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
+from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SOON, deadline_of, unpack
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -54,7 +55,7 @@ class ShmReceiver:
 
     def peers(self) -> Peers:
         """Return how many senders there are, have been, and are coming."""
-        if time.monotonic() - self._looked > packets.SOON:
+        if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
@@ -68,8 +69,8 @@ class ShmReceiver:
             TimeoutError: nothing came within ``timeout`` seconds.
             LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
         """
-        deadline = packets.deadline_of(timeout)
-        if (timeout is not None and timeout < packets.SOON) or time.monotonic() - self._looked > packets.SOON:
+        deadline = deadline_of(timeout)
+        if (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
             self.look()
         while True:
             while self._ready:
@@ -117,7 +118,7 @@ class ShmReceiver:
             peer.goodbye()
         self.connections.close()
         self._ready.clear()
-        same_thread.opened.receivers.discard(self)
+        same_thread.discard(self)
 
     def _wait(self, deadline: float | None) -> None:
         check_cancelled()
@@ -157,15 +158,15 @@ class _Sending:
 
     def receive(self) -> list[memoryview]:
         try:
-            packet, ancillary, flags, _ = self.sock.recvmsg(packets.LARGEST, packets.ANCILLARY, packets.CLOSE_ON_EXEC)
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
-            packet, ancillary, flags, _ = self.sock.recvmsg(packets.LARGEST, packets.ANCILLARY, packets.CLOSE_ON_EXEC)
+            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
         if not packet:
             raise EOFError
-        if not ancillary and not flags & packets.DESCRIPTOR_LOST:
+        if not ancillary and not flags & DESCRIPTOR_LOST:
             message = self._understood(packet)
         else:
-            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & packets.DESCRIPTOR_LOST))
+            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & DESCRIPTOR_LOST))
         mapping = self._slots.get(message.slot)
         if mapping is None:
             raise FrameError(f"slot {message.slot} was announced without its descriptor")
@@ -179,7 +180,7 @@ class _Sending:
         return lend(mapping, message.lengths, partial(self._give_back, message.slot))
 
     def _understood(self, packet: bytes) -> packets.Announcement:
-        message = packets.unpack(packet)
+        message = unpack(packet)
         for number in message.forget:
             self._slots.pop(number, None)
         return message
@@ -211,7 +212,7 @@ class _Sending:
             self._flush()
             if held := list(self._held):
                 with suppress(OSError):
-                    self.sock.send(packets.pack_slots([number | packets.KEPT for number in held]), packets.QUIET)
+                    self.sock.send(packets.pack_slots([number | packets.KEPT for number in held]), QUIET)
 
     def _is_too_much(self, size: int, receivers: int) -> bool:
         held = list(self._held.values())  # one step, which no finalizer on another thread can come into
@@ -224,7 +225,7 @@ class _Sending:
             return
         self._owed += self._held.pop(number, 0)
         self._returned.append(number)
-        if self.is_expected or self._owed >= packets.HOT or len(self._returned) * 4 >= len(self._slots):
+        if self.is_expected or self._owed >= HOT or len(self._returned) * 4 >= len(self._slots):
             self._flush()
 
     def _flush(self) -> None:
@@ -235,7 +236,7 @@ class _Sending:
                 numbers.append(self._returned.popleft())
         if numbers:
             try:
-                self.sock.send(packets.pack_slots(numbers), packets.QUIET)
+                self.sock.send(packets.pack_slots(numbers), QUIET)
             except BlockingIOError:
                 self._returned.extend(numbers)  # for the next flush
             except OSError:

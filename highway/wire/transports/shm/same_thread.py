@@ -19,18 +19,26 @@ class LocalReceiver(Protocol):
         """Notice who has come or gone."""
 
 
-class _OfThisThread(threading.local):
-    def __init__(self) -> None:
-        self.receivers: weakref.WeakSet[LocalReceiver] = weakref.WeakSet()
-
-
-opened = _OfThisThread()
 ident = threading.get_ident
+_local = threading.local()
+
+
+def add(end: LocalReceiver) -> None:
+    """Note that this thread has opened an end."""
+    if not hasattr(_local, "ends"):
+        _local.ends = weakref.WeakSet()
+    _local.ends.add(end)
+
+
+def discard(end: LocalReceiver) -> None:
+    """Note that it has closed it."""
+    if hasattr(_local, "ends"):
+        _local.ends.discard(end)
 
 
 def look() -> bool:
     """Have the ends of this thread notice who has come or gone; say whether there are any."""
-    ends = [end for end in opened.receivers if end.thread == ident()]
+    ends = [end for end in getattr(_local, "ends", ()) if end.thread == ident()]
     for end in ends:
         with contextlib.suppress(LinkError):  # it is told to whoever uses that end
             end.look()

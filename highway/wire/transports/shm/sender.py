@@ -13,6 +13,7 @@ from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
+from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, Announcement, deadline_of, pack, unpack_slots
 from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
@@ -51,7 +52,7 @@ class ShmSender:
 
     def peers(self) -> Peers:
         """Return how many receivers there are, have been, and are coming."""
-        if time.monotonic() - self._looked > packets.SOON:
+        if time.monotonic() - self._looked > SOON:
             self.look()
         return self.connections.count()
 
@@ -62,13 +63,13 @@ class ShmSender:
             TimeoutError: there was no receiver or free slot within ``timeout`` seconds.
             LinkError: the message is larger than the budget allows, memory is short, or nobody is there and nobody can come.
         """
-        if timeout is not None or time.monotonic() - self._looked > packets.SOON:
+        if timeout is not None or time.monotonic() - self._looked > SOON:
             self.look()
-        self._send(frames, packets.deadline_of(timeout))
+        self._send(frames, deadline_of(timeout))
 
     def send_to_each(self, frames: Sequence[Any], receivers: int = 0, timeout: float | None = None) -> None:
         """Give a message to each receiver that is there now, however many they were thought to be. Raises as :meth:`send`."""
-        deadline = packets.deadline_of(timeout)
+        deadline = deadline_of(timeout)
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
@@ -135,7 +136,7 @@ class ShmSender:
 
     def _take(self, nbytes: int, deadline: float | None) -> MemorySlot:
         self._written += nbytes
-        if self._written >= packets.HOT:
+        if self._written >= HOT:
             self.look()
         slot = self._pool.reuse(nbytes)
         while slot is None:
@@ -200,11 +201,11 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: MemorySlot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = packets.pack(packets.Announcement(slot.number, receivers, lengths, tuple(self._forget)))
+        packet = pack(Announcement(slot.number, receivers, lengths, tuple(self._forget)))
         if slot.number in self._known:
-            self.sock.send(packet, packets.QUIET)
+            self.sock.send(packet, QUIET)
         else:
-            self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packets.DESCRIPTOR.pack(slot.fd))], packets.QUIET)
+            self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packets.DESCRIPTOR.pack(slot.fd))], QUIET)
             self._known.add(slot.number)
         self._forget.clear()
         self._told += 1
@@ -217,12 +218,12 @@ class _Receiving:
 
     def returned(self) -> list[MemorySlot]:
         try:
-            packet = self.sock.recv(packets.LARGEST)
+            packet = self.sock.recv(LARGEST)
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
-            packet = self.sock.recv(packets.LARGEST)
+            packet = self.sock.recv(LARGEST)
         if not packet:
             raise EOFError
-        numbers = packets.unpack_slots(packet)
+        numbers = unpack_slots(packet)
         if numbers[0] & packets.KEPT:
             self.kept = [self.out.pop(number & ~packets.KEPT) for number in numbers if number & ~packets.KEPT in self.out]
             raise EOFError
