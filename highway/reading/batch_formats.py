@@ -62,7 +62,7 @@ class BadRow(Exception):
 
 
 class Stacked:
-    """BatchFormat of arrays of one shape, stacked; or with ``as_list`` the lists of the samples' values."""
+    """Arrays of one shape, stacked; or with ``as_list`` the lists of the samples' values."""
 
     def __init__(self, as_list: bool = False) -> None:
         self._as_list = as_list
@@ -78,19 +78,19 @@ class Stacked:
 
 
 class _Images:
-    """EncodedImages images, decoded into the rows of a batch, and their labels."""
+    """The images of a batch while they are decoded, and their labels."""
 
     def __init__(self, length: int, images: np.ndarray | list[np.ndarray]) -> None:
         self.images, self.labels = images, np.empty(length, np.int32)
 
 
 class DecodedImages:
-    """BatchFormat of images, decoded straight into place.
+    """Images, decoded straight into their rows.
 
     Args:
         options: What becomes of an image.
-        labels: The name of no label (``None``), or how one goes out: its number, or with ``one_hot`` a row.
-        classes: How many labels there are, for ``one_hot``.
+        labelled: Whether samples have labels, and batches too.
+        classes: How many labels there are, if each goes out as a row with a one at its number; ``None``: as the number.
     """
 
     def __init__(self, options: DecodeOptions, labelled: bool, classes: int | None = None) -> None:
@@ -131,7 +131,7 @@ class DecodedImages:
 
 
 class EncodedImages:
-    """BatchFormat of files as they are stored: their bytes one after the other, how many each has, and the labels."""
+    """Images as they are stored: their bytes one after the other, how many each has, and the labels."""
 
     def memory(self, length: int) -> list[Any]:
         return [None] * length

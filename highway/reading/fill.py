@@ -27,15 +27,11 @@ class Fill:
 
     parallel: ClassVar[bool] = True
 
-    reader: ReaderLike
-
-    @property
-    def stands_for(self) -> ReaderLike:
-        return self.reader
+    stands_for: ReaderLike
 
     @property
     def makes(self) -> Makes | None:
-        return "batches" if self.reader.batch_size else "samples"
+        return "batches" if self.stands_for.batch_size else "samples"
 
     def __call__(self, run: RowRange) -> Stamped | Drop | Any:
         batch, counters = run.batch, cancel.counters(self)
@@ -44,14 +40,14 @@ class Fill:
             counters.setdefault("skipped", 0)
             if isinstance(batch_format, DecodedImages):
                 counters["decoder"] = backend()
-        substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.reader.draws else None
+        substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.stands_for.draws else None
         if not self._fill(batch, run, substreams):
             return DROP
         if next(batch.done) < batch.runs:
             return DROP
         reading.unfinished.discard(batch)
         memory, batch.memory = batch.memory, None  # others may still hold the batch
-        if not self.reader.batch_size:
+        if not self.stands_for.batch_size:
             return _Samples(memory, batch)
         item, keys = batch_format.item(memory), tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
@@ -66,7 +62,7 @@ class Fill:
             samples = self._read(batch, batch.numbers[first : run.stop])
             first += self._put(batch, first, samples, substreams)
             if first < run.stop:
-                if self.reader.batch_size is None:
+                if self.stands_for.batch_size is None:
                     batch.memory[first] = DROP
                 elif not self._replace(batch, first, substreams):
                     return False
@@ -148,11 +144,7 @@ class _Samples(NamedTuple):
 class Singles:
     """Yield samples one by one."""
 
-    reader: ReaderLike
-
-    @property
-    def stands_for(self) -> ReaderLike:
-        return self.reader
+    stands_for: ReaderLike
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         for samples, batch in items:

@@ -96,7 +96,7 @@ class BatchInWork:
 
 
 class RowRange(NamedTuple):
-    """BatchFormat of a batch, for one worker to fill."""
+    """Rows of a batch, one after the other, for one worker to fill."""
 
     batch: BatchInWork
     first: int
@@ -149,14 +149,10 @@ class RowRanges:
 
     finishes: ClassVar[bool] = True  # batches that it has begun
 
-    reader: ReaderLike
-
-    @property
-    def stands_for(self) -> ReaderLike:
-        return self.reader
+    stands_for: ReaderLike
 
     def __iter__(self) -> Iterator[Stamped]:
-        reader, counters = self.reader, cancel.counters(self)
+        reader, counters = self.stands_for, cancel.counters(self)
         reading = _Reading(reader)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
