@@ -29,13 +29,7 @@ from highway.topology.plan import Role
 
 
 class Cost(NamedTuple):
-    """What one stage takes.
-
-    Args:
-        stage: The stage.
-        shape: Its shape.
-        seconds: Busy seconds of one worker for what becomes one item at the role's end; 0 where it was not measured.
-    """
+    """A stage, and the busy seconds of one worker for what becomes one item at the role's end; 0 where it was not measured."""
 
     stage: Stage
     shape: Shape

@@ -13,7 +13,7 @@ from dataclasses import replace
 from highway.cli.command import RunError, explain
 from highway.cli.files import load_checked
 from highway.cli.run import run_role
-from highway.cli.screen import Screen
+from highway.cli.screen import LogHandler, Screen
 from highway.cli.summary import losses, to_json
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
@@ -108,7 +108,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
     try:
         with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
             here.watchers += watchers
-            logging.basicConfig(handlers=[screen.handler()], format="%(message)s", level=logging.INFO)
+            logging.basicConfig(handlers=[LogHandler(screen.console)], format="%(message)s", level=logging.INFO)
             code = run_role(spec, topology.registry, options.drain_timeout, here)
             message = "terminated" if code else ""
             return code

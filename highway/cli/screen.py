@@ -115,10 +115,6 @@ class Screen:
         self._out.finish()
         self._error.finish()
 
-    def handler(self) -> logging.Handler:
-        """Return a handler that shows log records above the table."""
-        return _Handler(self.console)
-
     def table(self, states: Sequence[ReplicaState], lately: Sequence[PipelineStats | None]) -> RenderableType:
         """Return what each stage of each replica has done, with rates and shares of the time since the last picture (``lately``)."""
         rows = [list(map(Cell, _HEADINGS))]
@@ -146,7 +142,9 @@ def _remarks(state: ReplicaState) -> list[str]:
     return [*said, f"restarts: {state.restarts}"] if state.restarts else said
 
 
-class _Handler(logging.Handler):
+class LogHandler(logging.Handler):
+    """Shows log records on a console, above its table."""
+
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console

@@ -30,7 +30,6 @@ _REPLICAS = ("role", "host", "phase", "items/s", "MB/s", "busiest stage", "busy"
 _LINKS = ("link", "sent", "received", "under way or lost", "items/s", "MB/s", *FAULTS)
 _LEFT = ("role", "host", "phase", "busiest stage", "link")
 _SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": "bad"}
-_NONE = Cell("-")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,21 +125,17 @@ def _replicas(view: View, width: int) -> RenderableType:
         errors = sum(stage.errors for stage in state.stats.stages) if state.stats else 0
         phase = Cell(state.phase, style=_PHASES.get(state.phase, "dim"))
         alarms = map(_alarm, (found, errors, state.restarts))
-        rows.append([Cell(state.name), Cell(one.machine), phase, *_rates(one), *_levels(one), *alarms])
+        rows.append([Cell(state.name), Cell(one.machine), phase, *_figures(one), *alarms])
     return table(rows, width, _columns(_REPLICAS, "queues", "MB/s", "host", "restarts", "busiest stage"), _columns(_REPLICAS, *_LEFT))
 
 
-def _rates(one: Sample) -> tuple[Cell, Cell]:
-    return _rate_cells(Rate.of(one, -1)) if one.runs else (_NONE, _NONE)
-
-
-def _levels(one: Sample) -> tuple[Cell, Cell, Cell]:
-    """The busiest stage, how busy it is, and the levels of all queues."""
+def _figures(one: Sample) -> list[Cell]:
+    """Return its rates, its busiest stage, how busy that is, and the levels of all queues."""
     if not one.runs or not one.recent:
-        return _NONE, _NONE, _NONE
+        return [Cell("-")] * 5
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))
     queues = " ".join(f"{stage.queued}/{stage.capacity}" for stage in one.recent.stages if stage.capacity)
-    return Cell(busiest.name), Cell(f"{100 * busiest.share(busiest.busy):.0f}%"), Cell(queues or "-")
+    return [*_rates(Rate.of(one, -1)), Cell(busiest.name), Cell(f"{100 * busiest.share(busiest.busy):.0f}%"), Cell(queues or "-")]
 
 
 def _links(links: list[Traffic], width: int) -> RenderableType:
@@ -148,7 +143,7 @@ def _links(links: list[Traffic], width: int) -> RenderableType:
     for link in links:
         rate = link.sending if link.received is None else link.receiving
         counts = map(number, (link.sent, link.received, link.missing))
-        rows.append([Cell(link.link), *counts, *_rate_cells(rate), *map(_alarm, link.faults.values())])
+        rows.append([Cell(link.link), *counts, *_rates(rate), *map(_alarm, link.faults.values())])
     return table(rows, width, _columns(_LINKS, "MB/s", "received", "sent"), _columns(_LINKS, *_LEFT))
 
 
@@ -156,8 +151,8 @@ def _columns(headings: Sequence[str], *names: str) -> list[int]:
     return [headings.index(name) for name in names if name in headings]
 
 
-def _rate_cells(rate: Rate) -> tuple[Cell, Cell]:
-    return number(rate.items, 1), number(rate.megabytes, 1)
+def _rates(rate: Rate) -> list[Cell]:
+    return [number(value, 1) for value in rate]
 
 
 def _alarm(count: int) -> Cell:

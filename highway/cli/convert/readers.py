@@ -29,17 +29,11 @@ Skip = Callable[[int], bool]  # says of a sample's number whether it is there al
 
 
 class Input(NamedTuple):
-    """Samples to convert.
+    """Samples to convert."""
 
-    Args:
-        samples: Returns a source of those that are not skipped.
-        total: How many there are, or ``None`` where only reading tells.
-        fingerprint: Changes when the files do.
-    """
-
-    samples: Callable[[Skip], Any]
-    total: int | None
-    fingerprint: str
+    samples: Callable[[Skip], Any]  # returns a source of those that are not skipped
+    total: int | None  # how many there are, or None where only reading tells
+    fingerprint: str  # changes when the files do
 
 
 def open_reader(paths: Sequence[str]) -> Input:
