@@ -174,10 +174,11 @@ class BaseSocket:
         """Set the high-water mark, which counts messages, to what the budget allows of messages as large as the first.
 
         Only once, and only for connections that are open: those that come later have the mark of :meth:`_configure`, which ZeroMQ copied
-        when the address was bound. While a connection closes, the next message tries again (:meth:`_is_calm`). Besides, ZeroMQ takes
-        notice of what was read in steps of half a mark, so that one which changes while messages are on their way, or is raised by the
-        receiver, or is 1, can leave a connection waiting for ever. What later messages take is bounded elsewhere: at a receiver by a
-        mark that is never raised, at a sender by the bytes of its :class:`~highway.wire.transports.zmq.backlog.Backlog`.
+        when the address was bound. Nothing is done while a connection closes (:meth:`_is_calm`); a receiver tries again with its next
+        message, a sender waits. For ZeroMQ takes notice of what was read in steps of half a mark, so that one which is lowered by the
+        sender while messages are on their way, or is raised by the receiver, or is 1, can leave a connection waiting for ever. What later
+        messages take is bounded elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
+        :class:`~highway.wire.transports.zmq.backlog.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
         # It is raised for messages of less than the usual size, but not where one slow receiver of several could keep it all.

@@ -28,6 +28,7 @@ log = logging.getLogger("highway")
 
 UNDER_WAY = 3  # messages of a connection that are being written, or were a moment ago, beside those that wait
 ROOM_AFTER = 0.001  # seconds between two looks whether something has left
+CALM = 1.0  # seconds that the first message may wait until no connection closes
 LATEST = 0.02  # seconds until a publisher gives up a message, since it waits for nobody
 
 _MORE, _NOBLOCK = int(zmq.SNDMORE), int(zmq.NOBLOCK)  # as enums they take longer than the call
@@ -68,7 +69,7 @@ class ZMQSender(BaseSocket):
                 f"batches, or say ?max_mb={largest / 1e6 + 1:.0f} in the URLs of both ends"
             )
         if not self._fitted:
-            self._fit(nbytes)
+            self._fit_before_anything_is_sent(nbytes)
         if nbytes >= COPY_BELOW:
             copy_below = min(copy_below, largest)  # so that it is known when it has left
         self._largest = max(self._largest, nbytes)
@@ -82,6 +83,16 @@ class ZMQSender(BaseSocket):
             pass
         self._backlog.add(views, nbytes, copy_below)
         self._sent += 1
+
+    def _fit_before_anything_is_sent(self, nbytes: int) -> None:
+        """Wait until no connection closes, and set the mark; where they come and go all the time it stays, and bytes are counted."""
+        deadline = time.monotonic() + CALM
+        while not self._fitted and time.monotonic() < deadline:
+            self._fit(nbytes)
+            if not self._fitted:
+                wait(ROOM_AFTER)
+        if not self._fitted:
+            self._fitted = self._is_raised = True
 
     def _make_room(self, timeout: float | None) -> bool:
         """Wait until the bytes that wait leave room for a message; a publisher, who waits for nobody, says after a moment that they do not.
