@@ -23,13 +23,17 @@ INSIDE = 9  # items that a worker has received and not sent: two queues of 3, an
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(400)]
 
 STAGES = '''
+import faulthandler
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from highway.engine.cancel import wait
+
+faulthandler.register(signal.SIGUSR1)
 
 
 @dataclass
@@ -116,7 +120,8 @@ class Farm:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             ended = {name: run.returncode for name, run in self.runs.items() if run.poll() is not None}
-            assert time.monotonic() < deadline and not ended, f"{what} did not happen; ended: {ended}\n{self.logs()}"
+            if time.monotonic() > deadline or ended:
+                pytest.fail(f"{what} did not happen; ended: {ended}\n{self.connections()}\n{self.stacks()}")
             time.sleep(0.02)
 
     def until_it_goes_on(self, items=200):
@@ -150,8 +155,22 @@ class Farm:
         for name, run in self.runs.items():
             assert run.wait(timeout=PATIENCE) == 0, f"{name}\n{self.logs()}"
 
-    def logs(self):
-        return "\n".join(f"--- {path.stem}\n{path.read_text()[-3000:]}" for path in sorted(self.folder.glob("*.log")))
+    def connections(self):
+        """Return the connections of each host, and how many bytes wait at them."""
+        shown = {name: self.hosts.popen(name, ["ss", "-tn"], stdout=subprocess.PIPE).communicate()[0] for name in self.runs}
+        return "\n".join(f"--- {name}\n{text}" for name, text in shown.items())
+
+    def stacks(self):
+        """Have all processes write into their logs where their threads are, and return these."""
+        for launcher in [run.pid for run in self.runs.values() if run.poll() is None]:
+            roles = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+            for process in [launcher, *map(int, roles)]:
+                os.kill(process, signal.SIGUSR1)
+        time.sleep(2)
+        return self.logs(20_000)
+
+    def logs(self, most=3000):
+        return "\n".join(f"--- {path.stem}\n{path.read_text()[-most:]}" for path in sorted(self.folder.glob("*.log")))
 
 
 @pytest.fixture
