@@ -24,7 +24,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "datasets": {"engine", "images", "parameters", "wire"},
     "reading": {"datasets", "engine", "images", "parameters", "process", "transforms"},
     "modules": {"datasets", "engine", "functional", "images", "parameters", "process", "reading", "transforms", "wire"},
-    "topology": {"engine", "modules", "parameters", "process", "transforms", "wire"},
+    "topology": {"datasets", "engine", "modules", "parameters", "process", "transforms", "wire"},
     "observe": {"engine", "parameters", "topology", "wire"},
     "run": {"engine", "observe", "parameters", "process", "topology", "wire"},
 }

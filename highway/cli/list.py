@@ -1,4 +1,4 @@
-"""``highway list``: the components, or one of them."""
+"""``highway list``: the components and datasets, or one of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from highway.topology.components import PACKAGES, Components, built_in
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add its options to a parser."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the component to describe")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the component or dataset to describe")
     parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="allow classes of this module")
 
 

@@ -139,7 +139,8 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
         return "map"
     if hasattr(op, "__iter__"):
         raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one")
-    raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume()")
+    way_out = "; Reader(dataset) reads what has numbers" if hasattr(op, "__getitem__") else ""
+    raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume(){way_out}")
 
 
 _SHAPES: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume": "sink"}

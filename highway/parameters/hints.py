@@ -93,7 +93,9 @@ def describe(hint: Any) -> str:
     name = getattr(hint, "__name__", str(hint))
     if hint in _PLAIN:
         return name
-    methods = [method for method in vars(hint) if not method.startswith("_")] if getattr(hint, "_is_protocol", False) else []
+    members = vars(hint) if getattr(hint, "_is_protocol", False) else {}
+    own = [name for name, member in members.items() if getattr(member, "__module__", "") == hint.__module__]
+    methods = [name for name in members if not name.startswith("_")] or own
     return f"a {name}{', an object with ' if methods else ''}{', '.join(methods)}"
 
 
@@ -106,6 +108,11 @@ def literals(hint: Any) -> list[Any]:
     """Return the values of all ``Literal`` in a type hint."""
     inner = typing.get_args(hint)
     return list(inner) if typing.get_origin(hint) is Literal else [choice for part in inner for choice in literals(part)]
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the parts of a union, or the hint itself."""
+    return typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
 
 
 @functools.cache

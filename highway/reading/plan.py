@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -47,9 +47,12 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
     """Return who deals out a dataset, and how many batches, or samples, this rank has in an epoch.
 
     Raises:
-        ConfigError: rank, world size or shuffle do not fit.
+        ConfigError: rank, world size or shuffle do not fit, or the dataset has names in place of numbers.
         ValueError: there is nothing to read.
     """
+    if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
+        names = ", ".join(repr(name) for name in islice(dataset, 5))
+        raise ConfigError(f"{names} are names in a {type(dataset).__name__} that has no numbers; read what stands under one of them")
     rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
     total, size = len(dataset), reader.batch_size or 1
     blocks: Sequence[range] = ()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from highway.datasets.dataset import Dataset
 from highway.engine.stage import Stage, expand
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.location import Location, did_you_mean
@@ -91,8 +92,16 @@ def check(topology: Topology) -> list[ConfigError]:
 
 
 def labels(topology: Topology, role: str) -> tuple[str, ...]:
-    """Return what the stages of a role of a topology without errors are called."""
-    return tuple(stage.label for stage in _Stages(topology, topology.roles[role].processes[0], most=1).stages)
+    """Return what the stages of a role of a topology without errors are called, readers with their datasets."""
+    stages = _Stages(topology, topology.roles[role].processes[0], most=1).stages
+    return tuple(f"{stage.label}{_dataset_of(stage.op)}" for stage in stages)
+
+
+def _dataset_of(op: Any) -> str:
+    """Return in parentheses what kind of dataset a reader was given, if it is a reader and was given one."""
+    values = getattr(op, "__dict__", {}).values()
+    datasets = [value for value in values if isinstance(value, Dataset) and not isinstance(value, (str, list, tuple, dict))]
+    return "".join(f"({type(dataset).__name__})" for dataset in datasets)
 
 
 def not_imported(topology: Topology) -> list[str]:

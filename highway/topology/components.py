@@ -1,9 +1,10 @@
-"""The components that have names: highway's own, and those of modules that the caller allows."""
+"""The components and datasets that have names: highway's own, and those of modules that the caller allows."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import traceback
 import types
@@ -12,12 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from highway.data import SCHEME
+from highway.datasets.dataset import Dataset
 from highway.parameters import docstrings
 from highway.parameters.hints import describe_parameter, parameters_of
 from highway.parameters.location import Location, did_you_mean
 
-PACKAGES = ("highway.modules", "highway.transforms")  # whose public classes have names
+PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes have names
 PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
+_IN_MODULE = re.compile(rf"(?!{SCHEME})[\w.]+:\w+")  # no path or URL
 
 
 @dataclass(frozen=True)
@@ -67,20 +71,23 @@ class Components:
         """Return the names of highway's own components that are a ``hint``."""
         return [name for package in PACKAGES for name, cls in built_in(package).items() if _is_subclass(cls, hint)]
 
-    def find(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
-        """Return the class or function that ``name`` stands for.
+    def find(self, name: str, location: Location, hint: type = object) -> Callable[..., Any] | NotImported:
+        """Return the class or function that ``name`` stands for; errors name those that are a ``hint``.
 
         Raises:
             ConfigError: there is none, or it is in a module that is not allowed.
         """
-        if ":" in name:
+        if _IN_MODULE.fullmatch(name):
             return self._find_in_plugin(name, location)
         for package in PACKAGES:
             if name in built_in(package):
                 return built_in(package)[name]
-        if "." in name:
-            raise location.error(f"unknown component {name!r}; a class of your own is written package.module:Class")
-        raise location.error(f"unknown component {name!r}{did_you_mean(name, self.names()) or '; `highway list` shows all'}")
+        advice = did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
+        if hint is Dataset and not advice.endswith("?"):
+            advice += f"; a path stands behind the name of what reads it, as  ImageFolder: {name}"
+        elif re.fullmatch(r"\w+(\.\w+)+", name):
+            advice = "; a class of your own is written package.module:Class"
+        raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")
 
     def describe(self, name: str) -> str:
         """Return the signature and the docstring of a component, with all its parameters explained.
@@ -128,7 +135,7 @@ def _is_component(value: object) -> bool:
 
 def _is_subclass(cls: type, hint: type) -> bool:
     """Like ``issubclass``, for protocols with attributes too."""
-    if not getattr(hint, "_is_protocol", False):
+    if hint is Dataset or not getattr(hint, "_is_protocol", False):
         return issubclass(cls, hint)
     members = {name for name in (*vars(hint), *inspect.get_annotations(hint)) if not name.startswith("_")}
     return members <= {name for base in cls.__mro__ for name in (*vars(base), *inspect.get_annotations(base))}

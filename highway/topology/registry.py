@@ -1,6 +1,6 @@
 """From names and plain values to components: the constructor's signature, with its type hints, is the schema.
 
-There is no second list of parameters anywhere. A hint that is itself a class of components (``TransformLike``, ``BoxCrop``) means a
+There is no second list of parameters anywhere. A hint that is itself a class of components (``TransformLike``, ``Dataset``) means a
 component by name, written in the same way as a stage; ``Callable`` means one that can be called, or a function, as ``package.module:name``.
 """
 
@@ -14,18 +14,23 @@ from typing import Any
 
 import msgspec
 
+from highway.datasets.dataset import Dataset
 from highway.engine.component import Component, shape_of
 from highway.engine.stage import Stage
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import needed, unknown
 from highway.parameters.convert import argument, convert, plain
-from highway.parameters.hints import NAMED, Parameters, in_words, parameters_of
+from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, parameters_of
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
 from highway.topology.components import Components, NotImported, built_in
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
+_NO_STAGES = {  # what is said of a component of these packages where a stage is meant
+    "highway.transforms": "transforms one image and is no stage of its own; write  Augmentations: [{}]",
+    "highway.datasets": "is a dataset and no stage of its own; write  Reader: {{dataset: {{{}: ...}}}}",
+}
 _WORDS = {"array": "list", "object": "mapping", "null": "null"}  # msgspec's words for what YAML calls otherwise
 
 
@@ -52,12 +57,13 @@ class Registry:
                 raise location.error(f"settings of a stage ({', '.join(settings)}), but no component that they are for")
             if len(spec) > 1:
                 raise self._crowded(spec, location)
+        name = str(next(iter(spec), "") if isinstance(spec, dict) else spec)
+        for package, way_out in _NO_STAGES.items():
+            if name in built_in(package):
+                raise location.error(f"{name} {way_out.format(name)}")
         op = self.build(spec, location)
         if isinstance(op, NotImported):
             return Stage(op, **{"name": op.name, **settings})
-        name = type(op).__name__
-        if type(op) is built_in("highway.transforms").get(name):
-            raise location.error(f"{name} transforms one image and is no stage of its own; write  Augmentations: [{name}]")
         try:
             stage = Stage(op, **settings)
             shape_of(op, first=True)
@@ -65,8 +71,10 @@ class Registry:
             raise location.error(str(error)) from None
         return stage
 
-    def build(self, spec: Any, location: Location) -> Any:
+    def build(self, spec: Any, location: Location, hint: type = object) -> Any:
         """Return the component that ``spec`` describes: ``Name``, ``{Name: first_parameter}`` or ``{Name: {parameter: value, ...}}``.
+
+        Errors name those that are a ``hint``.
 
         One that may not be imported, or has such a one among its parameters, is a :class:`highway.topology.components.NotImported`.
 
@@ -79,8 +87,10 @@ class Registry:
             ((name, given),) = spec.items()
             location = location / name
         else:
-            raise location.error(f"expected a component, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}")
-        found = self.components.find(str(name), location)
+            kind = "dataset" if hint is Dataset else "component"
+            advice = "; put a path in quotes" if hint is Dataset and isinstance(spec, (int, float)) else ""
+            raise location.error(f"expected a {kind}, as  Name  or  Name: value  or  Name: {{parameter: value}}; got {show(spec)}{advice}")
+        found = self.components.find(str(name), location, hint)
         if isinstance(found, NotImported):
             return found
         if not inspect.isclass(found):
@@ -115,6 +125,9 @@ class Registry:
             raise location.error(f"{cls.__name__} takes no parameters; got {show(given)}")
         for key, (_, where) in locations.items():
             if key not in names and not rest:
+                takes = next((name for name in names if Dataset in alternatives(parameters[name].annotation)), "")
+                if takes and key in built_in("highway.datasets"):
+                    raise where.error(f"{key} is a dataset, and no parameter of {cls.__name__}; write  {takes}: {{{key}: ...}}")
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):
             raise location.error(f"{cls.__name__} needs {missing}; `highway list {cls.__name__}` shows all it takes")
@@ -130,9 +143,10 @@ class Registry:
             return self.build_stage(value, location)
         if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             return self._convert_struct(value, hint, location)
-        component, kind = self.build(value, location), typing.cast(type, typing.get_origin(hint) or hint)
+        kind = typing.cast(type, typing.get_origin(hint) or hint)
+        component = self.build(value, location, kind)
         if not isinstance(component, (kind, NotImported)):
-            names = self.components.names(kind)
+            names = self.components.names(kind) + ["or an object with __len__ and __getitem__"] * (kind is Dataset)
             raise location.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
         return component
 

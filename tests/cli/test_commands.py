@@ -31,6 +31,8 @@ def test_the_components_are_listed_and_described(call):
     code, out, error = call("list")
     assert (code, error) == (0, "")
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
+    assert re.search(r"^highway.datasets:\n(  .*\n)*  ImageFolder +The images in one folder per label", out, re.M)
+    assert call("list", "ImageFolder")[1].startswith("ImageFolder(data_dir: str)\n\nThe images in one folder per label")
     code, out, error = call("list", "FlipX")
     assert (code, error) == (0, "")
     assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
