@@ -57,14 +57,14 @@ class Scope:
         if self.interrupted.is_set():
             raise Cancelled
 
-    def counters(self, component: object) -> dict[str, Any]:
+    def counters(self, component: object, copy_of: object = None) -> dict[str, Any]:
         key = id(component)
         if key not in self._counters:
             try:
                 held: object = weakref.ref(component, lambda _: self._counters.pop(key, None))
             except TypeError:  # a tuple, say: it lives as long as this
                 held = component
-            self._counters.setdefault(key, (held, {}))
+            self._counters.setdefault(key, (held, {} if copy_of is None else self.counters(copy_of)))
         return self._counters[key][1]
 
     def counted(self, components: Iterable[object]) -> dict[str, Any]:

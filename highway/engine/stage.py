@@ -5,9 +5,11 @@ What a component is stands in :mod:`highway.engine.component`.
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from types import BuiltinFunctionType, FunctionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from highway.engine.component import Shape, Traits, name_of, shape_of
@@ -89,10 +91,14 @@ class Stage:
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
             :func:`highway.engine.cancel.report_error`.
         max_errors: With ``"skip"``: the errors that may be left out; one more ends the run. ``None`` is no limit.
+        per_worker: Of a map that is not thread-safe, such as a tokenizer: whether each worker has a copy of its own, made by
+            ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op``
+            itself is copied only, never called. The copies start alike, so one that draws by a generator of its own must seed it by
+            ``rng``.
         name: Name in statistics and messages, and part of what randomness hangs on; the class's or function's name when empty.
 
-    A ``Stage`` around a composite hands ``num_workers``, ``ordered`` and the error policy on to the maps in it, and the error policy to
-    its source too.
+    A ``Stage`` around a composite hands ``num_workers``, ``ordered``, ``per_worker`` and the error policy on to the maps in it, and the
+    error policy to its source too.
     """
 
     op: Any
@@ -102,6 +108,7 @@ class Stage:
     on_error: OnError = "raise"
     max_errors: Annotated[int, Range(ge=0)] | None = None
     name: str = ""
+    per_worker: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):
@@ -124,6 +131,20 @@ class Stage:
         """What the component says of itself, read anew."""
         return Traits.of(self.op)
 
+    def copied(self) -> Any:
+        """Return a copy of the component.
+
+        Raises:
+            PipelineError: it cannot be copied.
+        """
+        try:
+            return copy.deepcopy(self.op)
+        except Exception as error:  # __deepcopy__ and __reduce__ raise what they like
+            raise PipelineError(
+                f"{self.label} cannot be copied for each of its workers (per_worker=True): {type(error).__name__}: {error}; give it a "
+                "method __deepcopy__(self, memo) that returns a new one, or have it make what cannot be copied when it is first called"
+            ) from error
+
 
 def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
     """Return the stages of a list with their shapes: composites replaced by what they consist of, bare components wrapped, labels unique.
@@ -144,6 +165,13 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
     for stage, shape in zip(flat, shapes, strict=True):
         if shape != "map" and (stage.num_workers or 1) > 1:
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is for maps")
+        if stage.per_worker and shape != "map":
+            raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; per_worker=True is for maps")
+        if stage.per_worker and _holds_functions_only(stage.op):
+            raise PipelineError(
+                f"{stage.label}: per_worker=True, but what a function uses cannot be copied with it; hold that in an object: "
+                "functools.partial(function, tokenizer), or a class with __call__"
+            )
     return list(zip(unique(flat), shapes, strict=True))
 
 
@@ -162,7 +190,10 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
             flat.append(last)
         elif shape_of(stage.op, first, stage.label) == "composite":
             parts = [replace(part, name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
-            flat += [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
+            inherited = [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
+            if stage.per_worker and not any(part.per_worker for part in inherited):
+                raise PipelineError(f"{stage.label}: per_worker=True is for maps, and there is none in it")
+            flat += inherited
         else:
             flat.append(stage)
     return flat
@@ -178,10 +209,22 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
     if is_source or shape_of(part.op) == "map":
         if outer.on_error != "raise":
             changes |= {"on_error": outer.on_error, "max_errors": outer.max_errors}
+        if is_source and outer.per_worker:
+            raise PipelineError(f"{outer.label} is a source, whose workers share what they read; per_worker=True is for maps")
         if not is_source:
+            changes |= {"per_worker": True} if outer.per_worker else {}
             changes |= {} if outer.num_workers is None else {"num_workers": outer.num_workers}
             changes |= {} if outer.ordered else {"ordered": False}
     return replace(part, **changes)
+
+
+_SHARED = (FunctionType, BuiltinFunctionType, type, type(None), bool, int, float, str, bytes)  # whose copies are themselves
+
+
+def _holds_functions_only(op: Any) -> bool:
+    """Say whether a component is a function or class, or all that it holds of its own, so that a copy shares with it what they use."""
+    held = (op,) if isinstance(op, _SHARED) else tuple(getattr(op, "__dict__", {}).values())
+    return any(map(callable, held)) and all(isinstance(value, _SHARED) for value in held)
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:

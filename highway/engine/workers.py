@@ -39,6 +39,7 @@ class StageWorkers:
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
+        self._copying = threading.Lock()
         self._running = len(self.meters)
         self.here = threading.local()  # the worker's number, and the passport of the item that it works on, for messages
         self.errors = 0
@@ -109,7 +110,7 @@ class StageWorkers:
         self.stage.op.consume(_Items(self, meter, count=True))
 
     def _map(self, meter: Meter) -> None:
-        ordered = self.stage.ordered
+        op, ordered = self._own_copy() if self.stage.per_worker else self.stage.op, self.stage.ordered
         while True:
             meter.enter(BLOCKED)
             self.outbox.acquire()
@@ -122,7 +123,7 @@ class StageWorkers:
                 slot = self.outbox.reserve() if ordered else None
             meter.enter(BUSY)
             self.here.passport = passport
-            result = self._apply(item, passport)
+            result = self._apply(op, item, passport)
             if result is not DROP:
                 result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
                 meter.items += 1
@@ -132,9 +133,17 @@ class StageWorkers:
             else:
                 self.outbox.append(result)
 
-    def _apply(self, item: Any, passport: Passport) -> Any:
+    def _own_copy(self) -> Any:
+        """Return a worker's copy of a map that is not thread-safe; its counters are those of the map."""
+        with self._copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
+            copied = self.stage.copied()
+        for part, original in zip(layers(copied), layers(self.stage.op), strict=False):
+            self.scope.counters(part, copy_of=original)
+        return copied
+
+    def _apply(self, op: Any, item: Any, passport: Passport) -> Any:
         try:
-            result = self.stage.op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else self.stage.op(item)
+            result = op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else op(item)
             if result is None:
                 raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
             return result

@@ -137,6 +137,10 @@ class _Remote:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
         self._children: dict[int, _Child] = {}  # by thread
 
+    def __deepcopy__(self, memo: object) -> _Remote:
+        """Return itself: the process of each worker has copies of the maps as it is."""
+        return self
+
     def __call__(self, item: Any, rng: Generator) -> Any:
         thread = get_ident()
         child = self._children.get(thread)
