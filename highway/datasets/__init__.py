@@ -4,5 +4,6 @@ May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then
 """
 
 from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.tar import Tar
 
-__all__ = ["Files", "ImageFolder"]
+__all__ = ["Files", "ImageFolder", "Tar"]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,15 +35,20 @@ _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
 
 
-def decode_field(extension: str, data: bytes) -> tuple[str, Any]:
-    """Return the name and the value of the field that a file holds.
+@lru_cache
+def field_name(extension: str) -> str:
+    """Return the name of the field that a file holds."""
+    return extension.removesuffix(".ten") if _last(extension) == "ten" else extension
+
+
+def decode_field(extension: str, data: bytes) -> Any:
+    """Return what a file holds.
 
     Raises:
         ValueError: the bytes are not what the extension says.
     """
     decoder = _DECODERS.get(_last(extension))
-    name = extension.removesuffix(".ten") if decoder is _tensors else extension
-    return name, data if decoder is None else decoder(data)
+    return data if decoder is None else decoder(data)
 
 
 def encode_field(name: str, value: Any) -> tuple[str, bytes]:

@@ -23,7 +23,7 @@ class opened(Generic[T]):  # used as property is
     """
 
     def __init__(self, method: Callable[[Any], T]) -> None:
-        self._method = method
+        self._method, self._name = method, f"opened {method.__name__}"
         functools.update_wrapper(self, method)  # type: ignore[arg-type]
 
     @overload
@@ -33,7 +33,7 @@ class opened(Generic[T]):  # used as property is
     def __get__(self, instance: object | None, owner: type) -> Any:
         if instance is None:
             return self
-        held = instance.__dict__.setdefault(f"opened {self._method.__name__}", _Held())  # atomic
+        held = instance.__dict__.get(self._name) or instance.__dict__.setdefault(self._name, _Held())  # atomic
         return held.get(lambda: self._method(instance))
 
 

@@ -1,142 +1,140 @@
-"""Tar archives on disk, behind URLs and in pipes, read member by member, and written whole or not at all."""
+"""The samples of WebDataset shards on disk by number."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-import re
-import select
-import subprocess
-import tarfile
-import zlib
-from collections.abc import Generator, Iterator
-from lzma import LZMAError
-from typing import IO, Any, BinaryIO, NamedTuple
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, overload
 
-from highway.distribution import pip_install
-from highway.engine.cancel import check_cancelled
-from highway.errors import ConfigError, ShardError
+from highway.datasets.file import FileState, UnchangingFile, fingerprint_of
+from highway.datasets.opened import opened
+from highway.datasets.tar_index import TarIndex, index_of
+from highway.datasets.tar_samples import decoded_sample, shards_of
+from highway.datasets.tar_stream import is_path, path_of
+from highway.errors import ShardError
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Predicate
 
-_SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
-_BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
-_PATIENCE = 5.0  # seconds that a command may take to end after it was told to
+_OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
 
-class Member(NamedTuple):
-    """A file in an archive: its path there, and its bytes."""
-
-    path: str
-    data: bytes
+def names_shards(text: str) -> bool:
+    """Say whether a text names tar archives, and no folder."""
+    return all(shard.endswith(".tar") for shard in shards_of(text))
 
 
-def read_members(url: str) -> Generator[Member, None, None]:
-    """Yield the files in a tar archive, compressed or not, in their order.
+def _are_files(paths: str | list[str]) -> bool:
+    return bool(shards_of(paths)) and all(map(is_path, shards_of(paths)))
+
+
+class _Shards:
+    """The samples of several shards."""
+
+    def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
+        self.paths, self.indexes = paths, indexes
+        self.ends = list(accumulate((len(index.ends) for index in indexes), initial=0))
+        self.open = lru_cache(_OPEN)(self._open)
+
+    def _open(self, shard: int) -> UnchangingFile:
+        return UnchangingFile(self.paths[shard], FileState(*self.indexes[shard].state.tolist()))
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the shard of a sample, and its number there. Raises IndexError."""
+        number = range(self.ends[-1])[number]
+        shard = bisect_right(self.ends, number) - 1
+        return shard, number - self.ends[shard]
+
+
+class _Keys(Sequence[str]):
+    """The keys of all samples, each made when it is asked for."""
+
+    def __init__(self, shards: _Shards) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return self._shards.ends[-1]
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(len(self))[number]]
+        shard, row = self._shards.place(number)
+        return self._shards.indexes[shard].key(row)
+
+
+@checked
+@dataclass
+class Tar:
+    """The samples in WebDataset shards on disk, in the order of the shards and of the files in them.
+
+    Where they lie is found by the shards' headers when it is first read, at some 200,000 files a second, or read from the files
+    ``SHARD.index`` beside them. :class:`~highway.modules.WebDatasetSource` reads shards that are compressed, or behind URLs.
 
     Args:
-        url: A path, ``file:PATH``, ``pipe:COMMAND``, or a URL that the webdataset package opens (``http:``, ``https:``, ``gs:``, ...).
+        paths: Shards, which are not compressed. Braces expand: ``photos-{000..015}.tar``.
+        fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
+            ``None`` reads all as they are.
+        index: Whether to write ``SHARD.index`` where it is missing, or is not that of the shard any more by its size and time.
+
+    A sample is a dict. A field is named by its file's extension, in lower case, which also says what it holds
+    (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else are bytes.
 
     Raises:
-        ShardError: it is no tar archive, or is damaged or cut short: an archive without its end marker is, even between two files.
-        OSError: it cannot be opened, or the command that fetches it fails.
-        ConfigError: the URL needs the webdataset package, and that is not installed.
+        ConfigError: there are no shards, or a URL among them.
+        OSError: a shard cannot be opened, or an index not be written.
+        ShardError: a shard is compressed, damaged or cut short (when it is first read); a sample cannot be used.
+        DatasetError: a shard has changed since.
+
+    >>> dataset = Tar("photos-{000..015}.tar", fields={"image": "jpg", "label": "cls"})
     """
-    count = 0
-    with _open(url) as stream:
+
+    paths: Annotated[str | list[str], Predicate(_are_files, "shards on disk, such as 'photos-{000..015}.tar'; WebDatasetSource reads URLs")]
+    fields: dict[str, str] | None = None
+    index: bool = False
+
+    @property
+    def shards(self) -> list[str]:
+        """The shards' paths, braces expanded."""
+        return [path_of(shard) for shard in shards_of(self.paths)]
+
+    @opened
+    def _shards(self) -> _Shards:
+        return _Shards(self.shards, [index_of(path, self.index) for path in self.shards])
+
+    def __len__(self) -> int:
+        return self._shards.ends[-1]
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        shards = self._shards
+        shard, row = shards.place(number)
+        index, file = shards.indexes[shard], shards.open(shard)
+        files = index.files(row)
+        kinds, offsets, sizes = (column[files].tolist() for column in (index.kinds, index.offsets, index.sizes))
+        extensions = [str(index.extensions[kind]) for kind in kinds]
         try:
-            with _Archive.open(fileobj=stream, mode="r|*") as archive:
-                while (info := archive.next()) is not None:
-                    file = archive.extractfile(info)
-                    if file is not None:
-                        data = file.read()
-                        count += 1
-                        yield Member(info.name, data)
-                    archive.members.clear()  # it would list all that it has read
-                    check_cancelled()
-            if not archive.has_end:
-                raise tarfile.ReadError("it has no end marker")
-        except (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError) as error:
-            _read_to_end(stream)
-            raise ShardError(f"{url}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
-        _read_to_end(stream)
+            return decoded_sample(extensions, lambda place: file.read(offsets[place], sizes[place]), self.fields)
+        except ShardError as error:
+            raise ShardError(f"{self.locate(number)}: {error}") from error.__cause__
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys: the paths of their files in the shard, without extensions."""
+        return _Keys(self._shards)
 
-class _Ending(tarfile.TarInfo):
-    """Tells its archive when its end marker was read: tarfile takes damage between two files for the end, and says nothing."""
+    def blocks(self) -> list[range]:
+        """Return the numbers of the samples of each shard."""
+        return [range(begin, end) for begin, end in pairwise(self._shards.ends) if begin < end]
 
-    @classmethod
-    def fromtarfile(cls, tarfile_: Any) -> Any:
-        try:
-            return super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            tarfile_.has_end = True
-            raise
+    def locate(self, number: int) -> str:
+        """Return the shard and key of a sample."""
+        return f"{self._shards.paths[self._shards.place(number)[0]]}: sample {self.keys[number]!r}"
 
-
-class _Archive(tarfile.TarFile):
-    tarinfo = _Ending
-    has_end = False
-    members: list[tarfile.TarInfo]  # typing knows it not
-
-
-@contextlib.contextmanager
-def _open(url: str) -> Iterator[BinaryIO]:
-    scheme = _SCHEME.match(url)
-    if scheme is None or scheme[1] == "file":
-        try:
-            file = open(url.removeprefix("file://").removeprefix("file:"), "rb")  # noqa: SIM115
-        except FileNotFoundError as error:
-            if "*" in url:
-                error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
-            raise
-        with file:
-            yield file
-        return
-    try:
-        from webdataset.gopen import gopen
-    except ModuleNotFoundError:
-        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
-    pipe = gopen(url, "rb")  # which ends the command when it is collected
-    process: subprocess.Popen[bytes] = pipe.proc
-    assert process.stdout is not None
-    stop = True
-    try:
-        yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
-        stop = False
-    except ShardError:  # maybe for the reason that the command failed
-        stop = False
-        raise
-    finally:
-        _end(process, process.stdout, stop)
-        if not stop and process.returncode not in (0, *_BROKEN_PIPE):
-            raise OSError(f"{url}: the command that reads it failed with exit code {process.returncode}")
-
-
-def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> None:
-    if stop:
-        process.terminate()
-    stdout.close()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _read_to_end(stream: Any) -> None:
-    """Let a command write all that it has, so that it can end well; a file needs no such thing."""
-    if isinstance(stream, _PipeReader):
-        while stream.read(1 << 16):
-            pass
-
-
-class _PipeReader(io.RawIOBase):
-    """Reads from a pipe, and unwinds when the stage is cancelled while there is nothing to read."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def read(self, size: int = -1) -> bytes:
-        while not select.select([self._descriptor], [], [], 0.1)[0]:
-            check_cancelled()
-        return os.read(self._descriptor, size if size >= 0 else 1 << 16)
+    def fingerprint(self) -> str:
+        """Return a text that changes when shards are added, removed, renamed or written to, or other fields are read."""
+        return f"{fingerprint_of((path, path) for path in self.shards)} {self.fields}"

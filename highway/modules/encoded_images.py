@@ -12,6 +12,7 @@ from highway.datasets.dataset import Dataset
 from highway.datasets.folder import ImageFolder
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ImageError
+from highway.modules.readers import images_at
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
 from highway.reading.batch_formats import BatchFormat, EncodedImages
@@ -34,7 +35,7 @@ class EncodedImageReader(Sampling, _OfFiles):
     The files of each batch are those of :class:`ImageFileReader` with the same seed. Nothing is decoded, so one machine can feed many.
 
     Args:
-        data_dir: A folder that holds one folder per label, or any dataset whose samples are ``(encoded image, label)``, as for
+        data_dir: A folder that holds one folder per label, tar shards, or any dataset whose samples are ``(encoded image, label)``, as for
             :class:`ImageFileReader`. ``highway:photos/...`` stands for photographs that come with the package.
         batch_size: Images per batch, at least 1.
         epochs: Passes over the images, or ``None`` to repeat for ever.
@@ -54,7 +55,7 @@ class EncodedImageReader(Sampling, _OfFiles):
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return ImageFolder(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
+        return images_at(self.data_dir, ImageFolder)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.tar import Tar, names_shards
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Shape
@@ -67,6 +69,13 @@ class Reader(Sampling, _OfDataset):
         return Stacked()
 
 
+def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:
+    """Return the dataset that a parameter ``data_dir`` stands for; ``folder`` makes that of a folder."""
+    if not isinstance(data_dir, str):
+        return data_dir
+    return Tar(data_dir) if names_shards(data_dir) else folder(data_dir)
+
+
 @dataclass
 class _OfImages:
     data_dir: str | Dataset
@@ -84,8 +93,9 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
     whichever rank reads it. All else is as for :class:`Reader`.
 
     Args:
-        data_dir: A folder of images, or any dataset whose samples are encoded images: ``bytes``, tuples of which that is the first field,
-            or dicts with a field such as ``image`` or ``jpg``. ``highway:photos/...`` stands for photographs that come with the package.
+        data_dir: A folder of images, tar shards such as ``photos-{000..015}.tar``, or any dataset whose samples are encoded images:
+            ``bytes``, tuples of which that is the first field, or dicts with a field such as ``image`` or ``jpg``. ``highway:photos/...``
+            stands for photographs that come with the package.
         batch_size: Images per batch, at least 1.
         shape: Height and width in pixels; each image is scaled and centre-cropped to it. Without it, and without ``crop``, every image
             keeps its own size.
@@ -97,7 +107,7 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 
     Yields:
         ``(images,)``: uint8 ``(B, H, W, 3)`` in RGB; if they keep their own sizes, a list of B arrays ``(H, W, 3)``. The passport's keys
-        are the files' paths, relative to ``data_dir``.
+        are the files' paths, relative to ``data_dir``, or what the dataset calls its samples.
 
     Raises:
         ConfigError: a parameter is out of its range, or ``shape`` is not that of ``crop``.
@@ -112,7 +122,7 @@ class ImageReader(DecodeOptions, Sampling, _OfImages):
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return Files(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
+        return images_at(self.data_dir, Files)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""
@@ -131,7 +141,8 @@ class ImageFileReader(ImageReader):
     Everything else, the other arguments included, is as for :class:`ImageReader`.
 
     Args:
-        data_dir: A folder that holds one folder per label, or any dataset whose samples are ``(encoded image, label)`` or dicts of such.
+        data_dir: A folder that holds one folder per label, tar shards such as ``photos-{000..015}.tar`` of ``.jpg`` and ``.cls``, or any
+            dataset whose samples are ``(encoded image, label)`` or dicts of such.
         one_hot: Whether a label is a row of zeros with a one at its number, instead of the number.
 
     Yields:
@@ -148,7 +159,7 @@ class ImageFileReader(ImageReader):
     one_hot: bool = False
 
     def open(self) -> Dataset:
-        return ImageFolder(self.data_dir) if isinstance(self.data_dir, str) else self.data_dir
+        return images_at(self.data_dir, ImageFolder)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         return DecodedImages(self, labelled=True, classes=number_of_classes(dataset) if self.one_hot else None)

@@ -1,38 +1,29 @@
-"""WebDataset: samples in tar archives (shards), the files of a sample one after the other under one name.
+"""WebDataset: samples in tar archives (shards) as streams, the files of a sample one after the other under one name.
 
-``cats/01.jpg`` and ``cats/01.cls`` are the sample with the key ``cats/01`` and the fields ``jpg`` and ``cls``: a key ends at the first dot
-behind the last slash.
+:class:`highway.datasets.Tar` reads shards on disk by number.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Annotated, Any, ClassVar
 
 from numpy.random import Generator, Philox
 
-from highway.datasets.field_codecs import decode_field
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
-from highway.datasets.tar import Member, read_members
+from highway.datasets.tar_samples import decoded_sample, samples_of, shards_of
+from highway.datasets.tar_stream import read_members
 from highway.engine import batch, cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
-from highway.wire.braces import expand_braces
-
-_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
-_META = re.compile(r"__[^/]*__($|/)")
-
-
-def _shards(urls: str | list[str]) -> list[str]:
-    return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
 
 
 def _numbers_files(path: str) -> bool:
@@ -71,7 +62,7 @@ class WebDatasetSource:
     makes: ClassVar = "samples"
     draws: ClassVar[bool] = False  # the order alone
 
-    urls: Annotated[str | list[str], Predicate(_shards, "at least one shard, such as 'photos-{000..015}.tar'")]
+    urls: Annotated[str | list[str], Predicate(shards_of, "at least one shard, such as 'photos-{000..015}.tar'")]
     fields: dict[str, str] | None = None
     epochs: Epochs = None
     shuffle: bool = True
@@ -80,7 +71,7 @@ class WebDatasetSource:
     @property
     def shards(self) -> list[str]:
         """The shards' URLs, braces expanded."""
-        return _shards(self.urls)
+        return shards_of(self.urls)
 
     def __iter__(self) -> Iterator[Stamped]:
         shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
@@ -100,59 +91,24 @@ class WebDatasetSource:
                 raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
 
     def _samples(self, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        groups = self._groups(url)
-        while True:
-            try:
-                key, members = next(groups)
-            except StopIteration:
-                break
-            except (ShardError, OSError) as error:
-                report_error(error)
-                return
-            try:
-                sample = self._sample(members)
-            except ValueError as error:
-                report_error(ShardError(f"{url}: sample {key!r}: {error}"))
-                continue
-            yield key, sample
-        cancel.count(self, "shards")
-
-    def _groups(self, url: str) -> Iterator[tuple[str, list[Member]]]:
-        """Yield the key of each sample and its files, named by their extensions."""
-        current, members = "", list[Member]()
-        with contextlib.closing(read_members(url)) as files:
-            for path, data in files:
-                name = None if _META.match(path) else _NAME.fullmatch(path)
-                if name is None:
-                    cancel.count(self, "ignored_files")
+        with contextlib.closing(read_members(url)) as members:
+            samples = samples_of(members, partial(cancel.count, self, "ignored_files"))
+            while True:
+                try:
+                    key, files = next(samples)
+                except StopIteration:
+                    break
+                except (ShardError, OSError) as error:
+                    report_error(error)
+                    return
+                extensions, contents = zip(*files, strict=True)
+                try:
+                    sample = decoded_sample(extensions, contents.__getitem__, self.fields)
+                except ShardError as error:
+                    report_error(ShardError(f"{url}: sample {key!r}: {error}"))
                     continue
-                if members and name[1] != current:
-                    yield current, members
-                    members = []
-                current = name[1]
-                members.append(Member(name[2].lower(), data))
-        if members:
-            yield current, members
-
-    def _sample(self, members: list[Member]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for extension, data in members:
-            try:
-                name, value = decode_field(extension, data)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f".{extension}: {error}") from error
-            if name in values:
-                raise ValueError(f"it has two files for the field {name!r}; are they two samples with the same key?")
-            values[name] = value
-        if self.fields is None:
-            return values
-        return {new: values[self._first(values, new, old)] for new, old in self.fields.items()}
-
-    def _first(self, values: dict[str, Any], new: str, old: str) -> str:
-        for name in old.split(";"):
-            if name in values:
-                return name
-        raise ValueError(f"nothing for the field {new!r}: expected {old.replace(';', ' or ')}, found {', '.join(values)}")
+                yield key, sample
+        cancel.count(self, "shards")
 
 
 @checked

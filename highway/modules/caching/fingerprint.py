@@ -81,9 +81,10 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 
 
 def has_unique_keys(components: Sequence[Stage]) -> bool:
-    """Say whether no two samples of an epoch have the same key, if all can be read."""
-    reader = written(components[0].op) if components else None
-    return isinstance(reader, Sampling) and keys_of(cast(ReaderLike, reader).open()) is not None
+    """Say whether no two samples of an epoch have the same key, if all can be read; known of batches of a reader only."""
+    reader = cast(ReaderLike, written(components[0].op) if components else None)
+    keys = keys_of(reader.open()) if isinstance(reader, Sampling) and reader.batch_size else None
+    return keys is not None and len(set(keys)) == len(keys)
 
 
 def _state(url: str) -> FileState:
@@ -146,8 +147,9 @@ class _Parts:
                 yield from self.of(self._seed if field.name == "seed" and found is None else found)
         if isinstance(value, Sampling):
             yield repr(rank_and_world_size(value.rank, value.world_size))
-            if isinstance(getattr(value, "data_dir", None), str):
-                yield from self.of(cast(ReaderLike, value).open())
+            dataset = cast(ReaderLike, value).open()
+            if all(dataset is not getattr(value, field.name) for field in dataclasses.fields(value)):
+                yield from self.of(dataset)
         elif isinstance(value, WebDatasetSource):
             yield from map(repr, map(_state, value.shards))
 

@@ -1,0 +1,162 @@
+"""Where the samples of a shard lie: found by its headers alone, and kept in a file beside it if that is wanted."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from highway.datasets.file import FileState
+from highway.datasets.tar_samples import samples_of
+from highway.datasets.tar_stream import Archive, open_shard
+from highway.datasets.writing import writing
+from highway.engine.cancel import check_cancelled
+from highway.errors import ShardError
+
+SUFFIX = ".index"
+_VERSION = 1
+_BLOCK = tarfile.BLOCKSIZE
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class TarIndex(NamedTuple):
+    """Where the samples of a shard lie, as arrays of the smallest dtypes that hold it: a sample of two files takes about 45 bytes.
+
+    Args:
+        state: Of the shard, as int64: size and time.
+        extensions: Those that there are, in lower case.
+        ends: The number of the file behind each sample's last.
+        key_ends: Where each sample's key ends in ``keys``.
+        keys: All keys one after the other, UTF-8, as uint8.
+        kinds: Of each file, the number of its extension.
+        offsets: Of each file, where its content begins.
+        sizes: Of each file, in bytes.
+    """
+
+    state: np.ndarray
+    extensions: np.ndarray
+    ends: np.ndarray
+    key_ends: np.ndarray
+    keys: np.ndarray
+    kinds: np.ndarray
+    offsets: np.ndarray
+    sizes: np.ndarray
+
+    def key(self, sample: int) -> str:
+        """Return the key of a sample."""
+        begin = int(self.key_ends[sample - 1]) if sample else 0
+        return self.keys[begin : int(self.key_ends[sample])].tobytes().decode(errors="surrogateescape")
+
+    def files(self, sample: int) -> slice:
+        """Return which files are a sample."""
+        return slice(int(self.ends[sample - 1]) if sample else 0, int(self.ends[sample]))
+
+
+def index_of(path: str, write: bool) -> TarIndex:
+    """Return the index of a shard: that in the file beside it, if it fits, or else a new one, to be written there if ``write``.
+
+    Raises:
+        ShardError: it is no tar archive, is compressed, damaged or cut short, or holds files that cannot be read by number.
+        OSError: it cannot be opened, or the index not be written.
+    """
+    with open_shard(path) as file:
+        state = FileState.of(file.fileno())
+        if (found := _read(path + SUFFIX)) is not None and FileState(*found.state.tolist()) == state:
+            return found
+        start = file.read(6)
+        if kind := next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), None):
+            raise ShardError(f"{path}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
+        file.seek(0)
+        try:
+            index = _scanned(file, state)
+        except (tarfile.TarError, EOFError, ValueError) as error:
+            raise ShardError(f"{path}: no tar archive, damaged or cut short; {error}") from error
+        if FileState.of(file.fileno()) != state:
+            raise ShardError(f"{path}: it was written to while its headers were read; read it when it is whole")
+    if write:
+        with writing(path + SUFFIX) as name, open(name, "wb") as out:
+            np.savez(out, version=_VERSION, **index._asdict())
+    return index
+
+
+def _read(path: str) -> TarIndex | None:
+    """Return what is in an index file, if it is there and whole, and one of ours."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return TarIndex(*(arrays[name] for name in TarIndex._fields)) if arrays["version"] == _VERSION else None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def _scanned(file: BinaryIO, state: FileState) -> TarIndex:
+    extensions: dict[str, int] = {}
+    ends, key_ends, kinds, offsets, sizes = (array("q") for _ in range(5))
+    keys = bytearray()
+    for key, files in samples_of(_members(file)):
+        for extension, (offset, size) in files:
+            kinds.append(extensions.setdefault(extension, len(extensions)))
+            offsets.append(offset)
+            sizes.append(size)
+        keys += key.encode(errors="surrogateescape")
+        ends.append(len(kinds))
+        key_ends.append(len(keys))
+    names = np.array(list(extensions), np.str_)
+    small = map(_small, (kinds, offsets, sizes))
+    return TarIndex(np.array(state), names, _small(ends), _small(key_ends), np.frombuffer(keys, np.uint8), *small)
+
+
+def _small(values: array[int]) -> np.ndarray:
+    found = np.asarray(values)
+    return found.astype(np.min_scalar_type(found.max(initial=0)))
+
+
+def _members(file: BinaryIO) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the path, offset and size of each regular file, in their order.
+
+    Headers that say nothing but that are read here, which is five times as fast; tarfile reads the others: long names, pax, huge files.
+    """
+    position, descriptor = 0, file.fileno()
+    total = FileState.of(descriptor).size
+    with Archive.open(fileobj=file, mode="r:") as archive:
+        while not archive.has_end:
+            check_cancelled()
+            header = os.pread(descriptor, _BLOCK, position)
+            if not archive.pax_headers and (plain := _plain(header)) is not None:
+                name, size = plain
+                offset = position + _BLOCK
+                behind = offset + -(-size // _BLOCK) * _BLOCK
+            else:
+                file.seek(position)
+                try:
+                    info = archive.tarinfo.fromtarfile(archive)
+                except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+                    return
+                name, offset, size, behind = info.name, info.offset_data, info.size, archive.offset
+                if info.islnk() or info.issym() or info.issparse():
+                    raise tarfile.ReadError(f"{name!r} is a link or a sparse file; pack files as they are: --hard-dereference -h")
+                if not info.isreg():
+                    name = ""
+            if size < 0 or behind <= position or offset + size > total:
+                raise tarfile.ReadError(f"{name!r} of {size} bytes does not fit into it")
+            if name:
+                yield name, (offset, size)
+            position = behind
+
+
+def _plain(header: bytes) -> tuple[str, int] | None:
+    """Return the name and size of a regular file, or ``None`` where there is more to be said."""
+    name = header[: header.find(b"\0", 0, 101)] if header[99:100] == b"\0" else b""
+    if header[156:157] not in (b"0", b"\0") or header[345:346] != b"\0" or not name or name.endswith(b"/"):
+        return None
+    try:
+        size, checksum = int(header[124:136].rstrip(b"\0 "), 8), int(header[148:156].rstrip(b"\0 "), 8)
+    except ValueError:
+        return None
+    fits = sum(header) - sum(header[148:156]) + 8 * ord(" ") == checksum
+    return (name.decode(errors="surrogateescape"), size) if fits else None

@@ -1,0 +1,158 @@
+"""Tar archives on disk, behind URLs and in pipes, read member by member, and written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import select
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Generator, Iterator
+from lzma import LZMAError
+from typing import IO, Any, BinaryIO, NamedTuple
+
+from highway.distribution import pip_install
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError, ShardError
+
+_SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
+_BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
+_PATIENCE = 5.0  # seconds that a command may take to end after it was told to
+
+
+class Member(NamedTuple):
+    """A file in an archive: its path there, and its bytes."""
+
+    path: str
+    data: bytes
+
+
+def read_members(url: str) -> Generator[Member, None, None]:
+    """Yield the files in a tar archive, compressed or not, in their order.
+
+    Args:
+        url: A path, ``file:PATH``, ``pipe:COMMAND``, or a URL that the webdataset package opens (``http:``, ``https:``, ``gs:``, ...).
+
+    Raises:
+        ShardError: it is no tar archive, or is damaged or cut short: an archive without its end marker is, even between two files.
+        OSError: it cannot be opened, or the command that fetches it fails.
+        ConfigError: the URL needs the webdataset package, and that is not installed.
+    """
+    count = 0
+    with _open(url) as stream:
+        try:
+            with Archive.open(fileobj=stream, mode="r|*") as archive:
+                while (info := archive.next()) is not None:
+                    file = archive.extractfile(info)
+                    if file is not None:
+                        data = file.read()
+                        count += 1
+                        yield Member(info.name, data)
+                    archive.members.clear()  # it would list all that it has read
+                    check_cancelled()
+            if not archive.has_end:
+                raise tarfile.ReadError("it has no end marker")
+        except (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError) as error:
+            _read_to_end(stream)
+            raise ShardError(f"{url}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
+        _read_to_end(stream)
+
+
+class _Ending(tarfile.TarInfo):
+    """Tells its archive when its end marker was read: tarfile takes damage between two files for the end, and says nothing."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: Any) -> Any:
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            tarfile_.has_end = True
+            raise
+
+
+class Archive(tarfile.TarFile):
+    """A tar archive that knows whether its end marker was read."""
+
+    tarinfo = _Ending
+    has_end = False
+    members: list[tarfile.TarInfo]  # typing knows it not
+
+
+def is_path(url: str) -> bool:
+    """Say whether a shard is a file here."""
+    scheme = _SCHEME.match(url)
+    return scheme is None or scheme[1] == "file"
+
+
+def path_of(url: str) -> str:
+    """Return the path of a shard that is a file here."""
+    return url.removeprefix("file://").removeprefix("file:")
+
+
+def open_shard(path: str) -> BinaryIO:
+    """Open a shard. Raises OSError."""
+    try:
+        return open(path, "rb")
+    except FileNotFoundError as error:
+        if "*" in path:
+            error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")
+        raise
+
+
+@contextlib.contextmanager
+def _open(url: str) -> Iterator[BinaryIO]:
+    if is_path(url):
+        with open_shard(path_of(url)) as file:
+            yield file
+        return
+    try:
+        from webdataset.gopen import gopen
+    except ModuleNotFoundError:
+        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
+    pipe = gopen(url, "rb")  # which ends the command when it is collected
+    process: subprocess.Popen[bytes] = pipe.proc
+    assert process.stdout is not None
+    stop = True
+    try:
+        yield _PipeReader(process.stdout.fileno())  # type: ignore[misc]
+        stop = False
+    except ShardError:  # maybe for the reason that the command failed
+        stop = False
+        raise
+    finally:
+        _end(process, process.stdout, stop)
+        if not stop and process.returncode not in (0, *_BROKEN_PIPE):
+            raise OSError(f"{url}: the command that reads it failed with exit code {process.returncode}")
+
+
+def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> None:
+    if stop:
+        process.terminate()
+    stdout.close()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _read_to_end(stream: Any) -> None:
+    """Let a command write all that it has, so that it can end well; a file needs no such thing."""
+    if isinstance(stream, _PipeReader):
+        while stream.read(1 << 16):
+            pass
+
+
+class _PipeReader(io.RawIOBase):
+    """Reads from a pipe, and unwinds when the stage is cancelled while there is nothing to read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, size: int = -1) -> bytes:
+        while not select.select([self._descriptor], [], [], 0.1)[0]:
+            check_cancelled()
+        return os.read(self._descriptor, size if size >= 0 else 1 << 16)
