@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
+
+from highway.errors import ConfigError, DatasetError
 
 
 @runtime_checkable
@@ -24,10 +27,55 @@ class Dataset(Protocol):
     def __getitem__(self, number: int, /) -> Any: ...
 
 
+def length_of(dataset: Dataset) -> int:
+    """Return how many samples a dataset says that it has; what it raises gets a note that names it."""
+    try:
+        return len(dataset)
+    except Exception as error:
+        error.add_note(f"highway: raised when {described(dataset)} was asked for its length")
+        raise
+
+
 def keys_of(dataset: Dataset) -> Sequence[str] | None:
-    """Return a dataset's names of its samples, if it has any; the methods ``keys()`` of mappings are something else."""
+    """Return a dataset's names of its samples, if it has any; the methods ``keys()`` of mappings are something else.
+
+    Raises:
+        DatasetError: there are more or fewer of them than samples.
+    """
     keys = getattr(dataset, "keys", None)
-    return keys if isinstance(keys, Sequence) and not isinstance(keys, str) else None
+    if not isinstance(keys, Sequence) or isinstance(keys, str):
+        return None
+    if len(keys) != (total := length_of(dataset)):
+        raise DatasetError(f"{described(dataset)} has {len(keys)} keys, but {total} samples; expected one for each")
+    return keys
+
+
+def blocks_of(dataset: Dataset) -> Sequence[range]:
+    """Return the ranges of numbers whose neighbours are cheap to read together.
+
+    Raises:
+        ConfigError: it does not say.
+        DatasetError: they are not its numbers, one range after the other.
+    """
+    if not callable(own := getattr(dataset, "blocks", None)):
+        raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); say shuffle=True, which mixes all samples")
+    stop, total = 0, length_of(dataset)
+    blocks: Sequence[range] = own()
+    for block in blocks:
+        if not isinstance(block, range) or block.step != 1 or block.start != stop:
+            raise DatasetError(
+                f"{described(dataset)}: blocks() returns {block!r} where one is expected that begins at {stop}: range({stop}, ...)"
+            )
+        stop = block.stop
+    if stop != total:
+        raise DatasetError(f"{described(dataset)}: blocks() returns ranges up to {stop}, but there are {total} samples")
+    return blocks
+
+
+def described(dataset: Dataset) -> str:
+    """Return what messages call a dataset: as it is written in Python if that is short, or its type."""
+    shown = repr(dataset) if dataclasses.is_dataclass(dataset) else ""
+    return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
 
 def locate(dataset: Dataset, number: int) -> str:

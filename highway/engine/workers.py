@@ -203,7 +203,8 @@ class StageWorkers:
             raise error
         if due:
             what = f"{count} items, the last" if count > 1 else "an item"
-            log.warning("%s left out %s (%s): %s: %s", self.stage.name, what, self._where(), type(error).__name__, error)
+            text = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+            log.warning("%s left out %s (%s): %s", self.stage.name, what, self._where(), text)
 
     def _located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""

@@ -6,6 +6,7 @@ Each of these classes is a way to do so (:class:`BatchFormat`). One object serve
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.datasets.dataset import Dataset
-from highway.engine.batch import Item, collate
+from highway.engine.batch import Item, collate, fields
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ImageError
 from highway.images.buffers import BufferPool
@@ -46,19 +47,24 @@ class BatchFormat(Protocol):
         """
 
     def item(self, memory: Any) -> Item:
-        """Return the batch, when all its rows are filled."""
+        """Return the batch, when all its rows are filled.
+
+        Raises:
+            BadRow: the sample of a row does not fit those of the others. If another one takes its place, this is called again.
+        """
 
 
 class BadRow(Exception):
-    """A sample cannot be used; its cause says why.
+    """A sample cannot be used.
 
     Args:
         place: Which of the samples.
+        cause: Why.
     """
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, cause: Exception) -> None:
         super().__init__(place)
-        self.place = place
+        self.place, self.cause = place, cause
 
 
 class Stacked:
@@ -72,9 +78,15 @@ class Stacked:
 
     def fill(self, memory: list[Any], first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
         memory[first : first + len(samples)] = samples
+        for place, sample in enumerate(samples):
+            if sample is None:
+                raise BadRow(place, TypeError("the dataset has returned None; expected a sample"))
 
     def item(self, memory: list[Any]) -> Item:
-        return collate(memory, self._as_list)
+        try:
+            return collate(memory, self._as_list)
+        except ValueError as error:
+            raise _odd_one(memory, error) from error
 
 
 class _Images:
@@ -118,9 +130,9 @@ class DecodedImages:
                 if self._labelled:
                     memory.labels[first + place] = label
             except ValueError as error:
-                raise BadRow(place) from ImageError(str(error))
+                raise BadRow(place, ImageError(str(error))) from error
             except Exception as error:
-                raise BadRow(place) from error
+                raise BadRow(place, error) from error
 
     def item(self, memory: _Images) -> tuple[Any, ...]:
         images, memory.images = memory.images, []  # others may still hold the batch
@@ -141,12 +153,37 @@ class EncodedImages:
             try:
                 memory[first + place] = image_and_label(sample, True)
             except Exception as error:
-                raise BadRow(place) from error
+                raise BadRow(place, error) from error
 
     def item(self, memory: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         contents, labels = zip(*memory, strict=True)
         sizes = np.array([len(data) for data in contents], np.int32)
         return np.frombuffer(b"".join(contents), np.uint8), sizes, np.array(labels, np.int32)
+
+
+def _odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
+    """Return which sample of a batch that cannot be stacked, because of an ``error``, is not like most others."""
+    forms: list[str] = []
+    for row, sample in enumerate(samples):
+        try:
+            forms.append(_form(sample))
+        except ValueError as own:
+            return BadRow(row, own)
+    (usual, _), *others = Counter(forms).most_common()
+    if not others:
+        raise error
+    row = next(row for row, form in enumerate(forms) if form != usual)
+    way_out = "make them alike, or say batch_size=None and batch them behind what does so"
+    return BadRow(row, ValueError(f"the sample is {forms[row]}, but others of its batch are {usual}; {way_out}"))
+
+
+def _form(sample: Any) -> str:
+    """Return what has to be the same in all samples of a batch, in words."""
+    arrays = [array[0] for array in fields(collate([sample]))]
+    parts = ["str or object" if array.dtype.kind in "USO" else f"{array.dtype} {array.shape}" for array in arrays]
+    if isinstance(sample, dict):
+        parts = [f"{name!r}: {part}" for name, part in zip(sample, parts, strict=True)]
+    return f"{type(sample).__name__} ({', '.join(parts)})" if isinstance(sample, (dict, tuple, list)) else parts[0]
 
 
 def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
@@ -181,7 +218,7 @@ def _described(sample: Any) -> str:
         return f"a dict with {', '.join(f'{name!r}: {type(value).__name__}' for name, value in sample.items())}"
     if isinstance(sample, (tuple, list)):
         return f"({', '.join(type(value).__name__ for value in sample)})"
-    return f"a {type(sample).__name__}"
+    return f"of type {type(sample).__name__}"
 
 
 def number_of_classes(dataset: Dataset) -> int:

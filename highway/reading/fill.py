@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from numpy.random import Generator
 
-from highway.datasets.dataset import Dataset, locate
+from highway.datasets.dataset import Dataset, described, locate
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Makes
@@ -45,11 +45,12 @@ class Fill:
             return DROP
         if next(batch.done) < batch.runs:
             return DROP
+        item = self._item(batch, substreams)
+        batch.memory = None  # others may still hold the batch
+        if item is DROP:
+            return DROP
         reading.unfinished.discard(batch)
-        memory, batch.memory = batch.memory, None  # others may still hold the batch
-        if not self.stands_for.batch_size:
-            return _Samples(memory, batch)
-        item, keys = batch_format.item(memory), tuple(batch.keys)
+        keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
     def _fill(self, batch: BatchInWork, run: RowRange, substreams: Substreams | None) -> bool:
@@ -64,22 +65,43 @@ class Fill:
             if first < run.stop:
                 if self.stands_for.batch_size is None:
                     batch.memory[first] = DROP
+                    if len(batch.epoch.bad) >= batch.reading.sampler.share:
+                        self._give_up(batch)
                 elif not self._replace(batch, first, substreams):
                     return False
                 first += 1
         return True
 
+    def _item(self, batch: BatchInWork, substreams: Substreams | None) -> Any:
+        """Return the item of a batch whose rows are filled; ``DROP`` if one differs from the others and none can take its place."""
+        if self.stands_for.batch_size is None:
+            return _Samples(batch.memory, batch)
+        while True:
+            try:
+                return batch.reading.format.item(batch.memory)
+            except BadRow as bad:
+                self._spoilt(batch, batch.numbers[bad.place], bad.cause)
+                if not self._replace(batch, bad.place, substreams):
+                    return DROP
+
     def _read(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
+        dataset = batch.reading.dataset
+        if len(numbers) == 1 or not callable(many := getattr(dataset, "__getitems__", None)) or batch.epoch.bad:
+            return self._read_singly(batch, numbers)
+        try:
+            samples = list(many(numbers))
+            if len(samples) != len(numbers):
+                raise DatasetError(f"{described(dataset)}: __getitems__ returned {len(samples)} samples for {len(numbers)} numbers")
+        except Exception as error:
+            samples = self._read_singly(batch, numbers)
+            if len(samples) == len(numbers):  # none of them is the cause
+                error.add_note(f"highway: __getitems__ of {described(dataset)} raised it, though __getitem__ reads each of the samples")
+                report_error(error)
+        return samples
+
+    def _read_singly(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
         dataset, samples = batch.reading.dataset, list[Any]()
-        if len(numbers) > 1 and callable(many := getattr(dataset, "__getitems__", None)) and not batch.epoch.bad:
-            try:
-                samples = list(many(numbers))
-            except Exception:  # which of them is the cause is seen below
-                samples = []
-            if len(samples) == len(numbers):
-                return samples
-            samples = []
         for number in numbers:
             if number in batch.epoch.bad:
                 return samples
@@ -102,9 +124,7 @@ class Fill:
             batch.reading.format.fill(batch.memory, first, samples, rng_of)
             return len(samples)
         except BadRow as bad:
-            cause = bad.__cause__
-            assert isinstance(cause, Exception)
-            self._spoilt(batch, batch.numbers[first + bad.place], cause)
+            self._spoilt(batch, batch.numbers[first + bad.place], bad.cause)
             return bad.place
 
     def _replace(self, batch: BatchInWork, row: int, substreams: Substreams | None) -> bool:
@@ -120,13 +140,21 @@ class Fill:
                 if batch.keys and reading.keys:
                     batch.keys[row] = reading.keys[number]
                 return True
-        last = next(reversed(batch.epoch.bad.values()))
-        reading.failure = DatasetError(f"{reading.dataset!r}: none of its {total} samples can be used; the last error: {last}")
+        self._give_up(batch)
         return False
+
+    def _give_up(self, batch: BatchInWork) -> None:
+        """Have the planner raise an error, since no sample can be used."""
+        reading, bad = batch.reading, batch.epoch.bad
+        ranks = f" of rank {reading.sampler.rank}" if len(bad) < reading.sampler.total else ""
+        last = next(reversed(bad.values()))
+        reading.failure = DatasetError(
+            f"{described(reading.dataset)}: none of its {len(bad)} samples{ranks} can be used; the last error: {last}"
+        )
 
     def _spoilt(self, batch: BatchInWork, number: int, error: Exception) -> None:
         """Report that a sample cannot be used: once in each epoch, of all workers that find it at the same time."""
-        located = _located(error, batch.reading.dataset, number)
+        located = _located(error, batch.reading.dataset, number, batch.reading.sampler.total)
         reason = f"{type(located).__name__}: {located}"
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
             report_error(located)
@@ -154,13 +182,14 @@ class Singles:
                     yield Stamped(sample, passport)
 
 
-def _located(error: Exception, dataset: Dataset, number: int) -> Exception:
+def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:
     """Return an error that says which sample it is about."""
     where = locate(dataset, number)
     if isinstance(error, ImageError):
         located: Exception = ImageError(f"{where}: {error}")
-    elif isinstance(error, (IndexError, EndOfStream, StopIteration)):
-        located = DatasetError(f"{where}: {type(error).__name__}: {error}, though it says that it has {len(dataset)} samples")
+    elif isinstance(error, (IndexError, EndOfStream, StopIteration)) or (isinstance(error, KeyError) and error.args == (number,)):
+        what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+        located = DatasetError(f"{where} cannot be read, though it says that it has {total} samples: {what}")
     else:
         if where not in str(error):
             error.add_note(f"highway: it is about {where}")

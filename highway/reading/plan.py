@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from highway.datasets.dataset import Dataset, keys_of
+from highway.datasets.dataset import Dataset, blocks_of, described, keys_of, length_of
 from highway.engine import cancel
 from highway.engine.cancel import finish, seed_or, wait
 from highway.engine.stage import Passport, Stamped
@@ -48,26 +48,28 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
 
     Raises:
         ConfigError: rank, world size or shuffle do not fit, or the dataset has names in place of numbers.
-        ValueError: there is nothing to read.
+        DatasetError: there is nothing to read.
+        ValueError: there is no whole batch to read.
     """
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         names = ", ".join(repr(name) for name in islice(dataset, 5))
         raise ConfigError(f"{names} are names in a {type(dataset).__name__} that has no numbers; read what stands under one of them")
     rank, world_size = rank_and_world_size(reader.rank, reader.world_size)
-    total, size = len(dataset), reader.batch_size or 1
-    blocks: Sequence[range] = ()
-    if reader.shuffle == "blocks":
-        if not callable(own := getattr(dataset, "blocks", None)):
-            raise ConfigError(f"shuffle='blocks': {type(dataset).__name__} has no blocks(); say shuffle=True, which mixes all samples")
-        blocks = own()
+    total, size = length_of(dataset), reader.batch_size or 1
     if total == 0:
-        raise ValueError(f"{dataset!r} is empty")
+        raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
+    blocks: Sequence[range] = blocks_of(dataset) if reader.shuffle == "blocks" else ()
     sampler = Sampler(total, seed_or(reader.seed), reader.shuffle, blocks, reader.window, rank, world_size, reader.on_uneven)
     length = sampler.share // size if reader.drop_last else -(-sampler.share // size)
     if length == 0:
-        of = f" of {world_size} ranks each" if world_size > 1 else ""
-        ways = [f"drop_last=False{', ' if world_size > 1 else ''}"] * reader.drop_last + ["on_uneven='pad'"] * (world_size > 1)
-        raise ValueError(f"{dataset!r}: {total} samples make no batch of {size}{of}; lower batch_size, or {''.join(ways)}")
+        each = f" for each of {world_size} ranks" if world_size > 1 else ""
+        ways = {
+            "lower batch_size": size > 1,
+            "drop_last=False": reader.drop_last,
+            "on_uneven='pad'": reader.on_uneven == "drop" and world_size > 1,
+        }
+        way_out = ", or ".join(way for way, helps in ways.items() if helps)
+        raise ValueError(f"{described(dataset)}: {total} samples make no batch of {size}{each}; {way_out}")
     return sampler, length
 
 
@@ -121,9 +123,9 @@ class _Reading:
 
     def batches(self, epoch: Epoch) -> Iterator[BatchInWork]:
         """Yield the batches of an epoch, or of single samples as many as are read together."""
-        if len(self.dataset) != self.sampler.total:
+        if (total := length_of(self.dataset)) != self.sampler.total:
             raise DatasetError(
-                f"{self.dataset!r} had {self.sampler.total} samples when it was first read, and has {len(self.dataset)} at the begin of "
+                f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the begin of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
         stop = min(self.sampler.share, self.length * (self.reader.batch_size or 1))  # without a last batch that is left out
@@ -144,6 +146,7 @@ class _Reading:
         while self.unfinished:
             wait(0.005)
             self.check()
+        self.check()
 
 
 @dataclass

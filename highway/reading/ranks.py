@@ -35,7 +35,8 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
         else:
             return 0, 1
     if not 0 <= rank < world_size:
-        raise ConfigError(f"{place}: rank {rank} of {world_size}; expected a rank from 0 to {world_size - 1}")
+        ranks = f"a rank from 0 to {world_size - 1}" if world_size > 0 else "at least 1 rank"
+        raise ConfigError(f"{place}: rank {rank} of {world_size}; expected {ranks}")
     return rank, world_size
 
 

@@ -54,7 +54,7 @@ class Permutation:
             drawn: np.ndarray = self._drawn[positions]
             return drawn
         numbers = self._mixed(positions.astype(np.uint64))
-        while (outside := np.flatnonzero(numbers >= self._n)).size:
+        while (outside := numbers >= self._n).any():
             numbers[outside] = self._mixed(numbers[outside])
         return numbers.astype(np.int64)
 
@@ -137,7 +137,8 @@ class Sampler:
     def __post_init__(self) -> None:
         if self.on_uneven == "raise" and (left := self.total % self.world_size):
             raise ConfigError(
-                f"{self.total} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read some twice, or 'drop'"
+                f"{self.total} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read some twice, or 'drop' to "
+                "leave them out"
             )
 
     @cached_property
