@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from highway.datasets.file import FileState
-from highway.datasets.tar_samples import samples_of
+from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import Archive, open_shard
 from highway.datasets.writing import writing
 from highway.engine.cancel import check_cancelled
@@ -98,7 +98,7 @@ def _scanned(file: BinaryIO, state: FileState) -> TarIndex:
     extensions: dict[str, int] = {}
     ends, key_ends, kinds, offsets, sizes = (array("q") for _ in range(5))
     keys = bytearray()
-    for key, files in samples_of(_members(file)):
+    for key, files in grouped_by_key(_members(file)):
         for extension, (offset, size) in files:
             kinds.append(extensions.setdefault(extension, len(extensions)))
             offsets.append(offset)

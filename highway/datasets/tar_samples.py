@@ -25,7 +25,9 @@ def shards_of(urls: str | list[str]) -> list[str]:
     return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
 
 
-def samples_of(members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None) -> Iterator[tuple[str, list[tuple[str, T]]]]:
+def grouped_by_key(
+    members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, list[tuple[str, T]]]]:
     """Yield the key of each sample and its files, named by their extensions in lower case.
 
     Args:

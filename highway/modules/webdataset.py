@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 from numpy.random import Generator, Philox
 
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
-from highway.datasets.tar_samples import decoded_sample, samples_of, shards_of
+from highway.datasets.tar_samples import decoded_sample, grouped_by_key, shards_of
 from highway.datasets.tar_stream import read_members
 from highway.engine import batch, cancel
 from highway.engine.cancel import report_error, seed_or
@@ -92,7 +92,7 @@ class WebDatasetSource:
 
     def _samples(self, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
         with contextlib.closing(read_members(url)) as members:
-            samples = samples_of(members, partial(cancel.count, self, "ignored_files"))
+            samples = grouped_by_key(members, partial(cancel.count, self, "ignored_files"))
             while True:
                 try:
                     key, files = next(samples)

@@ -9,11 +9,12 @@ import os
 import types
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from highway.datasets.dataset import keys_of
+from highway.datasets.file import FileState
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
 from highway.engine.stage import Stage, unique
@@ -28,14 +29,6 @@ from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampling import Sampling
 
 _HOW = ("epochs", "num_workers")  # parameters that say how often or how fast, not what
-
-
-class FileState(NamedTuple):
-    """What is asked of a file to see whether it has changed."""
-
-    name: str
-    size: int
-    mtime_ns: int
 
 
 def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
@@ -87,10 +80,9 @@ def has_unique_keys(components: Sequence[Stage]) -> bool:
     return keys is not None and len(set(keys)) == len(keys)
 
 
-def _state(url: str) -> FileState:
+def _state(url: str) -> str:
     check_cancelled()
-    found = os.stat(url) if os.path.exists(url) else None  # what lies behind a URL cannot be asked
-    return FileState(url, found.st_size, found.st_mtime_ns) if found else FileState(url, 0, 0)
+    return f"{url!r} {FileState.of(url) if os.path.exists(url) else None}"  # what lies behind a URL cannot be asked
 
 
 class _Parts:
@@ -151,7 +143,7 @@ class _Parts:
             if all(dataset is not getattr(value, field.name) for field in dataclasses.fields(value)):
                 yield from self.of(dataset)
         elif isinstance(value, WebDatasetSource):
-            yield from map(repr, map(_state, value.shards))
+            yield from map(_state, value.shards)
 
     def _code(self, value: Any) -> Iterator[str]:
         """Yield what a function or class does."""
