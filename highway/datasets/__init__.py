@@ -5,5 +5,6 @@ May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then
 
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.tar import Tar
+from highway.datasets.ten import TenFiles
 
-__all__ = ["Files", "ImageFolder", "Tar"]
+__all__ = ["Files", "ImageFolder", "Tar", "TenFiles"]

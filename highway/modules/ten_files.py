@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
-
+from highway.datasets.dataset import Dataset
+from highway.datasets.ten import TenFiles
 from highway.datasets.writing import writing
 from highway.engine import cancel
-from highway.engine.cancel import report_error, seed_or
-from highway.engine.stage import Items, Passport, Stamped
-from highway.errors import ConfigError, FrameError, ItemError
+from highway.engine.cancel import report_error
+from highway.engine.stage import Items, Stamped
+from highway.errors import ConfigError, ItemError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs, Seed
-from highway.wire.checksum import check, with_checksums
-from highway.wire.chunks import load_chunks, write_chunk
+from highway.reading.batch_formats import BatchFormat, Stacked
+from highway.reading.sampler import Shuffle
+from highway.reading.sampling import Sampling
+from highway.wire.checksum import with_checksums
+from highway.wire.chunks import write_chunk
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
 
+class _WithPassports(TenFiles):
+    def __getitem__(self, number: int) -> Stamped:
+        return self.stamped(number)
+
+
+@dataclass
+class _OfTenFiles:
+    paths: str | list[str]
+    epochs: Epochs = 1
+    shuffle: Shuffle = False
+    seed: Seed | None = None
+    mmap: bool = False
+
+
 @checked
 @dataclass
-class TenSource:
+class TenSource(Sampling, _OfTenFiles):
     """Read items from ``.ten`` files, one from each, in the sorted order of their paths.
+
+    :class:`Reader` makes batches of them: ``Reader(TenFiles("data"), 32)``.
 
     Args:
         paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
         epochs: Passes over the files, or ``None`` to repeat for ever.
         shuffle: Whether each epoch has an order of its own.
-        seed: What that order derives from, at least 0; ``None``: the pipeline's seed.
         mmap: Map the files into memory instead of reading them. They must not be cut short while items are in use: that ends the process.
 
     Yields:
@@ -45,36 +60,18 @@ class TenSource:
         FrameError: a file is not whole, not tenbin, or does not fit its checksums; with ``on_error="skip"`` it is left out.
     """
 
-    paths: str | list[str]
-    epochs: Epochs = 1
-    shuffle: bool = False
-    seed: Seed | None = None
-    mmap: bool = False
+    batch_size: ClassVar[None] = None
+    at_once: ClassVar[int] = 1  # an item may be a whole batch
 
-    def __iter__(self) -> Iterator[Any]:
-        files, seed = self._files(), seed_or(self.seed)
-        for epoch in count() if self.epochs is None else range(self.epochs):
-            order = np.random.default_rng((seed, epoch)).permutation(len(files)) if self.shuffle else range(len(files))
-            for index, position in enumerate(order):
-                path = files[position]
-                try:
-                    frames = load_chunks(path, self.mmap)
-                    message = named("tensorcom").decode(frames)
-                    check(frames)
-                except FrameError as error:
-                    report_error(FrameError(f"{path}: {error}"))
-                    continue
-                saved = message.envelope.passport if message.envelope else None
-                yield Stamped(message.item, Passport(epoch, index, keys=(saved and saved.keys) or (path,)))
+    shuffle: Shuffle = False
 
-    def _files(self) -> list[str]:
-        files: list[str] = []
-        for path in [self.paths] if isinstance(self.paths, str) else self.paths:
-            found = [path] if os.path.isfile(path) else sorted(glob.glob(os.path.join(path, "*.ten") if os.path.isdir(path) else path))
-            if not found:
-                raise FileNotFoundError(f"'{path}': no .ten files there")
-            files += found
-        return files
+    def open(self) -> TenFiles:
+        """Return the dataset, whose samples bring their passports."""
+        return _WithPassports(self.paths, self.mmap)
+
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how samples go out."""
+        return Stacked()
 
 
 @checked

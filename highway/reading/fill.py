@@ -179,6 +179,8 @@ class Singles:
             for row, sample in enumerate(samples):
                 if sample is not DROP:
                     passport = Passport(batch.epoch.number, int(batch.positions[row]), keys=tuple(batch.keys[row : row + 1]))
+                    if isinstance(sample, Stamped):  # it brings keys of its own
+                        sample, passport = sample.item, passport._replace(keys=sample.passport.keys)
                     yield Stamped(sample, passport)
 
 

@@ -38,6 +38,8 @@ class ReaderLike(Protocol):
     @property
     def batch_size(self) -> int | None: ...
     @property
+    def at_once(self) -> int: ...
+    @property
     def draws(self) -> bool: ...
     def open(self) -> Dataset: ...
     def batch_format(self, dataset: Dataset) -> BatchFormat: ...
@@ -115,7 +117,7 @@ class _Reading:
         self.reader, self.dataset = reader, reader.open()
         self.sampler, self.length = shares(reader, self.dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
-        self.size = reader.batch_size or LEAST_ROWS
+        self.size = reader.batch_size or reader.at_once
         share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
         self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run
         self.unfinished: set[BatchInWork] = set()

@@ -2,7 +2,7 @@
 
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from highway.parameters.ranges import Count, Range, Seed
 from highway.reading.loader import batches_of_epoch, stages_of
@@ -37,6 +37,8 @@ class Sampling:
     rank: Annotated[int, Range(ge=0)] | None = None
     world_size: Count | None = None
     on_uneven: OnUneven = "pad"
+
+    at_once: ClassVar[int] = 8  # samples that are read together where they go out one by one
 
     @property
     def draws(self) -> bool:

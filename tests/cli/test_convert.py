@@ -13,9 +13,9 @@ from PIL import Image
 import highway
 from highway import Pipeline
 from highway.cli import main as highway_main
+from highway.datasets import TenFiles
 from highway.images.decode import decode
 from highway.modules import CacheReader
-from highway.modules.ten_files import TenSource
 from highway.modules.webdataset import WebDatasetSource
 
 
@@ -97,7 +97,7 @@ def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
 
 def test_a_flat_folder_has_no_labels(photos, tmp_path):
     assert convert(photos / "cat", tmp_path / "t", "--to", "ten") == 0
-    assert [list(stamped.item) for stamped in TenSource(str(tmp_path / "t"))] == [["image"]] * 10
+    assert [list(item) for item in TenFiles(str(tmp_path / "t"))] == [["image"]] * 10
 
 
 def test_two_files_with_one_stem_are_two_samples(photos, tmp_path):

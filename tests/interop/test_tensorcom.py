@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from highway import Passport, Pipeline, Stamped, tenbin
+from highway.datasets import TenFiles
 from highway.modules import ZMQSink, ZMQSource
-from highway.modules.ten_files import TenSink, TenSource
+from highway.modules.ten_files import TenSink
 from highway.wire.connection import Connection
 
 stock = pytest.importorskip("tensorcom", reason="tensorcom is not installed: these are run by tox -e interop")
@@ -85,7 +86,7 @@ def test_files_of_the_sink_are_read_by_both_with_their_extension(tmp_path):
     assert_same(stock.tenbin.load(path))
     assert_same(webdataset.load(path))
     webdataset.save(str(tmp_path / "web.ten"), *BATCH)
-    ((read, _),) = TenSource(str(tmp_path / "web.ten"))
+    (read,) = TenFiles(str(tmp_path / "web.ten"))
     assert_same(read)
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from highway.data import resolve_data_dir
 from highway.datasets.folder import ImageFiles, flat_files, labelled_files
+from highway.datasets.ten import TenFiles
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
 from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.file import CacheFile
 from highway.modules.caching.folder import CacheFolder
-from highway.modules.ten_files import TenSource
 from highway.modules.webdataset import WebDatasetSource
 from highway.wire.braces import expand_braces
 
@@ -53,9 +53,8 @@ def open_reader(paths: Sequence[str]) -> Input:
     path = paths[0]
     root = resolve_data_dir(path)
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
-        files = sorted(glob.glob(os.path.join(root, "*.ten") if os.path.isdir(root) else path))
-        tens = TenSource(list(files))
-        return Input(lambda skip: Remaining(tens, skip), len(files), _states(files))
+        tens = TenFiles(root)
+        return Input(lambda skip: TenItems(tens, skip), len(tens), _states(tens.keys))
     if os.path.isfile(os.path.join(root, MANIFEST)):
         file = CacheFolder(root, None).open()
         if file is None:
@@ -126,13 +125,27 @@ class CacheSource:
 
 
 @dataclass
-class Remaining:
-    """Yields the samples of another source that are not there yet."""
+class TenItems:
+    """Yields the items of ``.ten`` files."""
 
-    source: Any
+    files: TenFiles
     skip: Skip
 
     def __iter__(self) -> Iterator[Stamped]:
-        for stamped in self.source:
+        for number in range(len(self.files)):
+            if not self.skip(number):
+                item, passport = self.files.stamped(number)
+                yield Stamped(item, Passport(0, number, keys=passport.keys))
+
+
+@dataclass
+class Remaining:
+    """Yields the samples of shards that are not there yet."""
+
+    shards: WebDatasetSource
+    skip: Skip
+
+    def __iter__(self) -> Iterator[Stamped]:
+        for stamped in self.shards:
             if not self.skip(stamped.passport.index):
                 yield stamped
