@@ -4,7 +4,8 @@ May use: engine, images, wire (its ``.ten`` codec). Begin with ``dataset``, then
 """
 
 from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.npy import Npy, Npz
 from highway.datasets.tar import Tar
 from highway.datasets.ten import TenFiles
 
-__all__ = ["Files", "ImageFolder", "Tar", "TenFiles"]
+__all__ = ["Files", "ImageFolder", "Npy", "Npz", "Tar", "TenFiles"]

@@ -1,0 +1,197 @@
+"""The rows of arrays in ``.npy`` and ``.npz`` files by number."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.file import UnchangingFile, fingerprint_of
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_LONGEST = 1 << 16  # bytes of a header that are looked at
+_LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
+
+Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
+
+
+class _StoredRows:
+    """The rows of an array in a file.
+
+    Args:
+        file: The file.
+        name: What the array is called in messages.
+        begin: Where its header begins.
+        end: Where it ends.
+
+    Raises:
+        DatasetError: it has no rows that could be read one by one.
+    """
+
+    def __init__(self, file: UnchangingFile, name: str, begin: int, end: int) -> None:
+        header = io.BytesIO(file.read(begin, min(_LONGEST, end - begin)))
+        try:
+            version = np.lib.format.read_magic(header)
+            if version not in _HEADERS:
+                raise ValueError(f"version {version} of the format; name the fields of its dtype in ASCII")
+            self.shape, fortran, self.dtype = _HEADERS[version](header)
+        except ValueError as error:
+            raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
+        _check_rows(name, self.shape, self.dtype)
+        if fortran and len(self.shape) > 1:
+            raise DatasetError(f"{name}: it is in Fortran order, its rows lie apart; save np.ascontiguousarray(array)")
+        self._file, self._offset = file, begin + header.tell()
+        self._row = self.dtype.itemsize * math.prod(self.shape[1:])
+        if (expected := self._offset + self.shape[0] * self._row) > end:
+            raise DatasetError(f"{name}: expected {expected - begin} bytes, for {self.shape} of {self.dtype}; found {end - begin}")
+
+    def __call__(self, numbers: Sequence[int]) -> np.ndarray:
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        memory = rows.reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
+        first = 0
+        for place in range(1, len(numbers) + 1):  # those that lie one after the other are read together
+            if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+                self._file.read_into(self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row])
+                first = place
+        return rows
+
+
+def _check_rows(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject:
+        raise DatasetError(f"{name}: it holds Python objects, which only a pickle could bring back; save arrays of numbers or text")
+    if not shape:
+        raise DatasetError(f"{name}: a single value; expected an array with rows")
+
+
+class _OfFile:
+    """What the rows of a file have in common, however it holds them."""
+
+    path: str
+
+    def __getitems__(self, numbers: Sequence[int]) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def locate(self, number: int) -> str:
+        """Return the file and the number of a row."""
+        return f"{self.path}: row {number}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is written to."""
+        return fingerprint_of([(self.path, self.path)])
+
+
+@checked
+@dataclass
+class Npy(_OfFile):
+    """The rows of the array in a ``.npy`` file. The file is not mapped into memory.
+
+    Args:
+        path: The file.
+
+    A sample is a row: an array of its own, or a number if the array has one dimension.
+
+    Raises:
+        OSError: the file cannot be opened (when it is first read).
+        DatasetError: it is not whole, or holds Python objects, a single value, or an array in Fortran order; or it has changed since.
+
+    >>> dataset = Npy("photos.npy")
+    """
+
+    path: str
+
+    @opened
+    def _rows(self) -> _StoredRows:
+        file = UnchangingFile(self.path)
+        return _StoredRows(file, self.path, 0, file.state.size)
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0])
+
+    def __getitems__(self, numbers: Sequence[int]) -> np.ndarray:
+        """Return several rows as one array; those that lie one after the other are read at once."""
+        return self._rows([range(len(self))[number] for number in numbers])
+
+
+class _Columns:
+    """The rows of several arrays of one length."""
+
+    def __init__(self, path: str) -> None:
+        file = UnchangingFile(path)
+        self.rows: dict[str, Rows] = {}
+        lengths: dict[str, int] = {}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    name = member.filename.removesuffix(".npy")
+                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
+            raise DatasetError(f"{path}: no .npz file, damaged or cut short; {error}") from error
+        file.check()
+        if len(set(lengths.values())) != 1:
+            found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+            raise DatasetError(f"{path}: expected arrays with as many rows as each other, found: {found or 'no arrays'}")
+        self.length = next(iter(lengths.values()))
+
+
+def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[Rows, int]:
+    """Return what reads the rows of an array, and how many it has."""
+    if member.compress_type == zipfile.ZIP_STORED:
+        begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
+        stored = _StoredRows(file, name, begin, begin + member.file_size)
+        return stored, stored.shape[0]
+    try:
+        with archive.open(member) as content:
+            array = np.lib.format.read_array(content, allow_pickle=False)
+    except ValueError as error:
+        raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
+    _check_rows(name, array.shape, array.dtype)
+    return array.__getitem__, len(array)
+
+
+@checked
+@dataclass
+class Npz(_OfFile):
+    """The rows of all arrays in a ``.npz`` file, which have as many rows as each other.
+
+    Arrays that are compressed are loaded when it is first read, and stay in memory; others are read row by row.
+
+    Args:
+        path: The file.
+
+    A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension.
+
+    Raises:
+        OSError: the file cannot be opened (when it is first read).
+        DatasetError: it is not whole, its arrays differ in their length, or one cannot be read, as for :class:`Npy`; or it has changed
+            since.
+
+    >>> dataset = Npz("photos.npz")
+    """
+
+    path: str
+
+    @opened
+    def _columns(self) -> _Columns:
+        return _Columns(self.path)
+
+    def __len__(self) -> int:
+        return self._columns.length
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; rows that lie one after the other are read at once."""
+        columns = self._columns
+        wanted = [range(columns.length)[number] for number in numbers]
+        values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
+        return [dict(zip(columns.rows, row, strict=True)) for row in values]
