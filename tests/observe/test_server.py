@@ -49,15 +49,15 @@ def test_it_answers(server):
 
 
 def test_who_says_nothing_is_sent_away(server, monkeypatch):
-    server.adj.channel_timeout = 0.2
-    with connect(server) as silent:
+    with connect(server) as silent, monkeypatch.context() as patched:  # who asks afterwards has its time
+        patched.setattr(server.adj, "channel_timeout", 0.2)
         assert silent.recv(1) == b""
     assert ask(server) == b"hello"
 
 
 def test_a_byte_now_and_then_keeps_no_connection(server, monkeypatch):
-    monkeypatch.setattr(module, "LIFETIME", 1.0)
-    with connect(server) as slow:
+    with connect(server) as slow, monkeypatch.context() as patched:
+        patched.setattr(module, "LIFETIME", 1.0)
         slow.settimeout(0.05)
         began = time.monotonic()
         with pytest.raises((BrokenPipeError, ConnectionResetError, EOFError)):
