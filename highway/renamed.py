@@ -6,8 +6,9 @@ and the check of a component's parameters asks :func:`new_name`. A few old param
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -144,6 +145,11 @@ def raise_missing(module: str, name: str) -> NoReturn:
     if name in CLASSES:
         raise ImportError(f"there is no {name} in {module}; use {CLASSES[name]}")
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def explain_missing(module: str) -> None:
+    """Have a module :func:`raise_missing`. Said in the module itself, ``__getattr__`` would hide misspelt names from type checkers."""
+    vars(sys.modules[module])["__getattr__"] = partial(raise_missing, module)
 
 
 class Finder:

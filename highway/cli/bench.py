@@ -72,7 +72,6 @@ def balance(costs: list[Cost], cores: int) -> Balance:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
     parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")

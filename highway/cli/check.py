@@ -9,10 +9,7 @@ from highway.topology.check import labels, not_imported
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
-    add_file_options(parser)
+add_arguments = add_file_options
 
 
 def run(options: argparse.Namespace) -> int:

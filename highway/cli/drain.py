@@ -13,7 +13,6 @@ from highway.topology import Topology, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
     add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", required=True, help="the role; all of its processes on this machine")
     parser.add_argument("--replica", type=int, metavar="I", help="only this one of them, by its number")

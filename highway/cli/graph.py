@@ -18,7 +18,6 @@ KINDS = (".svg", ".png", ".dot", ".mmd")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
     add_file_options(parser)
     add_watch_options(parser, interval=2.0)
     add = parser.add_argument

@@ -28,7 +28,6 @@ log = logging.getLogger("highway")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
     add_file_options(parser)
     add = parser.add_argument
     add("--role", metavar="ROLE", help="run only this role; without it, every role in a process of its own")

@@ -33,7 +33,6 @@ _SHORT = {"under way or lost": "not there", "duplicates": "twice", "malformed": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
     parser.description = "Show a running topology live. In place of FILE, endpoints may be given: http://host:port"
     add_file_options(parser)
     add_watch_options(parser, interval=1.0)

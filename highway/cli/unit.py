@@ -16,7 +16,6 @@ from highway.run.systemd import HOSTNAME, unit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add its options to a parser."""
     add_file_options(parser)
     add = parser.add_argument
     add("--host", metavar="NAME", help="the host of the file that the machine is; by default the one with the machine's name")

@@ -5,15 +5,11 @@ the queue, ``workers`` what a thread of a stage does, ``threads`` starts them. M
 ``pipeline``.
 """
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import DROP, Stage
 from highway.errors import EndOfStream
-from highway.renamed import raise_missing
+from highway.renamed import explain_missing
 
 __all__ = ["DROP", "EndOfStream", "Pipeline", "Stage"]
 
-if not TYPE_CHECKING:  # which would take every name for a name of this module
-    __getattr__ = partial(raise_missing, __name__)
+explain_missing(__name__)

@@ -1,8 +1,5 @@
 """Components: readers, other sources, maps, streams, sinks and links."""
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from highway.modules.augment import Augmentations
 from highway.modules.cache import Cache, CacheReader
 from highway.modules.decode import DecodeImage
@@ -19,7 +16,7 @@ from highway.modules.sources import Concat, FromQueue, Mix, Zip
 from highway.modules.streams import Batch, BatchByShape, Duplicate, Shuffle, Take, Tee, Unbatch
 from highway.modules.ten_files import TenSink, TenSource
 from highway.modules.webdataset import ShardSink, WebDatasetSource
-from highway.renamed import raise_missing
+from highway.renamed import explain_missing
 
 __all__ = [
     "Augmentations",
@@ -62,5 +59,4 @@ __all__ = [
     "Zip",
 ]
 
-if not TYPE_CHECKING:  # which would take every name for a name of this module
-    __getattr__ = partial(raise_missing, __name__)
+explain_missing(__name__)

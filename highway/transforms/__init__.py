@@ -1,9 +1,6 @@
 """Transforms of one image and what belongs to it: what one is in :mod:`highway.transforms.base`, and highway's own."""
 
-from functools import partial
-from typing import TYPE_CHECKING
-
-from highway.renamed import raise_missing
+from highway.renamed import explain_missing
 from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, TransformLike, Writing
 from highway.transforms.color import (
     AdditiveNoise,
@@ -48,5 +45,4 @@ __all__ = [
     "covering_box",
 ]
 
-if not TYPE_CHECKING:  # which would take every name for a name of this module
-    __getattr__ = partial(raise_missing, __name__)
+explain_missing(__name__)

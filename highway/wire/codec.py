@@ -61,7 +61,7 @@ class Tensorcom:
     has_envelopes = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """See :class:`Codec`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
+        """As :meth:`Codec.encode`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
         values = batch.fields(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
@@ -75,7 +75,6 @@ class Tensorcom:
         return frames
 
     def decode(self, frames: Sequence[Frame]) -> Message:
-        """See :class:`Codec`."""
         if len(frames) % 2:
             raise FrameError(_OTHER.format(frames=len(frames), expected="a header and data for each array", other="msgpack or tenbin"))
         arrays, infos = tenbin.decode_frames(frames)
@@ -122,11 +121,9 @@ class Tenbin(Tensorcom):
     single = True
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """See :class:`Codec`."""
         return [chunks.encode_chunks(super().encode(item, envelope, allow64, infos))]
 
     def decode(self, frames: Sequence[Frame]) -> Message:
-        """See :class:`Codec`."""
         if len(frames) != 1:
             raise FrameError(_OTHER.format(frames=len(frames), expected="one", other="tensorcom"))
         return super().decode(chunks.decode_chunks(frames[0]))
@@ -139,11 +136,10 @@ class Msgpack:
     has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """See :class:`Codec`. Here numbers, strings and nested lists can be sent too, and 64-bit arrays always."""
+        """As :meth:`Codec.encode`; numbers, strings and nested lists can be sent too, and 64-bit arrays always."""
         return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
 
     def decode(self, frames: Sequence[Frame]) -> Message:
-        """See :class:`Codec`."""
         if len(frames) != 1:
             raise FrameError(_OTHER.format(frames=len(frames), expected="one", other="tensorcom"))
         item = msgpack.decode(frames[0])

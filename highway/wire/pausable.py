@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from highway.engine import cancel
-from highway.wire.transports.protocol import Frame, Peers, TransportSender
+from highway.wire.transports.protocol import Frame, Peers, TransportSender, deadline_of
 from highway.wire.url import Link
 
 SLICE: Final = 0.15  # seconds that a thread keeps the sender for, at most; more than a wait of the socket lasts, before which it is polled
@@ -17,7 +17,7 @@ MARK: Final = 0.025  # seconds that a mark waits for room, at most
 
 
 class PausableSender:
-    """A sender that a second thread may pause, and send marks with.
+    """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread may pause, and send marks with.
 
     Attributes:
         is_paused: Whether the thread that sends is to wait; the other thread sets it.
@@ -30,36 +30,29 @@ class PausableSender:
         self.is_paused = False
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         self._in_slices(self._sender.send, (frames,), timeout)
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         for _ in range(receivers):
             self._in_slices(self._sender.send_to_each, (frames, 1), timeout)
 
     def attach(self, link: Link) -> None:
-        """See :class:`highway.wire.transports.protocol.TransportEnd`."""
         with self._lock:
             self._sender.attach(link)
 
     def peers(self) -> Peers | None:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.peers()
 
     def unsent(self) -> int:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.unsent()
 
     def unread(self) -> bool:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             return self._sender.unread()
 
     def close(self, linger: float) -> None:
-        """See :class:`highway.wire.transports.protocol.TransportSender`."""
         with self._lock:
             self._sender.close(linger)
 
@@ -71,7 +64,7 @@ class PausableSender:
                 self._sender.send_to_each(frames, 1, MARK)
 
     def _in_slices(self, send: Callable[..., None], arguments: tuple[Any, ...], timeout: float | None) -> None:
-        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        deadline = deadline_of(timeout)
         while True:
             left = max(0.0, deadline - time.monotonic())
             try:

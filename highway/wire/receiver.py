@@ -15,7 +15,7 @@ from highway.wire.codec import Message
 from highway.wire.envelope import Envelope
 from highway.wire.goodbye import Leave, has_back_channel
 from highway.wire.sequence_numbers import Senders
-from highway.wire.transports.protocol import Peers, SourceAddress
+from highway.wire.transports.protocol import Peers, SourceAddress, deadline_of
 from highway.wire.url import Link, joined
 
 log = logging.getLogger("highway")
@@ -82,7 +82,7 @@ class LinkReceiver:
             TimeoutError: nothing came within ``timeout`` seconds.
             FrameError: what came is no message; the next call goes on with the next one.
         """
-        deadline = _deadline_of(timeout)
+        deadline = deadline_of(timeout)
         while not self._over:
             frames = self._frames(deadline)
             if frames is None:
@@ -112,7 +112,7 @@ class LinkReceiver:
 
     def recv_raw(self, timeout: float | None = None) -> list[Any]:
         """Wait for the next message and return its frames as they came, ends included. Raises as :meth:`recv`, but no ``FrameError``."""
-        frames = self._frames(_deadline_of(timeout))
+        frames = self._frames(deadline_of(timeout))
         if frames is None:
             raise EndOfStream(f"{self._link}: the stream has ended")
         return frames
@@ -237,10 +237,6 @@ class LinkReceiver:
                 f" of senders={wanted}" if wanted else "",
             )
         return False
-
-
-def _deadline_of(timeout: float | None) -> float:
-    return FOR_EVER if timeout is None else time.monotonic() + timeout
 
 
 @dataclass

@@ -26,7 +26,6 @@ _TICK = 0.1  # seconds between two looks at the progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     sources = "a folder of images, shards ('photos-{000..015}.tar' or photos-*.tar), .ten files, or a cache"
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
     parser.add_argument("target", metavar="DST", help="a folder; for shards a path with their number: photos-%%06d.tar")

@@ -12,7 +12,6 @@ from highway.cli.streams.subscription import add_subscription_options, losses, s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     add_subscription_options(parser)
     parser.add_argument("-R", "--raw", action="store_true", help="do not decode: batches/s and MB/s alone, without samples and gaps")
     parser.add_argument("-r", "--report", type=arguments.positive, default=10, metavar="N", help="batches between two lines; default: 10")

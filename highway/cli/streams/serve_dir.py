@@ -13,7 +13,6 @@ from highway.transforms import Normalize, RandomResizedCrop
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     serving.add_arguments(parser)
     folder = "holds `train`, and that a folder for each label; default: ./imagenet"
     parser.add_argument("-d", "--dir", default="./imagenet", metavar="DIR", help=folder)

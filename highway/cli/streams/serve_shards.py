@@ -18,7 +18,6 @@ BUFFER = 1000  # encoded images among which the order is drawn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     serving.add_arguments(parser)
     shards = "the shards: paths or URLs, such as 'imagenet-{0000..0147}.tar' or 'pipe:COMMAND'"
     parser.add_argument("-u", "--url", required=True, metavar="BRACES", help=shards)

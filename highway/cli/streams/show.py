@@ -28,7 +28,6 @@ Classes = Mapping[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     add_subscription_options(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
     add = parser.add_argument
     add("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")

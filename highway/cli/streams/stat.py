@@ -18,7 +18,6 @@ from highway.errors import ConfigError, LinkError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool."""
     add_subscription_options(parser)
     parser.add_argument("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     parser.add_argument("-c", "--count", type=arguments.positive, default=20, metavar="N", help="batches to look at; default: 20")

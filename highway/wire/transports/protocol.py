@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from highway.wire.url import Link
 
 Frame = Any  # bytes, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
+
+
+def deadline_of(timeout: float | None) -> float:
+    """Return when ``timeout`` seconds from now will be, by ``time.monotonic()``; for ``None`` that is never."""
+    return float("inf") if timeout is None else time.monotonic() + timeout
 
 
 class Peers(NamedTuple):

@@ -128,19 +128,12 @@ def unpack_slots(packet: bytes) -> list[int]:
     return [number for (number,) in _SLOT.iter_unpack(packet)]
 
 
-def deadline_of(timeout: float | None) -> float | None:
-    """Return when ``timeout`` seconds from now will be."""
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def until(deadline: float | None, late: str) -> float:
+def until(deadline: float, late: str) -> float:
     """Return how long to wait now.
 
     Raises:
         TimeoutError: the deadline has passed.
     """
-    if deadline is None:
-        return TICK
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError(late)

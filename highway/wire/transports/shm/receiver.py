@@ -14,10 +14,10 @@ from functools import partial
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
-from highway.wire.transports.protocol import Frame, Peers, SourceAddress
+from highway.wire.transports.protocol import Frame, Peers, SourceAddress, deadline_of
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
-from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SOON, deadline_of, unpack
+from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SOON, unpack
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -120,7 +120,7 @@ class ShmReceiver:
         self._ready.clear()
         same_thread.discard(self)
 
-    def _wait(self, deadline: float | None) -> None:
+    def _wait(self, deadline: float) -> None:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the sender is gone")

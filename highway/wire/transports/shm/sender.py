@@ -10,10 +10,10 @@ from typing import Any
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import FrameError, LinkError
-from highway.wire.transports.protocol import Peers
+from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
-from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, Announcement, deadline_of, pack, unpack_slots
+from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, Announcement, pack, unpack_slots
 from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
@@ -107,7 +107,7 @@ class ShmSender:
                 self._pool.drop(slot)
         self._pool.close()
 
-    def _send(self, frames: Sequence[Any], deadline: float | None, only: _Receiving | None = None) -> None:
+    def _send(self, frames: Sequence[Any], deadline: float, only: _Receiving | None = None) -> None:
         lengths = tuple([memoryview(frame).nbytes for frame in frames])
         begins, end = offsets(lengths)
         self._check(len(lengths), end)
@@ -134,7 +134,7 @@ class ShmSender:
         if frames > packets.MOST_FRAMES:
             raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {packets.MOST_FRAMES}: put more into one array")
 
-    def _take(self, nbytes: int, deadline: float | None) -> MemorySlot:
+    def _take(self, nbytes: int, deadline: float) -> MemorySlot:
         self._written += nbytes
         if self._written >= HOT:
             self.look()
@@ -166,7 +166,7 @@ class ShmSender:
         except OSError as error:
             raise LinkError(f"{self.link}: the descriptor of shared memory cannot be passed on: {error}") from error
 
-    def _wait(self, deadline: float | None, why: str) -> None:
+    def _wait(self, deadline: float, why: str) -> None:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the receiver is gone")

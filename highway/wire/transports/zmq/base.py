@@ -14,7 +14,7 @@ import zmq
 from highway.engine.cancel import check_cancelled, wait
 from highway.errors import LinkError
 from highway.wire import address
-from highway.wire.transports.protocol import Peers
+from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.table import Transport
 from highway.wire.transports.zmq import context
 from highway.wire.transports.zmq.backlog import COPY_BELOW
@@ -203,7 +203,7 @@ class BaseSocket:
 
     def _retry(self, attempt: Callable[[], T], event: int, timeout: float | None, what: str) -> T:
         """Return what ``attempt`` returns, once it does not find the socket busy; it may block for ``POLL_MS``."""
-        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        deadline = deadline_of(timeout)
         while True:
             check_cancelled()
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
