@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from highway.data import resolve_data_dir
+from highway.datasets.file import fingerprint_of
+from highway.datasets.labels import LabelList, read_labels
 from highway.datasets.opened import opened
 from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError
 from highway.parameters.checks import checked
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -67,13 +69,8 @@ class _Folder:
 
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to."""
-        digest = hashlib.blake2b(digest_size=16)
         files = self._found()
-        for number, key in enumerate(files.keys):
-            check_cancelled()
-            state = os.stat(files.path(number))
-            digest.update(f"{key}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
-        return digest.hexdigest()
+        return fingerprint_of((key, files.path(number)) for number, key in enumerate(files.keys))
 
 
 @checked
@@ -116,24 +113,94 @@ class ImageFolder(_Folder):
 @checked
 @dataclass
 class Files(_Folder):
-    """The images of one folder, in the order of their paths.
+    """The images of one folder, in the order of their paths; or those in a list of labels, in its order.
 
     Args:
         data_dir: The folder. ``highway:photos/...`` stands for photographs that come with the package.
+        labels: A file with a line for each image: its path in ``data_dir``, and its label behind a space or tab, which is a number, or the
+            name of a class. Slashes before the path, and what follows behind a further tab, count for nothing. So ``val.txt`` of ILSVRC,
+            ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet are read as they are.
+            Without such a path, it is looked for in ``data_dir``. Images that are not in it are left out.
+        class_names: A file with a line for each label: its name, and maybe what it means behind a space or tab, such as ``synsets.txt`` or
+            ``synset_words.txt`` of ILSVRC. It numbers the labels; else these are the numbers in ``labels``, or in the sorted order of the
+            names there.
 
-    A sample is ``(data,)``: the file's bytes.
+    A sample is ``(data,)``: the file's bytes; or with ``labels`` ``(data, label)``: and an int32.
 
     Raises:
-        FileNotFoundError: there is no such folder, or no images in it (when it is first read).
+        ConfigError: there are ``class_names`` without ``labels``.
+        FileNotFoundError: there is no such folder, no images in it, or not those of the list (when it is first read).
+        DatasetError: a line of a list is not what it should be.
+
+    >>> dataset = Files("tiny-imagenet-200/val/images", "tiny-imagenet-200/val/val_annotations.txt", "tiny-imagenet-200/wnids.txt")
     """
 
     data_dir: str
+    labels: str | None = None
+    class_names: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_names is not None and self.labels is None:
+            raise ConfigError(f"Files: class_names={self.class_names!r}, but no labels; name the list that says which image has which")
 
     def _found(self) -> ImageFiles:
-        return flat_files(resolve_data_dir(self.data_dir))
+        root = resolve_data_dir(self.data_dir)
+        if self.labels is None:
+            return flat_files(root)
+        keys, labels, *_ = self._list
+        _check_there(root, keys, self.labels)
+        return ImageFiles(root, keys, labels)
 
-    def __getitem__(self, number: int) -> tuple[bytes]:
-        return (self._files.read(number),)
+    @opened
+    def _list(self) -> LabelList:
+        labels, *names = self._lists()
+        return read_labels(labels, names[0] if names else None)
+
+    def _lists(self) -> list[str]:
+        """Return the paths of the files that say which labels there are."""
+        root = resolve_data_dir(self.data_dir)
+        paths = [resolve_data_dir(path) for path in (self.labels, self.class_names) if path is not None]
+        return [path if os.path.exists(path) else os.path.join(root, path) for path in paths]
+
+    def __getitem__(self, number: int) -> tuple[bytes] | tuple[bytes, np.int32]:
+        files = self._files
+        data = files.read(number)
+        return (data, np.int32(files.labels[number])) if files.labels else (data,)
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The labels' names, by number; the numbers if nobody names them, and ``None`` if there are no labels."""
+        if self.labels is None:
+            return None
+        return self._list.classes or [str(number) for number in range(max(self._list.labels) + 1)]
+
+    @property
+    def words(self) -> list[str] | None:
+        """What the labels mean, by number; ``None`` if ``class_names`` does not say it."""
+        return (self._list.words if self.class_names else None) or None
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or their labels are."""
+        return super().fingerprint() + "".join(f" {fingerprint_of([(path, path)])}" for path in self._lists())
+
+
+def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
+    """Raise FileNotFoundError if one of the images in a list is not in its folder."""
+    names: dict[str, set[str]] = {"": {entry.name for entry in _entries(root)}}
+    missing = []
+    for key in keys:
+        folder, _, name = key.rpartition("/")
+        if folder not in names:
+            check_cancelled()
+            path = os.path.join(root, folder)
+            names[folder] = {entry.name for entry in _entries(path)} if os.path.isdir(path) else set()
+        if name not in names[folder]:
+            missing.append(key)
+    if missing:
+        raise FileNotFoundError(
+            f"{labels}: of its {len(keys)} images {len(missing)} are not in {root!r}, the first is {missing[0]!r}; correct data_dir, or "
+            "remove these lines"
+        )
 
 
 def label_names(root: str) -> list[str]:

@@ -1,0 +1,100 @@
+"""Lists of labelled images: a line for each, with its name and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
+
+
+class LabelList(NamedTuple):
+    """What a list says.
+
+    Args:
+        keys: The images' names.
+        labels: The number of each one's label.
+        classes: The labels' names, by number; nothing if they are numbers and nobody names them.
+        words: What the labels mean, by number; nothing if that is not said.
+    """
+
+    keys: list[str]
+    labels: list[int]
+    classes: list[str]
+    words: list[str]
+
+
+def read_labels(path: str, class_names: str | None) -> LabelList:
+    """Read a list, and the file that names the classes, if there is one.
+
+    Raises:
+        OSError: one of the files cannot be read.
+        DatasetError: a line is not what it should be; names file and line.
+    """
+    classes, words = _classes(class_names) if class_names else ([], [])
+    found: dict[str, str] = {}
+    numbers = {name: number for number, name in enumerate(classes)}
+    numbered = False
+    for line, text in _lines(path):
+        name, label = _first_two(text) if "\t" in text else _last_two(text)
+        key = name.lstrip("/").removeprefix("./")
+        where = f"{path}, line {line}: {text!r}"
+        if not key or not label:
+            raise DatasetError(f"{where}; expected a name and a label, such as 'ILSVRC2012_val_00000001.JPEG 65'")
+        if key in found:
+            raise DatasetError(f"{where}; {key!r} stands in a line before it, too; remove one of them")
+        if not found:
+            numbered = _is_number(label) and label not in numbers
+        if numbered and not (_is_number(label) and int(label) < (len(classes) or 2**31)):
+            expected = f"a number below {len(classes)}, the classes in {class_names}" if classes else "a number, as in the lines before it"
+            raise DatasetError(f"{where}; expected as label {expected}")
+        if not numbered and classes and label not in numbers:
+            raise DatasetError(f"{where}; {label!r} is not in {class_names}; add it there, or name another file")
+        found[key] = label
+    if not found:
+        raise DatasetError(f"{path}: it has no lines; expected a name and a label in each")
+    if not classes and not numbered:
+        classes = sorted(set(found.values()))
+        numbers = {name: number for number, name in enumerate(classes)}
+    return LabelList(list(found), [int(label) if numbered else numbers[label] for label in found.values()], classes, words)
+
+
+def _classes(path: str) -> tuple[list[str], list[str]]:
+    """Return the names in a file of classes, and what they mean."""
+    found: dict[str, str] = {}
+    for line, text in _lines(path):
+        name, words = _first_two(text)
+        if name in found:
+            raise DatasetError(f"{path}, line {line}: {text!r}; {name!r} stands in a line before it, too; remove one of them")
+        found[name] = words
+    if not found:
+        raise DatasetError(f"{path}: it has no lines; expected the name of a class in each")
+    words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]  # Places365 numbers them
+    return list(found), list(found.values()) if words_only else []
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, and their numbers."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                check_cancelled()
+                if text := line.strip():
+                    yield number, text
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: no text in UTF-8: {error}") from error
+
+
+def _first_two(text: str) -> tuple[str, str]:
+    first, *others = text.split("\t") if "\t" in text else text.split(None, 1)
+    return first.strip(), others[0].strip() if others else ""
+
+
+def _last_two(text: str) -> tuple[str, str]:
+    *first, last = text.rsplit(None, 1)
+    return (first[0], last) if first else (last, "")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()

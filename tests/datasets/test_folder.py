@@ -1,0 +1,151 @@
+"""Image files by number, and lists of their labels."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from highway import Pipeline
+from highway.datasets import Files, ImageFolder
+from highway.errors import ConfigError, DatasetError
+from highway.modules import ImageFileReader, ImageReader
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four images, two of them in folders below."""
+    for number, name in enumerate(["a/x.png", "b.png", "c.png", "d/y z.png"]):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(path)
+    return tmp_path / "images"
+
+
+def listed(folder, text, names=None, **more):
+    """Return the dataset of a list in a file beside the folder, and of a file of classes."""
+    folder.with_name("val.txt").write_text(text)
+    if names is not None:
+        folder.with_name("classes.txt").write_text(names)
+        more["class_names"] = str(folder.with_name("classes.txt"))
+    return Files(str(folder), str(folder.with_name("val.txt")), **more)
+
+
+def labels(dataset):
+    return {key: int(dataset[number][1]) for number, key in enumerate(dataset.keys)}
+
+
+def test_numbers_are_labels_as_they_stand_and_the_list_says_the_order(folder):
+    dataset = listed(folder, "c.png 3\n\nb.png 0\n")
+    assert len(dataset) == 2 and dataset.keys == ["c.png", "b.png"]
+    data, label = dataset[0]
+    assert data == (folder / "c.png").read_bytes() and label == 3 and label.dtype == np.int32
+    assert dataset.classes == ["0", "1", "2", "3"] and dataset.words is None
+    assert dataset.locate(1) == str(folder / "b.png")
+
+
+def test_names_are_numbered_in_their_order_or_in_that_of_a_file(folder):
+    text = "c.png dog\nb.png cat\n"
+    dataset = listed(folder, text)
+    assert labels(dataset) == {"c.png": 1, "b.png": 0} and dataset.classes == ["cat", "dog"]
+    dataset = listed(folder, text, "dog\nfish\ncat\n")
+    assert labels(dataset) == {"c.png": 0, "b.png": 2} and dataset.classes == ["dog", "fish", "cat"] and dataset.words is None
+
+
+def test_lists_of_ilsvrc_have_synsets_and_words(folder):
+    dataset = listed(folder, "b.png 1\nc.png 0\n", "n01440764 tench, Tinca tinca\nn01443537 goldfish, Carassius auratus\n")
+    assert labels(dataset) == {"b.png": 1, "c.png": 0}
+    assert dataset.classes == ["n01440764", "n01443537"]
+    assert dataset.words == ["tench, Tinca tinca", "goldfish, Carassius auratus"]
+
+
+def test_lists_of_places365_begin_with_slashes_and_number_their_classes(folder):
+    dataset = listed(folder, "/a/x.png 1\nb.png 0\n", "/a/airfield 0\n/a/airplane_cabin 1\n")
+    assert labels(dataset) == {"a/x.png": 1, "b.png": 0}
+    assert dataset.classes == ["/a/airfield", "/a/airplane_cabin"] and dataset.words is None
+
+
+def test_lists_of_tiny_imagenet_have_tabs_and_boxes(folder):
+    text = "b.png\tn03444034\t0\t32\t44\t62\nd/y z.png\tn01443537\t1\t2\t3\t4\n"
+    assert labels(listed(folder, text)) == {"b.png": 1, "d/y z.png": 0}
+    assert labels(listed(folder, text, "n03444034\nn01443537\n")) == {"b.png": 0, "d/y z.png": 1}
+
+
+def test_names_may_hold_spaces(folder):
+    assert labels(listed(folder, "d/y z.png 7\n")) == {"d/y z.png": 7}
+
+
+def test_a_list_is_looked_for_in_the_folder_too(folder, monkeypatch):
+    (folder / "here.txt").write_text("b.png 4\n")
+    assert labels(Files(str(folder), "here.txt")) == {"b.png": 4}
+    with pytest.raises(FileNotFoundError, match=r"images/nowhere\.txt"):
+        len(Files(str(folder), "nowhere.txt"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "message"),
+    [
+        ("b.png\n", None, r"val\.txt, line 1: 'b\.png'; expected a name and a label, such as"),
+        ("b.png 1\n\nc.png dog\n", None, r"val\.txt, line 3: 'c\.png dog'; expected as label a number, as in the lines before it"),
+        ("b.png 1\nb.png 2\n", None, r"val\.txt, line 2: .* 'b\.png' stands in a line before it, too; remove one of them"),
+        ("b.png 2\n", "cat\ndog\n", r"val\.txt, line 1: .* a number below 2, the classes in .*classes\.txt"),
+        ("b.png fish\n", "cat\ndog\n", r"val\.txt, line 1: .* 'fish' is not in .*classes\.txt; add it there"),
+        ("b.png cat\n", "cat\ndog\ncat purrs\n", r"classes\.txt, line 3: .* 'cat' stands in a line before it, too"),
+        ("b.png cat\n", "\n", r"classes\.txt: it has no lines; expected the name of a class in each"),
+        ("", None, r"val\.txt: it has no lines; expected a name and a label in each"),
+    ],
+)
+def test_a_line_that_is_not_as_it_should_be_is_named(folder, text, names, message):
+    with pytest.raises(DatasetError, match=message):
+        len(listed(folder, text, names))
+
+
+def test_a_list_that_is_no_text_is_named(folder):
+    with pytest.raises(DatasetError, match=r"b\.png: no text in UTF-8"):
+        len(Files(str(folder), str(folder / "b.png")))
+
+
+def test_images_that_are_not_there_are_counted_and_the_first_is_named(folder):
+    dataset = listed(folder, "b.png 1\nno.png 2\nnone/c.png 2\n")
+    with pytest.raises(
+        FileNotFoundError, match=r"val\.txt: of its 3 images 2 are not in '.*', the first is 'no\.png'; correct data_dir"
+    ):
+        len(dataset)
+    with pytest.raises(FileNotFoundError, match=r"nowhere': no such folder"):
+        len(Files(str(folder.with_name("nowhere")), str(folder.with_name("val.txt"))))
+
+
+def test_classes_need_a_list():
+    with pytest.raises(ConfigError, match=r"class_names='synsets\.txt', but no labels; name the list"):
+        Files("folder", class_names="synsets.txt")
+
+
+def test_without_a_list_images_have_no_labels(folder):
+    dataset = Files(str(folder))
+    assert dataset.keys == ["b.png", "c.png"] and dataset[0] == ((folder / "b.png").read_bytes(),)
+    assert dataset.classes is None and dataset.words is None
+
+
+def test_readers_take_them(folder):
+    dataset = listed(folder, "c.png 3\nb.png 0\na/x.png 1\n")
+    with Pipeline([ImageFileReader(dataset, 3, (4, 4), 1, shuffle=False, one_hot=True)]) as pipeline:
+        ((images, rows),) = pipeline
+    assert images[:, 0, 0, 0].tolist() == [2, 1, 0] and rows.argmax(axis=1).tolist() == [3, 0, 1] and rows.shape == (3, 4)
+    with Pipeline([ImageReader(dataset, 3, (4, 4), 1, shuffle=False)]) as pipeline:
+        ((images,),) = pipeline
+    assert images[:, 0, 0, 0].tolist() == [2, 1, 0]
+
+
+def test_the_fingerprint_changes_with_the_list(folder):
+    dataset = listed(folder, "b.png 1\n", "cat\ndog\n")
+    before = dataset.fingerprint()
+    assert before == dataset.fingerprint() != Files(str(folder)).fingerprint()
+    os.utime(folder.with_name("classes.txt"), ns=(0, 0))
+    assert dataset.fingerprint() != before
+
+
+def test_a_fingerprint_changes_when_an_image_is_written_to(folder):
+    dataset = ImageFolder(str(folder))
+    before = dataset.fingerprint()
+    os.utime(folder / "a" / "x.png", ns=(0, 0))
+    assert dataset.fingerprint() != before
