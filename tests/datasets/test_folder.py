@@ -107,9 +107,7 @@ def test_a_list_that_is_no_text_is_named(folder):
 
 def test_images_that_are_not_there_are_counted_and_the_first_is_named(folder):
     dataset = listed(folder, "b.png 1\nno.png 2\nnone/c.png 2\n")
-    with pytest.raises(
-        FileNotFoundError, match=r"val\.txt: of its 3 images 2 are not in '.*', the first is 'no\.png'; correct data_dir"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"val\.txt: of its 3 images 2 are not in '.*', the first is 'no\.png'; correct data_dir"):
         len(dataset)
     with pytest.raises(FileNotFoundError, match=r"nowhere': no such folder"):
         len(Files(str(folder.with_name("nowhere")), str(folder.with_name("val.txt"))))
