@@ -84,7 +84,7 @@ class Components:
                 return built_in(package)[name]
         advice = did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
         if hint is Dataset and not advice.endswith("?"):
-            advice += f"; a path stands behind the name of what reads it, as  ImageFolder: {name}"
+            advice += f"; a path stands behind the name of what reads it, as  NAME: {name}"
         elif re.fullmatch(r"\w+(\.\w+)+", name):
             advice = "; a class of your own is written package.module:Class"
         raise location.error(f"unknown {'dataset' if hint is Dataset else 'component'} {name!r}{advice}")

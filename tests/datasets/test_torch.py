@@ -71,6 +71,6 @@ def test_a_dataset_without_numbers_is_an_error_that_says_what_is_missing():
         def __iter__(self):
             return iter(range(3))
 
-    with pytest.raises(ParameterError, match=r"dataset=.*Stream.*; expected a Dataset, an object with __len__, __getitem__"):
+    with pytest.raises(ParameterError, match=r"dataset=<.*; expected a Dataset, an object with __len__, __getitem__"):
         Reader(Stream())
     assert list(Pipeline([Stream()])) == [0, 1, 2]  # a source as it is

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from highway.datasets import ImageFolder
 from highway.errors import ConfigError
 from highway.modules import ImageFileReader, Reader
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-huggingface = pytest.importorskip("datasets", reason="datasets is not installed: these are run by tox -e datasets")
-with warnings.catch_warnings(action="ignore"):
-    grain = pytest.importorskip("grain")
-    array_record = pytest.importorskip("array_record.python.array_record_module")
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+grain = pytest.importorskip("grain", reason="grain is not installed: these are run by tox -e datasets")
+huggingface = pytest.importorskip("datasets", minversion="5")  # without a version it is the folder tests/datasets
+array_record = pytest.importorskip("array_record.python.array_record_module")
+pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # else its thread goes on behind a bar that is not shown
 
 
 def read(reader):
@@ -38,7 +37,6 @@ ROWS = [{"x": [number, number**2], "label": number % 3, "text": f"row {number}"}
 @pytest.fixture
 def table(tmp_path):
     """A table of Hugging Face, memory-mapped from Arrow files."""
-    huggingface.disable_progress_bars()
     huggingface.Dataset.from_list(ROWS).save_to_disk(tmp_path / "table")
     return huggingface.load_from_disk(tmp_path / "table")
 

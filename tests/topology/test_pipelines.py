@@ -116,5 +116,16 @@ def test_a_script_takes_the_place_of_the_single_hosts_trainer(tmp_path):
     assert "trainer" not in finish(others)
 
 
+@pytest.mark.slow
+def test_the_ranks_read_as_many_batches_each(tmp_path):
+    printed = small(tmp_path, "ranks", {"epochs": 2, "ranks": 3, "shape": "[32, 32]"})
+    assert sorted(re.findall(r"^(trainer\[\d\]|validation): (\d+) items in", printed, re.M)) == [
+        ("trainer[0]", "6"),
+        ("trainer[1]", "6"),
+        ("trainer[2]", "6"),
+        ("validation", "2"),
+    ]
+
+
 def test_every_pipeline_of_the_project_is_run_by_a_test():
-    assert [path.stem for path in FILES] == ["imagenet", "quickstart", "single-host-shm"], "add a test that runs it small"
+    assert [path.stem for path in FILES] == ["imagenet", "quickstart", "ranks", "single-host-shm"], "add a test that runs it small"
