@@ -6,14 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from highway.datasets.dataset import Dataset
+from highway.datasets.decoded_cache import DecodedCache
 from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
-from highway.modules.caching.folder import CacheFolder
+from highway.modules.caching.rows import CachedRows, NumbersOfRows
 from highway.modules.caching.run import CacheRun, Gate
-from highway.modules.caching.serving import Reading, serve
+from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Seed
+from highway.reading.batch_formats import BatchFormat
+from highway.reading.sampling import Sampling
 
 
 @checked
@@ -112,41 +116,42 @@ class Cache:
         return [source, *rest, Stage(run, name="Cache.epochs"), Stage(Reading(self.stack, run.repair), name="Cache")]
 
 
+@dataclass
+class _OfCache:
+    path: str
+    batch_size: Count
+    stack: bool = True
+
+
 @checked
 @dataclass
-class CacheReader:
+class CacheReader(Sampling, _OfCache):
     """Yield batches from a finished cache, such as one that ``highway convert`` has made.
+
+    All else is as for :class:`Reader`, which yields the samples of a cache one by one: ``Reader(DecodedCache(path))``.
 
     Args:
         path: The cache's folder.
         batch_size: Samples per batch; the last of an epoch may be smaller.
         stack: Whether fields go out as arrays with a batch axis, or as lists of arrays; as for :class:`Cache`.
-        shuffle: Whether each epoch but the first has an order of its own; else all have that in which the samples were cached.
-        seed: What the orders derive from, at least 0; ``None``: the pipeline's seed.
         epochs: Passes over the cache, or ``None`` to repeat for ever.
 
     Yields:
-        Tuples or dicts, as they were cached. Passports as for :class:`Cache`.
+        Tuples or dicts, as they were cached. Passports as for :class:`Reader`.
 
     Raises:
         FileNotFoundError: there is no finished cache (on the first item, not here).
         DamagedError: a sample does not fit its checksum, or the file was cut short: make the cache anew.
+        ValueError: samples that are to be stacked differ in shape.
     """
 
-    path: str
-    batch_size: Count
-    stack: bool = True
-    shuffle: bool = True
-    seed: Seed | None = None
     epochs: Epochs = None
 
-    def __post_init__(self) -> None:
-        self._cache = Cache(self.path, None, self.batch_size, self.stack, self.shuffle, self.seed, self.epochs)
+    def open(self) -> DecodedCache:
+        """Return the dataset."""
+        return NumbersOfRows(self.path)
 
-    def __iter__(self) -> Iterator[Stamped]:
-        file = CacheFolder(self.path, None).open()
-        if file is None:
-            raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
-        reading = Reading(self.stack)
-        for item, passport in serve(file, self._cache, 0, self.epochs):
-            yield Stamped(reading(item), passport)
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how batches are made."""
+        assert isinstance(dataset, NumbersOfRows)
+        return CachedRows(dataset.file, self.stack)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Annotated, Any, ClassVar
 
-from numpy.random import Generator, Philox
+import numpy as np
 
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import decoded_sample, grouped_by_key, shards_of
@@ -24,6 +24,7 @@ from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
+from highway.reading.sampler import Sampler
 
 
 def _numbers_files(path: str) -> bool:
@@ -77,9 +78,7 @@ class WebDatasetSource:
         shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
         counters.update(shards=0, ignored_files=0)
         for epoch in count() if self.epochs is None else range(self.epochs):
-            order: Sequence[int] = range(len(shards))
-            if self.shuffle:
-                order = Generator(Philox(key=seed << 64 | epoch)).permutation(len(shards)).tolist()
+            order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
             index = 0
             for done, number in enumerate(order, start=1):
                 for key, sample in self._samples(shards[number]):

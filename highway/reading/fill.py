@@ -41,11 +41,13 @@ class Fill:
             if isinstance(batch_format, DecodedImages):
                 counters["decoder"] = backend()
         substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.stands_for.draws else None
-        if not self._fill(batch, run, substreams):
-            return DROP
-        if next(batch.done) < batch.runs:
-            return DROP
-        item = self._item(batch, substreams)
+        try:
+            if not self._fill(batch, run, substreams) or next(batch.done) < batch.runs:
+                return DROP
+            item = self._item(batch, substreams)
+        except Exception:  # it is of no one sample: the batch is left out, or the run ends
+            reading.unfinished.discard(batch)
+            raise
         batch.memory = None  # others may still hold the batch
         if item is DROP:
             return DROP
@@ -61,7 +63,7 @@ class Fill:
             if batch.reading.failure is not None:
                 return False
             samples = self._read(batch, batch.numbers[first : run.stop])
-            first += self._put(batch, first, samples, substreams)
+            first += self._put(batch, first, samples, substreams) if samples else 0
             if first < run.stop:
                 if self.stands_for.batch_size is None:
                     batch.memory[first] = DROP

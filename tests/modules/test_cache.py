@@ -16,13 +16,13 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from highway import Pipeline, Stage
+from highway.datasets.cache_files.claim import MANIFEST
+from highway.datasets.cache_files.folder import CacheFolder
 from highway.engine.stage import Passport, Stamped, expand
 from highway.errors import CacheFullError, ConfigError
 from highway.modules import Augmentations, ImageFileReader
 from highway.modules.cache import Cache
-from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.fingerprint import fingerprint
-from highway.modules.caching.folder import CacheFolder
 from highway.process.memory import free_disk
 from highway.transforms import CenterCrop, RandomResizedCrop
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from highway import Pipeline, Stage
+from highway.datasets.cache_files.claim import MANIFEST
+from highway.datasets.cache_files.file import checksum
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DamagedError
 from highway.modules import Augmentations, CacheReader, ImageFileReader
 from highway.modules.cache import Cache
-from highway.modules.caching.claim import MANIFEST
 from highway.modules.caching.epoch import Progress
-from highway.modules.caching.file import checksum
 from highway.modules.caching.fingerprint import chance, fingerprint
 from highway.transforms import FlipX
 
@@ -353,12 +353,16 @@ def test_what_cannot_be_made_again_is_an_error_and_the_next_run_makes_all_anew(t
 
 
 def test_a_cache_without_a_source_says_which_sample_is_damaged(tmp_path):
+    def epoch(path):
+        with Pipeline([CacheReader(str(path), 20, epochs=1)]) as pipeline:
+            return list(pipeline)
+
     run(tmp_path / "c")
-    assert len(list(CacheReader(str(tmp_path / "c"), 20, epochs=1))) == 1
+    assert len(epoch(tmp_path / "c")) == 1
     (data,) = (tmp_path / "c").glob("*.data")
     data.write_bytes(flip(data.read_bytes(), 5000, 0))
     with pytest.raises(DamagedError, match=r"damaged, samples 1 \(k1\) cannot be read as they were written"):
-        list(CacheReader(str(tmp_path / "c"), 20, epochs=1))
+        epoch(tmp_path / "c")
 
 
 def test_a_disk_that_fails_is_damage_too(tmp_path, monkeypatch):
@@ -380,7 +384,7 @@ def test_a_disk_that_fails_is_damage_too(tmp_path, monkeypatch):
 def test_each_sample_is_checked_once(tmp_path, monkeypatch):
     run(tmp_path / "c")
     counted = []
-    monkeypatch.setattr("highway.modules.caching.file.checksum", lambda parts: counted.append(0) or checksum(parts))
+    monkeypatch.setattr("highway.datasets.cache_files.file.checksum", lambda parts: counted.append(0) or checksum(parts))
     assert run(tmp_path / "c", epochs=5) == [ALL] * 5
     assert len(counted) == 20
 

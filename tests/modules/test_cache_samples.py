@@ -217,9 +217,9 @@ def test_it_works_in_a_process():
 def test_what_is_cached_as_samples_a_cache_reader_gives_in_batches(tmp_path):
     samples = [{"image": np.full((2, 2), n), "n": n, "boxes": [n] * n} for n in range(3)]
     items([samples, Cache(str(tmp_path / "c"), epochs=1, key="k")])
-    (batch,) = CacheReader(str(tmp_path / "c"), 3, epochs=1)
-    assert batch.item["image"].tolist() == [[[n, n]] * 2 for n in range(3)]
-    assert batch.item["n"].tolist() == [0, 1, 2] and batch.item["boxes"] == [[], [1], [2, 2]]
+    (batch,) = items([CacheReader(str(tmp_path / "c"), 3, shuffle=False, epochs=1)])
+    assert batch["image"].tolist() == [[[n, n]] * 2 for n in range(3)]
+    assert batch["n"].tolist() == [0, 1, 2] and batch["boxes"] == [[], [1], [2, 2]]
 
 
 # --- batches, or samples? ---

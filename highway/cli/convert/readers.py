@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from highway.data import resolve_data_dir
+from highway.datasets.cache_files.claim import MANIFEST
+from highway.datasets.cache_files.file import CacheFile
+from highway.datasets.cache_files.folder import CacheFolder
 from highway.datasets.folder import ImageFiles, flat_files, labelled_files
 from highway.datasets.ten import TenFiles
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError
-from highway.modules.caching.claim import MANIFEST
-from highway.modules.caching.file import CacheFile
-from highway.modules.caching.folder import CacheFolder
 from highway.modules.webdataset import WebDatasetSource
 from highway.wire.braces import expand_braces
 

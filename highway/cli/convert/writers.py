@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from highway.datasets.cache_files.folder import CacheFolder
 from highway.datasets.field_codecs import IMAGES
 from highway.datasets.shards import encoded, shard_writer
 from highway.datasets.writing import writing
@@ -22,7 +23,6 @@ from highway.engine.batch import Item, fields, names
 from highway.engine.stage import Items, Passport
 from highway.errors import ConfigError
 from highway.images.decode import decode
-from highway.modules.caching.folder import CacheFolder
 from highway.modules.ten_files import TenSink
 from highway.process.memory import free_disk
 

@@ -1,4 +1,4 @@
-"""The parts of ``Cache``: its key (``fingerprint``), its files (``claim``, ``folder``, ``file``, ``writer``), its run and its repair.
+"""The parts of ``Cache``: its key (``fingerprint``), its run and its repair; its files are in :mod:`highway.datasets.cache_files`.
 
 Begin with ``run``.
 """

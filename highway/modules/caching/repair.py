@@ -6,12 +6,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from highway.datasets.cache_files.fields import Arrays
+from highway.datasets.cache_files.file import DiskFile, checksum, span_of
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Keyed, Passing, Stacker
-from highway.modules.caching.fields import Arrays
-from highway.modules.caching.file import DiskFile, checksum, span_of
 
 log = logging.getLogger("highway")
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
+from highway.datasets.cache_files.file import CacheFile, DiskFile
+from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
 from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, ConfigError, DamagedError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
-from highway.modules.caching.fields import Arrays, arrays_as_they_came, arrays_of
-from highway.modules.caching.file import CacheFile, DiskFile
 from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of
-from highway.modules.caching.folder import CacheFolder, FolderWriter
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import serve

@@ -8,14 +8,15 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.random import Generator, Philox
 
+from highway.datasets.cache_files.file import CacheFile, samples_of
+from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
 from highway.engine.cancel import is_draining, seed_or
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
-from highway.modules.caching.file import FROM_BYTES, CacheFile, sample_of
+from highway.reading.sampler import Sampler
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache
@@ -58,7 +59,7 @@ class Reading:
 
     def _read(self, file: CacheFile, rows: list[int] | int) -> Item:
         if isinstance(rows, int):
-            return sample_of(file, rows)
+            return samples_of(file, [rows])[0]
         layout = file.layout
         columns = zip(layout.names, layout.fields, file.columns(rows), strict=True)
         return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
@@ -68,11 +69,9 @@ def serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iter
     """Yield the :class:`Rows` of the epochs from ``first`` on."""
     size = cache.batch_size or file.batch_size  # 0: samples go out
     for epoch in count(first) if epochs is None else range(first, epochs):
-        order = np.arange(len(file))
-        if cache.shuffle and epoch:
-            order = Generator(Philox(key=seed_or(cache.seed) << 64 | epoch)).permutation(len(file))
+        order = Sampler(len(file), seed_or(cache.seed), cache.shuffle and epoch > 0).order(epoch)
         for index, start in enumerate(range(0, len(file), size or 1)):
             if is_draining():
                 return
-            rows = order[start : start + (size or 1)].tolist()
+            rows = order(np.arange(start, min(start + (size or 1), len(file)))).tolist()
             yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))

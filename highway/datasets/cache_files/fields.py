@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from highway.datasets.cache_files.layout import FieldSpec, Kind
 from highway.engine.batch import Field, Item, fields, names
 from highway.errors import ItemError
-from highway.modules.caching.file import FieldSpec, Kind
 
 Arrays = Callable[[Item], list[tuple[FieldSpec, np.ndarray]]]
 

@@ -7,18 +7,18 @@ and not a SIGBUS that ends the process. A cache in memory is mapped, since nobod
 from __future__ import annotations
 
 import errno
-import json
+import math
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from highway.engine.batch import Item, rebuild
+from highway.datasets.cache_files.layout import FROM_BYTES, Kind, Layout
+from highway.engine.batch import Item
 from highway.engine.cancel import check_cancelled
 from highway.errors import DamagedError
 from highway.images.buffers import BufferPool
@@ -26,42 +26,6 @@ from highway.images.buffers import BufferPool
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
 _POOLED = 1 << 16  # bytes from which on memory is worth being used again
 _AT_ONCE = 32  # samples that are read together where all are checked
-
-
-Kind = Literal["array", "scalar", "int", "float", "bool", "complex", "str", "bytes", "json"]
-FROM_BYTES: dict[str, Callable[[bytes], Any]] = {"str": bytes.decode, "bytes": bytes, "json": json.loads}
-
-
-@dataclass(frozen=True)
-class FieldSpec:
-    """What one field of every sample is.
-
-    An array of a dtype and number of axes; a scalar of numpy's or a number of Python's, kept as an array without axes; or a ``str``, a
-    ``bytes``, or as JSON ``None``, a list or a dict, kept as uint8.
-    """
-
-    kind: Kind
-    dtype: str
-    ndim: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What all samples have in common.
-
-    Args:
-        form: What a sample is: a tuple, a list, a dict, or one bare value.
-        names: How its fields are addressed.
-        fields: What they are.
-    """
-
-    form: Literal["tuple", "list", "dict", "value"]
-    names: list[str | int]
-    fields: list[FieldSpec]
-
-    def item(self, values: Sequence[Any]) -> Item:
-        """Return a sample or batch of these fields."""
-        return rebuild({"tuple": (), "list": [], "dict": dict.fromkeys(self.names), "value": None}[self.form], values)
 
 
 class _Indexed:
@@ -94,6 +58,11 @@ class _Indexed:
         """Return the keys of some samples."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
         return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
+
+    @property
+    def has_one_key_each(self) -> bool:
+        """Whether every sample has a key, and no more than one."""
+        return bool((np.diff(self._ends, prepend=0) > 0).all() and (self._keys != 0).all())
 
     def _shape(self, field: int, row: int) -> tuple[int, ...]:
         fixed = self._fixed[field]
@@ -140,13 +109,32 @@ class DiskFile(_Indexed):
         """Another one for every cache that is made."""
         return os.path.basename(self.path)
 
-    def columns(self, rows: Sequence[int]) -> list[Any]:
+    def memory(self, length: int) -> list[np.ndarray | None]:
+        """Return for each field memory for so many samples, uint8 ``(length, N)``; ``None`` if they differ in size or are no arrays."""
+        return [
+            self._memory(field, length * self._size(field)).reshape(length, self._size(field))
+            if self._fixed[field] is not None and spec.kind not in FROM_BYTES
+            else None
+            for field, spec in enumerate(self.layout.fields)
+        ]
+
+    def column(self, field: int, memory: np.ndarray) -> np.ndarray:
+        """Return the values of a field as an array, from the :meth:`memory` that they were read into."""
+        column: np.ndarray = memory.view(self._dtypes[field]).reshape(len(memory), *(self._fixed[field] or ()))
+        return column
+
+    def columns(self, rows: Sequence[int], memory: Sequence[np.ndarray | None] | None = None) -> list[Any]:
         """Return the fields of some samples, each as an array of all of them, or as a list of one value for each.
+
+        Args:
+            rows: The samples' numbers.
+            memory: For each field what it is read into, rows of :meth:`memory`; ``None``: memory of its own.
 
         Raises:
             DamagedError: samples do not fit their checksums.
         """
-        places = [self._places(field, rows) for field in range(len(self.layout.fields))]
+        given = memory or [None] * len(self.layout.fields)
+        places = [self._places(field, rows, own) for field, own in enumerate(given)]
         damaged = [row for row, *parts in zip(rows, *(parts for _, parts in places), strict=True) if not self._read(row, parts)]
         if damaged:
             keys = ", ".join(self.keys(damaged[:3]))
@@ -181,13 +169,18 @@ class DiskFile(_Indexed):
                 os.ftruncate(file.fileno(), self.nbytes)
             os.fsync(file.fileno())
 
-    def _places(self, field: int, rows: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return memory for a field of some samples, and the part of it for each."""
-        size, fixed = self._dtypes[field].itemsize, self._fixed[field]
-        if fixed is not None:
-            whole = self._memory(field, len(rows) * size * int(np.prod(fixed))).reshape(len(rows), -1 if len(rows) and all(fixed) else 0)
+    def _size(self, field: int) -> int:
+        """Return the bytes of a field of which all values have one shape."""
+        size: int = self._dtypes[field].itemsize * math.prod(self._fixed[field] or ())
+        return size
+
+    def _places(self, field: int, rows: Sequence[int], whole: np.ndarray | None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return memory for a field of some samples, the ``whole`` if that is given, and the part of it for each."""
+        if self._fixed[field] is not None:
+            if whole is None:
+                whole = self._memory(field, len(rows) * self._size(field)).reshape(len(rows), self._size(field))
             return whole, list(whole)
-        sizes = [size * int(n) for n in self._shapes[field][rows].prod(axis=1)]
+        sizes = [self._dtypes[field].itemsize * int(n) for n in self._shapes[field][rows].prod(axis=1)]
         ends = np.cumsum([-(-n // ALIGNMENT) * ALIGNMENT for n in sizes]).tolist()
         whole = self._memory(field, ends[-1])
         return whole, [whole[begin : begin + n] for begin, n in zip([0, *ends], sizes, strict=False)]
@@ -215,10 +208,9 @@ class DiskFile(_Indexed):
         return True
 
     def _column(self, field: int, rows: Sequence[int], whole: np.ndarray, parts: list[np.ndarray]) -> Any:
-        dtype, fixed = self._dtypes[field], self._fixed[field]
-        if fixed is not None and self.layout.fields[field].kind not in FROM_BYTES:
-            return whole.view(dtype).reshape(len(rows), *fixed)
-        arrays = [part.view(dtype).reshape(self._shape(field, row)) for row, part in zip(rows, parts, strict=True)]
+        if self._fixed[field] is not None and self.layout.fields[field].kind not in FROM_BYTES:
+            return self.column(field, whole)
+        arrays = [part.view(self._dtypes[field]).reshape(self._shape(field, row)) for row, part in zip(rows, parts, strict=True)]
         for array in arrays:
             array.flags.writeable = False
         return self._plain(field, arrays)
@@ -227,14 +219,14 @@ class DiskFile(_Indexed):
 CacheFile = MemoryFile | DiskFile
 
 
-def sample_of(file: CacheFile, row: int) -> Item:
-    """Return a sample as it came; its arrays are read-only.
+def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:
+    """Return samples as they came; their arrays are read-only.
 
     Raises:
-        DamagedError: it does not fit its checksum.
+        DamagedError: one does not fit its checksum.
     """
-    columns = zip(file.layout.fields, file.columns([row]), strict=True)
-    return file.layout.item([_as_it_came(spec.kind, column) for spec, column in columns])
+    columns = list(zip(file.layout.fields, file.columns(rows), strict=True))
+    return [file.layout.item([_as_it_came(spec.kind, column[place : place + 1]) for spec, column in columns]) for place in range(len(rows))]
 
 
 def _as_it_came(kind: Kind, column: Any) -> Any:

@@ -25,10 +25,11 @@ from typing import Any
 
 import xxhash
 
+from highway.datasets.cache_files.claim import MANIFEST, PART, claimed
+from highway.datasets.cache_files.file import CacheFile, DiskFile
+from highway.datasets.cache_files.layout import FieldSpec, Layout
+from highway.datasets.cache_files.writer import CacheWriter, full_disk, packed_index, unpacked_index
 from highway.datasets.writing import sync
-from highway.modules.caching.claim import MANIFEST, PART, claimed
-from highway.modules.caching.file import CacheFile, DiskFile, FieldSpec, Layout
-from highway.modules.caching.writer import CacheWriter, full_disk, packed_index, unpacked_index
 
 log = logging.getLogger("highway")
 

@@ -15,10 +15,11 @@ from typing import IO, cast
 
 import numpy as np
 
+from highway.datasets.cache_files.fields import FORMS, Arrays, arrays_of
+from highway.datasets.cache_files.file import ALIGNMENT, CacheFile, DiskFile, MemoryFile, checksum, span_of
+from highway.datasets.cache_files.layout import FieldSpec, Layout
 from highway.engine.batch import Item, names
 from highway.errors import CacheFullError
-from highway.modules.caching.fields import FORMS, Arrays, arrays_of
-from highway.modules.caching.file import ALIGNMENT, CacheFile, DiskFile, FieldSpec, Layout, MemoryFile, checksum, span_of
 
 DATA_START = b"highway cache, samples\n".ljust(ALIGNMENT, b"\0")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)

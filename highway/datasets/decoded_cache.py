@@ -1,0 +1,86 @@
+"""The samples of a finished cache by number."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from highway.datasets.cache_files.file import DiskFile, samples_of
+from highway.datasets.cache_files.folder import CacheFolder
+from highway.datasets.opened import opened
+from highway.parameters.checks import checked
+
+
+class _Keys(Sequence[str]):
+    def __init__(self, file: DiskFile) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return list(self._file.keys(range(len(self))[number]))
+        return self._file.keys([range(len(self))[number]])[0]
+
+
+@checked
+@dataclass
+class DecodedCache:
+    """The samples of a finished cache, such as :class:`~highway.modules.Cache` or ``highway convert`` has made, in the order they came in.
+
+    Args:
+        path: The cache's folder.
+
+    A sample is what was cached, its arrays read-only. Its key is the one that it was cached with, if each sample had one.
+
+    Raises:
+        FileNotFoundError: there is no finished cache (when it is first read).
+        DamagedError: a sample does not fit its checksum, or the file was cut short: make the cache anew (when it is read).
+
+    >>> dataset = DecodedCache("cache")
+    """
+
+    path: str
+
+    @opened
+    def file(self) -> DiskFile:
+        """The cache's file."""
+        if (found := CacheFolder(self.path, None).open()) is None:
+            raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
+        return found
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        return samples_of(self.file, numbers)
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The samples' keys, if each has one."""
+        return _Keys(self.file) if self.file.has_one_key_each else None
+
+    def locate(self, number: int) -> str:
+        """Return the number and key of a sample, and the cache's folder."""
+        keys = self.keys
+        return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {self.path}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the cache holds other samples, or in another order."""
+        index = self.file.index
+        digest = hashlib.blake2b(repr(self.file.layout).encode(), digest_size=16)
+        for name in ("sums", "keys", "ends"):
+            digest.update(np.ascontiguousarray(index[name]).data)
+        return digest.hexdigest()
