@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Self, TextIO, cast
 
 from rich.console import Console, RenderableType
@@ -56,7 +57,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._live:
             self._live.stop()
 

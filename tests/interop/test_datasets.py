@@ -88,4 +88,6 @@ def test_sources_and_maps_of_grain_are_read_as_lists(records):
     same(read(Reader(grain.sources.RangeDataSource(0, 50, 1), 8, epochs=2)), read(Reader(range(50), 8, epochs=2)))
     assert read(Reader(records, epochs=2)) == read(Reader([str(number).encode() for number in range(50)], epochs=2))
     mapped = grain.MapDataset.source(records).map(lambda data: {"x": int(data), "label": int(data) % 3}).slice(slice(0, 20))
+    with pytest.raises(TypeError, match="returned None"):
+        read(Reader(mapped.filter(lambda row: row["label"] == 0), 8))
     same(read(Reader(mapped, 8, epochs=1)), read(Reader([{"x": number, "label": number % 3} for number in range(20)], 8, epochs=1)))
