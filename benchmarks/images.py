@@ -34,6 +34,7 @@ WHEELS = ", wheels only"
 
 CASES = {
     "highway": Case("with_highway", "pipeline", process="highway"),
+    "highway, tar shards": Case("with_highway", "shards", process="highway"),
     "highway, wheels only": Case("with_highway", "pipeline", arguments=("wheels",), process="wheels"),
     "bare decode loop": Case("with_highway", "loop", process="highway"),
     "bare decode loop, wheels only": Case("with_highway", "loop", arguments=("wheels",), process="wheels"),
@@ -53,6 +54,7 @@ CASES = {
 TARGETS = {
     ("highway", "bare decode loop"): 0.97,
     ("highway", "tf.data, fused operator"): 1.1,
+    ("highway, tar shards", "highway"): 0.95,
     ("highway, wheels only", "bare decode loop, wheels only"): 0.97,
     ("highway, wheels only", "tf.data, fused operator"): 1.0,
     ("highway, wheels only", "DataLoader, Pillow"): 1.9,

@@ -1,6 +1,7 @@
 """highway: ImageFileReader in a pipeline; and, by hand, the same decoding with no engine around it.
 
-Modes: ``pipeline``, ``loop``. The argument ``wheels`` leaves out the optional C extension even where it is built.
+Modes: ``pipeline``; ``shards``, the same from tar files by number; ``loop``. The argument ``wheels`` leaves out the optional C extension
+even where it is built.
 """
 
 from __future__ import annotations
@@ -16,17 +17,35 @@ from worker import Batch, Batches, Job, serve
 
 
 def prepare(job: Job, mode: str) -> Batches:
-    return {"pipeline": _pipeline, "loop": _loop}[mode](job)
+    if mode == "loop":
+        return _loop(job)
+    return _pipeline(job, _packed(job) if mode == "shards" else job.folder)
 
 
-def _pipeline(job: Job) -> Batches:
+def _packed(job: Job) -> str:
+    """Pack the folder into a tar file for each worker, in its order, and return their paths with braces."""
+    from highway.datasets import ImageFolder
+    from highway.datasets.shards import encoded, shard_writer
+
+    folder = ImageFolder(job.folder)
+    paths = [f"{job.shards[0]}-{shard}.tar" for shard in range(job.workers)]
+    share = -(-len(folder) // job.workers)
+    for shard, path in enumerate(paths):
+        with shard_writer(path) as out:
+            for number in range(shard * share, min((shard + 1) * share, len(folder))):
+                data, label = folder[number]
+                out.add(encoded(folder.keys[number], {"jpg": data, "cls": label}))
+    return f"{job.shards[0]}-{{0..{job.workers - 1}}}.tar"
+
+
+def _pipeline(job: Job, data_dir: str) -> Batches:
     """The boxes and coins are not taken from the table: drawing them is part of highway's work, and gives the same ones."""
     from highway import Pipeline
     from highway.modules import ImageFileReader
     from highway.transforms import RandomResizedCrop
 
     crop = RandomResizedCrop(job.shape)
-    reader = ImageFileReader(job.folder, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers)
+    reader = ImageFileReader(data_dir, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers)
 
     def batches() -> Iterator[Batch]:
         position = 0

@@ -16,7 +16,7 @@ from typing import Any
 from highway.errors import ConfigError, HighwayError, StuckError
 from highway.process import interrupt
 
-DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, interrupt.CODE
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ def run(options: argparse.Namespace) -> int:
     """Ask processes to end in order, wait until they have, and return the exit code."""
     topology = load(options.files, variables(options.set), options.plugin)
     with contextlib.ExitStack() as opened:
-        found = [opened.enter_context(process) for process in find(topology.key(options.role))]
+        found = find(topology.key(options.role))
+        for process in found:
+            opened.enter_context(process.connection)
         chosen = _chosen(topology, options, found)
         for process in chosen:
             process.ask()

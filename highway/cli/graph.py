@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from highway.cli.files import add_file_options, load_checked
 from highway.cli.top import add_watch_options, poller, polls
+from highway.datasets.writing import writing
 from highway.errors import ConfigError
 from highway.observe.annotate import annotate
 from highway.topology.draw import png, svg
@@ -50,13 +50,12 @@ def _put(drawn: Graph, path: Path | None) -> None:
     if path is None:
         print(mermaid(drawn), end="", flush=True)
         return
-    part = path.with_name(f"{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".png":
-            png(layout(drawn)).save(part, "png")
-        else:
-            part.write_text(svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn))
-        os.replace(part, path)
+        with writing(str(path)) as part:
+            if path.suffix == ".png":
+                png(layout(drawn)).save(part, "png")
+            else:
+                text = svg(layout(drawn)) if path.suffix == ".svg" else dot(drawn) if path.suffix == ".dot" else mermaid(drawn)
+                Path(part).write_text(text)
     except OSError as error:
         raise ConfigError(f"-o {path}: {error.strerror or error}") from None

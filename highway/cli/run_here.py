@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from highway.cli.command import RunError, explain
+from highway.cli.command import INTERRUPTED, RunError, explain
 from highway.cli.files import load_checked
 from highway.cli.run import run_role
 from highway.cli.screen import LogHandler, Screen
@@ -28,8 +28,6 @@ from highway.topology.plan import Process
 from highway.topology.spec import parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
-
-INTERRUPTED = interrupt.CODE
 
 
 def run_here(options: argparse.Namespace) -> int:

@@ -1,10 +1,12 @@
-"""How much room there is: memory that this process may still use, and disk."""
+"""How much room there is, memory that this process may still use, and disk; and memory to hand to another process."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 from highway.process import cgroup
@@ -31,3 +33,13 @@ def free_disk(path: str) -> int:
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return shutil.disk_usage(folder).free
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a new file that goes with its last descriptor: in memory on Linux, where ``name`` is seen in ``/proc``."""
+    if sys.platform == "linux":
+        descriptor = os.memfd_create(name)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    return descriptor

@@ -126,7 +126,7 @@ class ControlServer:
 
 @dataclass
 class ControlClient:
-    """A running process of a role on this machine, connected to its control server. Use it in a ``with`` block."""
+    """A running process of a role on this machine, connected to its control server; whoever has it closes the ``connection``."""
 
     name: str
     number: int
@@ -155,12 +155,6 @@ class ControlClient:
             return None
         answer = json.loads(said)
         return answer["items"], answer["complete"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.connection.close()
 
 
 def find(key: RoleKey) -> list[ControlClient]:

@@ -11,7 +11,7 @@ import os
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from highway.process.anonymous import anonymous_file
+from highway.process.memory import anonymous_file
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def test_processes_have_the_numbers_of_their_replicas_and_others_the_free_ones_b
             found = find(key)
             assert [(process.name, process.number) for process in found] == [("a[1]", 1), ("a[2]", 2), ("a[3]", 3)]
             for process in found:
-                process.__exit__(None, None, None)
+                process.connection.close()
         with ControlServer(key, 0) as first, ControlServer(key, 0) as other:
             assert (first.number, other.number) == (0, 3)
     assert find(key) == []
@@ -224,13 +224,13 @@ def test_only_who_says_so_drains(key):
     asked = []
     with ControlServer(key, 0, lambda: asked.append(True)) as control:
         (process,) = find(key)
-        with process:
+        with process.connection:
             assert not control.poll(control.sockets)
             process.connection.send(b"hello")
             assert not control.poll(control.sockets)
             assert process.answer() is None
         (process,) = find(key)
-        with process:
+        with process.connection:
             process.ask()
             assert not control.poll(control.sockets)
             assert control.poll(control.sockets)

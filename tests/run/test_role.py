@@ -217,7 +217,7 @@ def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path):
     with ControlServer(key, 0, lambda: said.append("draining")) as control:
         (process,) = find(key)
         sink = Kept(process.ask)
-        with process:
+        with process.connection:
             run(Pipeline([numbers, sink]), lambda stats: None, drain_timeout=60, control=control)
             control.answer(len(sink.items), True)
             assert process.answer() == (next(numbers), True)

@@ -6,9 +6,8 @@ import argparse
 import sys
 import time
 
-from highway.cli import arguments, command, rates
-from highway.cli.rates import Count
-from highway.cli.streams.subscription import add_subscription_options, losses, samples, subscribe
+from highway.cli import arguments, command
+from highway.cli.streams.subscription import Count, add_subscription_options, losses, rate_line, rates, samples, subscribe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
                     first = before = last
                 if last.batches % options.report == 0:
                     gaps = "" if options.raw else f"  gaps {subscription.counters['gaps']:.0f}"
-                    print(f"{rates.line(last, before, not options.raw)}{gaps}", flush=True)
+                    print(f"{rate_line(last, before, not options.raw)}{gaps}", flush=True)
                     before = last
             if subscription.count < options.count:
                 print("the senders have ended", flush=True)
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
             said = [f"{subscription.count} batches, {subscription.counters['bytes'] / 1e6:.1f} MB"]
             said.append("gaps are not counted with --raw" if options.raw else losses(subscription.counters))
             if last.batches > 1:  # from the first one on
-                said.append(", ".join(rates.rates(last, first, not options.raw)))
+                said.append(", ".join(rates(last, first, not options.raw)))
             print("; ".join(said), flush=True)
     return command.DONE
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from numpy.random import SeedSequence
 
-from highway.cli import arguments, command, rates
-from highway.cli.rates import Count
-from highway.cli.streams.subscription import SERVER, samples
+from highway.cli import arguments, command
+from highway.cli.streams.subscription import SERVER, Count, rate_line, rates, samples
 from highway.engine import Pipeline, batch, cancel
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import DROP, Passport, Stage, Stamped
@@ -198,7 +197,7 @@ class RatePrinter:
         due.sort(key=lambda moment: moment.batches)  # two threads may have noted theirs the other way round
         if due:
             progress = self._progress()
-            lines = [rates.line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
+            lines = [rate_line(now, before) + progress for before, now in itertools.pairwise([self._before, *due])]
             print("\n".join(lines), flush=True)
             self._before = due[-1]
 
@@ -206,7 +205,7 @@ class RatePrinter:
         """Print the rate of the whole run, if anything was sent."""
         count = self._count()
         if count.batches:
-            all_rates = ", ".join(rates.rates(count, self._start))
+            all_rates = ", ".join(rates(count, self._start))
             seconds = count.at - self._start.at
             print(f"{count.batches} batches, {count.nbytes / 1e6:.1f} MB in {seconds:.1f} s; {all_rates}", flush=True)
 

@@ -1,4 +1,4 @@
-"""What the tools that look at a stream receive, and how they say that there is nothing."""
+"""What the tools that look at a stream receive, how they say that there is nothing, and how fast it comes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from highway.engine import batch
 from highway.engine.stage import Passport
@@ -137,7 +136,7 @@ class Subscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._receiver.close()
 
 
@@ -152,3 +151,27 @@ def losses(counters: dict[str, float]) -> str:
     """Return in words what was lost on the way."""
     counts = {name: (int(counters.get(name, 0)), about.at_viewer) for name, about in LINK_COUNTERS.items() if about.at_viewer}
     return ", ".join(f"{name} {count}{f' ({why})' if count else ''}" for name, (count, why) in counts.items() if count or name == "gaps")
+
+
+class Count(NamedTuple):
+    """Batches, and the samples and bytes in them, that had passed by at a moment of ``time.monotonic()``."""
+
+    at: float
+    batches: int = 0
+    samples: int = 0
+    nbytes: float = 0
+
+
+def rate_line(now: Count, before: Count, samples: bool = True) -> str:
+    """Return the batches so far, and the rates since ``before``; that of samples only if they are counted."""
+    batches, *others = rates(now, before, samples)
+    return "  ".join([f"{now.batches:10d} batches", f"{batches:>19}", *(f"{other:>20}" for other in others)])
+
+
+def rates(now: Count, before: Count, samples: bool = True) -> list[str]:
+    """Return the rates between two moments: batches/s, samples/s if they are counted, and MB/s."""
+    seconds = max(now.at - before.at, 1e-9)
+    parts = [f"{(now.batches - before.batches) / seconds:.1f} batches/s"]
+    if samples:
+        parts.append(f"{(now.samples - before.samples) / seconds:.1f} samples/s")
+    return [*parts, f"{(now.nbytes - before.nbytes) / seconds / 1e6:.1f} MB/s"]

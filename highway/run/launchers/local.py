@@ -15,8 +15,8 @@ from typing import IO
 
 import highway
 from highway.process import interrupt
-from highway.process.anonymous import anonymous_file
 from highway.process.cores import ONE_THREAD
+from highway.process.memory import anonymous_file
 from highway.run.launcher import LaunchSpec
 from highway.run.report import RoleReport
 from highway.wire.tally import Counts, Tally

@@ -17,7 +17,6 @@ from highway.wire import address
 from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.table import Transport
 from highway.wire.transports.zmq import context
-from highway.wire.transports.zmq.backlog import COPY_BELOW
 from highway.wire.transports.zmq.monitor import Monitor
 from highway.wire.url import Link, joined
 
@@ -34,6 +33,7 @@ LEAST_LINGER_MS = 1000
 SETTLE = 0.05  # seconds in which both ends of a connection that closes have let go of each other within libzmq
 MAX_HWM = 1000  # messages that may wait at each end of a connection
 USUAL_MB = 4  # a message, before the first one shows its size
+COPY_BELOW = 1 << 16  # bytes of a frame; copying less is cheaper than keeping track of it
 RECEIVED = 4  # messages that may wait at a receiver: nobody knows how large the next one is
 
 # XPUB is PUB that shows who subscribes.
@@ -178,7 +178,7 @@ class BaseSocket:
         message, a sender waits. For ZeroMQ takes notice of what was read in steps of half a mark, so that one which is lowered by the
         sender while messages are on their way, or is raised by the receiver, or is 1, can leave a connection waiting for ever. What later
         messages take is bounded elsewhere: at a receiver by a mark that is never raised, at a sender by the bytes of its
-        :class:`~highway.wire.transports.zmq.backlog.Backlog`.
+        :class:`~highway.wire.transports.zmq.socket.Backlog`.
         """
         allowed = _mark(self.link.budget_mb * 1e6 / max(nbytes, COPY_BELOW))
         # It is raised for messages of less than the usual size, but not where one slow receiver of several could keep it all.
