@@ -120,12 +120,12 @@ class Files(_Folder):
         labels: A file with a line for each image: its path in ``data_dir``, and its label behind a space or tab, which is a number, or the
             name of a class. Slashes before the path, and what follows behind a further tab, count for nothing. So ``val.txt`` of ILSVRC,
             ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet are read as they are.
-            Without such a path, it is looked for in ``data_dir``. Images that are not in it are left out.
+            If there is no such file, it is looked for in ``data_dir``. Images that are not in it are left out.
         class_names: A file with a line for each label: its name, and maybe what it means behind a space or tab, such as ``synsets.txt`` or
-            ``synset_words.txt`` of ILSVRC. It numbers the labels; else these are the numbers in ``labels``, or in the sorted order of the
-            names there.
+            ``synset_words.txt`` of ILSVRC. It numbers the labels; without it they are the numbers in ``labels``, or names are numbered in
+            their sorted order.
 
-    A sample is ``(data,)``: the file's bytes; or with ``labels`` ``(data, label)``: and an int32.
+    A sample is ``(data,)``: the file's bytes; or with ``labels`` ``(data, label)``, of which the label is an int32.
 
     Raises:
         ConfigError: there are ``class_names`` without ``labels``.

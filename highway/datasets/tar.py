@@ -73,7 +73,7 @@ class _Keys(Sequence[str]):
 class Tar:
     """The samples in WebDataset shards on disk, in the order of the shards and of the files in them.
 
-    Where they lie is found by the shards' headers when it is first read, at some 200,000 files a second, or read from the files
+    Where they lie is found by the shards' headers when it is first read, at some 150,000 files a second, or read from the files
     ``SHARD.index`` beside them. :class:`~highway.modules.WebDatasetSource` reads shards that are compressed, or behind URLs.
 
     Args:

@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,12 +55,12 @@ def open_reader(paths: Sequence[str]) -> Input:
     root = resolve_data_dir(path)
     if path.endswith(".ten") or _has(root, lambda name: name.endswith(".ten")):
         tens = TenFiles(root)
-        return Input(lambda skip: TenItems(tens, skip), len(tens), _states(tens.keys))
+        return Input(partial(Numbered, len(tens), partial(_of_ten, tens)), len(tens), _states(tens.keys))
     if os.path.isfile(os.path.join(root, MANIFEST)):
         file = CacheFolder(root, None).open()
         if file is None:
             raise ConfigError(f"{root}: its {MANIFEST} is not that of a finished cache; see the warning above, and make the cache anew")
-        return Input(lambda skip: CacheSource(file, skip), len(file), file.name)
+        return Input(partial(Numbered, len(file), partial(_of_cache, file)), len(file), file.name)
     found = labelled_files(root) if _has(root, lambda name: os.path.isdir(os.path.join(root, name))) else flat_files(root)
     return Input(lambda skip: FolderSource(found, skip), len(found.keys), _states(list(map(found.path, range(len(found.keys))))))
 
@@ -111,31 +112,33 @@ class FolderSource:
 
 
 @dataclass
-class CacheSource:
-    """Yields the samples of a finished cache."""
+class Numbered:
+    """Yields samples by number.
 
-    file: CacheFile
+    Args:
+        length: How many there are.
+        sample: Returns a sample, and its keys.
+        skip: Which are there already.
+    """
+
+    length: int
+    sample: Callable[[int], tuple[Any, tuple[str, ...]]]
     skip: Skip
 
     def __iter__(self) -> Iterator[Stamped]:
-        for row in range(len(self.file)):
-            if not self.skip(row):
-                values = [column[0] for column in self.file.columns([row])]
-                yield Stamped(self.file.layout.item(values), Passport(0, row, keys=self.file.keys([row])))
-
-
-@dataclass
-class TenItems:
-    """Yields the items of ``.ten`` files."""
-
-    files: TenFiles
-    skip: Skip
-
-    def __iter__(self) -> Iterator[Stamped]:
-        for number in range(len(self.files)):
+        for number in range(self.length):
             if not self.skip(number):
-                item, passport = self.files.stamped(number)
-                yield Stamped(item, Passport(0, number, keys=passport.keys))
+                item, keys = self.sample(number)
+                yield Stamped(item, Passport(0, number, keys=keys))
+
+
+def _of_cache(file: CacheFile, row: int) -> tuple[Any, tuple[str, ...]]:
+    return file.layout.item([column[0] for column in file.columns([row])]), file.keys([row])
+
+
+def _of_ten(files: TenFiles, number: int) -> tuple[Any, tuple[str, ...]]:
+    item, passport = files.stamped(number)
+    return item, passport.keys
 
 
 @dataclass
