@@ -40,6 +40,11 @@ def number(value: float | None, digits: int = 0, style: str = "") -> Cell:
     return Cell("-") if value is None else Cell(f"{value:,.{digits}f}", _with_unit(value, digits), style)
 
 
+def percent(part: float) -> str:
+    """Return a part of a whole, 0 to 1, in percent."""
+    return f"{100 * min(part, 1.0):.0f}%"
+
+
 def _with_unit(value: float, digits: int) -> str:
     if abs(value) < 999.5:
         return f"{value:.{digits if abs(value) < 99.95 else 0}f}"

@@ -25,12 +25,6 @@ def pip_install(extra: str) -> str:
     return f"pip install '{NAME}[{extra}]'"
 
 
-def version() -> str:
-    """Return the version of this package."""
-    found: str = sys.modules[__name__.partition(".")[0]].__version__
-    return found
-
-
 def version_of(distribution: str) -> str:
     """Return the version of an installed distribution; empty if there is none of this name."""
     import importlib.metadata  # here, since it takes a tenth of the whole import of the package

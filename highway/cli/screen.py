@@ -16,7 +16,7 @@ from rich.text import Text
 from highway.cli.output import Output
 from highway.cli.summary import links_table
 from highway.cli.tables import table
-from highway.columns import Cell, number
+from highway.columns import Cell, number, percent
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Account
 from highway.observe.figures import Recent
@@ -124,7 +124,7 @@ class Screen:
                 continue
             per_second = 1 / max(figures.seconds, 1e-9)
             for position, (stage, recent) in enumerate(zip(state.stats.stages, figures.stages, strict=True)):
-                shares = (Cell(f"{100 * recent.share(part):.0f}%") for part in (recent.busy, recent.starved, recent.blocked))
+                shares = (Cell(percent(recent.share(part))) for part in (recent.busy, recent.starved, recent.blocked))
                 row = [Cell("") if position else name, Cell(stage.name), number(stage.items)]
                 row += [number(recent.items * per_second, 1), number(recent.bytes * per_second / 1e6, 1), *shares]
                 row.append(Cell(f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"))

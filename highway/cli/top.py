@@ -14,7 +14,7 @@ from rich.text import Text
 from highway.cli import arguments
 from highway.cli.files import add_file_options, load_checked
 from highway.cli.tables import table
-from highway.columns import Cell, number
+from highway.columns import Cell, number, percent
 from highway.errors import ConfigError
 from highway.observe.bottleneck import bottleneck
 from highway.observe.poll import Poller, PollTarget, Sample, View, targets
@@ -134,7 +134,7 @@ def _figures(one: Sample) -> list[Cell]:
         return [Cell("-")] * 5
     busiest = max(one.recent.stages, key=lambda stage: stage.share(stage.busy))
     queues = " ".join(f"{stage.queued}/{stage.capacity}" for stage in one.recent.stages if stage.capacity)
-    return [*_rates(Rate.of(one, -1)), Cell(busiest.name), Cell(f"{100 * busiest.share(busiest.busy):.0f}%"), Cell(queues or "-")]
+    return [*_rates(Rate.of(one, -1)), Cell(busiest.name), Cell(percent(busiest.share(busiest.busy))), Cell(queues or "-")]
 
 
 def _links(links: list[Traffic], width: int) -> RenderableType:

@@ -26,8 +26,8 @@ class Slot:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any = _PENDING) -> None:
-        self.value = value
+    def __init__(self) -> None:
+        self.value: Any = _PENDING
 
 
 class Channel:

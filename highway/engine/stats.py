@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from highway.columns import WIDTH, Cell, fit, number
+from highway.columns import WIDTH, Cell, fit, number, percent
 from highway.engine.component import Shape
 
 BUSY: Final = 0
@@ -149,11 +149,11 @@ class PipelineStats:
         last = self.stages[-1]
         waited = last.share(last.blocked)
         if last.shape == "sink" and waited > 0.5:
-            return f"What receives from {last.name} is the bottleneck: it waited {_percent(waited)} of its time for that."
+            return f"What receives from {last.name} is the bottleneck: it waited {percent(waited)} of its time for that."
         if not last.items:
             return "Nothing has passed through yet."
         if last.capacity and waited > 0.5:
-            return f"The consumer is the bottleneck: {last.name} waited {_percent(waited)} of its time to hand on its items."
+            return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time to hand on its items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))
         if stage.share(stage.busy) < 0.5:
             return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
@@ -161,7 +161,7 @@ class PipelineStats:
         one = f"a {stage.shape} has one thread: move work from it into a map"
         advice = more_cores([more], self.cores, self.cores_used + others) if stage.shape == "map" else one
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
-        return f"{stage.name} is the bottleneck: {workers} busy {_percent(stage.share(stage.busy))} of the time; {advice}."
+        return f"{stage.name} is the bottleneck: {workers} busy {percent(stage.share(stage.busy))} of the time; {advice}."
 
     def __str__(self) -> str:
         return "\n".join([self.table(), *self.progress, self.bottleneck])
@@ -189,7 +189,7 @@ class PipelineStats:
 
     def _row(self, stage: StageStats) -> tuple[Cell, ...]:
         seconds = max(self.seconds, 1e-9)
-        shares = (Cell(_percent(stage.share(part))) for part in (stage.busy, stage.starved, stage.blocked))
+        shares = (Cell(percent(stage.share(part))) for part in (stage.busy, stage.starved, stage.blocked))
         return (
             Cell(stage.name),
             number(stage.num_workers),
@@ -218,7 +218,3 @@ def more_cores(ways: Sequence[str], cores: int, used: float, where: str = "") ->
         what = f"all {cores} cores{where} are in use" if cores > 1 else f"the only core{where} is in use"
         return f"{what}, so more workers would not help: have it do less, or move it to another machine"
     return f"{', or '.join(ways)}: {cores - used:.1f} of {cores} cores{where} are free"
-
-
-def _percent(part: float) -> str:
-    return f"{100 * min(part, 1.0):.0f}%"

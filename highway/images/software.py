@@ -12,7 +12,8 @@ import sys
 from functools import cache
 from importlib.machinery import PathFinder
 
-from highway.distribution import version, version_of
+import highway
+from highway.distribution import version_of
 from highway.images.decode import EXTENSION, extension_or_none
 
 log = logging.getLogger("highway")
@@ -26,7 +27,7 @@ def software() -> str:
     opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
     decoder = EXTENSION if extension_or_none() else f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
-    return f"highway {version()}, JPEGs by {decoder}, pixels by {pixels}"
+    return f"highway {highway.__version__}, JPEGs by {decoder}, pixels by {pixels}"
 
 
 def made_here() -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from highway.columns import percent
 from highway.engine.stats import StageStats
 from highway.observe.bottleneck import bottleneck
 from highway.observe.figures import share
@@ -47,7 +48,7 @@ def _node(node: Node, samples: Sequence[Sample]) -> Node:
 
 def _level(stages: Sequence[StageStats]) -> tuple[str, str]:
     """How busy the replicas of a stage are, and how full the queues behind them."""
-    busy, capacity = f"{100 * share(stages, 'busy'):.0f}% busy", sum(stage.capacity for stage in stages)
+    busy, capacity = f"{percent(share(stages, 'busy'))} busy", sum(stage.capacity for stage in stages)
     return busy, f"{sum(stage.queued for stage in stages)}/{capacity}" if capacity else ""
 
 

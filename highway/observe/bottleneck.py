@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from highway.columns import percent
 from highway.engine.stats import StageStats, more_cores
 from highway.observe.figures import Part, share
 from highway.observe.poll import Sample
@@ -44,7 +45,7 @@ def bottleneck(samples: Sequence[Sample]) -> str:
     for role in roles.values():
         if role.ends.sends not in received and role.share(role.last, "blocked") > FULL:
             what = f"What receives on the link {role.ends.sends}" if role.ends.sends else f"What takes the items of {role.name}"
-            waited = _percent(role.share(role.last, "blocked"))
+            waited = percent(role.share(role.last, "blocked"))
             return f"{what} is the bottleneck: {role.name} ({role.last}) waited {waited} of its time to hand on its items."
     busiest, stage = max(((role, stage) for role in roles.values() for stage in role.stages), key=lambda one: one[0].share(one[1], "busy"))
     if busiest.share(stage, "busy") >= FULL:
@@ -76,7 +77,7 @@ def _advice(role: _Role, name: str, samples: Sequence[Sample]) -> str:
         advice = more_cores(ways, cores, used, f" of {machine}" if machine else "")
     else:
         advice = f"a {stage.shape} has one thread: {', or '.join([*ways, 'move work from it into a map'])}"
-    return f"{role.name} ({name}) is the bottleneck: {who} busy {_percent(role.share(name, 'busy'))} of the time; {advice}."
+    return f"{role.name} ({name}) is the bottleneck: {who} busy {percent(role.share(name, 'busy'))} of the time; {advice}."
 
 
 def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, int, float]:
@@ -95,10 +96,6 @@ def _slow_link(roles: Mapping[str, _Role]) -> str:
             if sender.ends.sends and sender.ends.sends == receiver.ends.receives:
                 sends, receives = sender.share(sender.last, "blocked"), receiver.share(next(iter(receiver.stages)), "starved")
                 if min(sends, receives) > FULL:
-                    waited = f"{sender.name} waited {_percent(sends)} of its time to send"
-                    return f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} {_percent(receives)} to receive."
+                    waited = f"{sender.name} waited {percent(sends)} of its time to send"
+                    return f"The link {sender.ends.sends} is the bottleneck: {waited}, and {receiver.name} {percent(receives)} to receive."
     return ""
-
-
-def _percent(part: float) -> str:
-    return f"{100 * min(part, 1.0):.0f}%"

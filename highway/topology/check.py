@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from highway.topology.limits import memory
 from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range
 from highway.topology.spec import LinkSpec
+from highway.wire.address import is_loopback
 from highway.wire.url import Direction, Link
 
 WRITES = {direction: component for component, direction in COMPONENTS.items()}
@@ -195,7 +195,7 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
             message = f"{role.name} opens the port of the link {link}, so others must know where it is: give it hosts"
             yield (plan.location / "roles" / role.name).error(message)
     for host in {host: None for role in binders for host in role.used_hosts if host}:
-        if hosts - {host} and _is_loopback(plan.hosts[host].address):
+        if hosts - {host} and is_loopback(plan.hosts[host].address):
             away = _and(sorted(hosts - {host}))
             message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"
             yield (plan.location / "hosts" / host).error(message)
@@ -261,13 +261,6 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
             yield ends[0].location.error(f"{roles} connect to {address}, but none of them binds it; give one of them bind: true")
         if len({kind in ("push", "pull") for kind in kinds}) > 1:
             yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _and(words: list[Any]) -> str:

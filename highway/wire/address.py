@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -42,6 +43,14 @@ def interface(url: str, location: str) -> str:
     if address.startswith("127.") and host not in ("localhost", address):
         log.warning("%s: '%s' is %s, so only this machine can connect; use tcp://*:%s for all interfaces", url, host, address, port)
     return f"{address}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host's name or address is one that only this machine reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def warn_unresolved(url: str, location: str) -> None:

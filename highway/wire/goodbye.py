@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from highway.wire.address import peer_user
+from highway.wire.address import is_loopback, peer_user
 from highway.wire.pausable import PausableSender
 from highway.wire.transports.protocol import Frame, Peers
 from highway.wire.url import Link
@@ -202,11 +202,6 @@ def interface(link: Link, bound: Sequence[str]) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether an address is one that only this machine reaches."""
-    return host.startswith("127.") or host == "::1"
 
 
 def _family_of(host: str) -> socket.AddressFamily:

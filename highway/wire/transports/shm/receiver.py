@@ -50,7 +50,6 @@ class ShmReceiver:
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
         self.connections.attach(link)
 
     def peers(self) -> Peers:

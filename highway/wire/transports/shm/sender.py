@@ -47,7 +47,6 @@ class ShmSender:
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
         self.connections.attach(link)
 
     def peers(self) -> Peers:

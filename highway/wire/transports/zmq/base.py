@@ -82,7 +82,6 @@ class BaseSocket:
             self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
 
     def attach(self, link: Link) -> None:
-        """Open further addresses; see :class:`highway.wire.transports.protocol.TransportEnd`."""
         self._check_process()
         whole = joined([self.link, link])
         self._attach_all(link, whole)

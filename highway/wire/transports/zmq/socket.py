@@ -196,7 +196,6 @@ class ZMQReceiver(BaseSocket):
         """Do nothing: with ZeroMQ, who sends deals out its messages to all that are connected."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         self._check_process()
         frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
         if self._checks_user:
