@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from highway.process.aligned import aligned
+
 Field = str | int
 Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; inside a process any object may flow
 
@@ -66,7 +68,7 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
 
 
 def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
-    """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``.
+    """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``, and memory aligned to 64 bytes.
 
     Python's own numbers become int32 and float32, the types of frameworks, as do lists of them.
 
@@ -120,13 +122,33 @@ def _check(item: Item, field: Field) -> None:
 
 
 def _stack(name: Field, values: list[Any]) -> np.ndarray:
-    arrays = [value if type(value) is np.ndarray else _array(name, value) for value in values]
+    kind = type(values[0]) if len(set(map(type, values))) == 1 else None
+    if kind in (int, float):
+        numbers = np.asarray(values)
+        if numbers.dtype.kind == ("i" if kind is int else "f") and _fits(numbers):
+            batch = aligned(numbers.shape, _NARROW[numbers.dtype])
+            batch[:] = numbers
+            return batch
+    arrays = values if kind is np.ndarray else [value if type(value) is np.ndarray else _array(name, value) for value in values]
     shapes, dtypes = {a.shape for a in arrays}, {a.dtype for a in arrays}
     if len(shapes) > 1:
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
         raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
-    return np.stack(arrays)
+    return stacked(arrays)
+
+
+def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return arrays of one shape, and dtypes that go together, as one with a new first axis, in memory aligned to 64 bytes."""
+    shape, dtype = arrays[0].shape, np.result_type(*{array.dtype for array in arrays})
+    batch = aligned((len(arrays), *shape), dtype)
+    if shape:
+        np.concatenate(arrays, out=batch.reshape(len(arrays) * shape[0], *shape[1:]))
+    elif dtype.kind in "OV":  # elements that could be taken for rows of others
+        np.stack(arrays, out=batch)
+    else:
+        batch[:] = arrays
+    return batch
 
 
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}
@@ -136,10 +158,15 @@ def _array(name: Field, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype not in _NARROW or isinstance(value, (np.ndarray, np.generic)):
         return array
-    if array.dtype.kind == "i" and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+    if not _fits(array):
         shown = str(value) if len(str(value)) <= 60 else "a number"
         raise ValueError(f"collate: field {name!r} holds {shown}, which int32 has no room for; make it an array, such as np.int64(value)")
     return array.astype(_NARROW[array.dtype])
+
+
+def _fits(array: np.ndarray) -> bool:
+    """Say whether int32 has room for it, if it holds integers."""
+    return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
 
 
 def _length(value: Any) -> int | None:

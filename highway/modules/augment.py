@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from highway.engine.batch import Field, Item, get, names, replace
+from highway.engine.batch import Field, Item, get, names, replace, stacked
 from highway.images.items import checked_image, is_batch
 from highway.parameters.checks import checked
+from highway.process.aligned import aligned
 from highway.transforms import TransformLike, Writing
 
 
@@ -96,7 +97,7 @@ class Augmentations:
                 raise
             image = done.pop("image")
             if images is None or target is None:
-                images = np.empty((count, *image.shape), image.dtype)
+                images = aligned((count, *image.shape), image.dtype)
                 target = images[row]
             if image is not target:
                 self._expect_same(image, target, row)
@@ -172,7 +173,7 @@ def _like(given: Any, values: list[np.ndarray]) -> Any:
     if not isinstance(given, np.ndarray):
         return values
     if given.dtype != object:
-        return np.stack(values)
+        return stacked(values)
     result = np.empty(len(values), object)
     result[:] = values
     return result

@@ -15,6 +15,7 @@ from highway.errors import ConfigError, ImageError
 from highway.modules.readers import images_at
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
+from highway.process.aligned import aligned, aligned_copy
 from highway.reading.batch_formats import BatchFormat, EncodedImages
 from highway.reading.decode import DecodeOptions
 from highway.reading.sampling import Sampling
@@ -98,7 +99,7 @@ class DecodeBatch(DecodeOptions):
 
     def __call__(self, item: tuple[np.ndarray, np.ndarray, np.ndarray], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
         files, labels = _files(item)
-        images = np.empty((len(files), *(self.output_shape or ()), 3), np.uint8)
+        images = aligned((len(files), *(self.output_shape or ()), 3), np.uint8)
         for row, data in enumerate(files):
             check_cancelled()
             try:
@@ -106,7 +107,7 @@ class DecodeBatch(DecodeOptions):
             except ImageError as error:
                 error.add_note(f"image {row} of a batch of {len(files)}")
                 raise
-        return images, labels
+        return images, aligned_copy(labels)  # which may come from a link
 
 
 def _files(item: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

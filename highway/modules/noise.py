@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count as numbers
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -14,6 +14,9 @@ from highway.engine.cancel import seed_or
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range, Seed
+from highway.process.aligned import aligned
+
+_AT_ONCE = 1 << 16  # elements that are drawn together, before they are copied: few enough to stay in the caches
 
 
 def _is_number_type(dtype: str) -> bool:
@@ -80,11 +83,23 @@ class Noise:
             yield item
 
     def _array(self, rng: Generator, shape: tuple[int, ...]) -> np.ndarray:
-        dtype = np.dtype(self.dtype)
-        if dtype.kind == "f":
-            exact = dtype if dtype.itemsize in (4, 8) else np.dtype(np.float32)
-            return rng.random(shape, exact).astype(dtype, copy=False)
-        if dtype.kind == "b":
-            return rng.integers(0, 2, shape, np.uint8).astype(bool)
-        limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        array = aligned(shape, np.dtype(self.dtype))
+        flat = array.reshape(-1)
+        if array.dtype in (np.float32, np.float64):
+            rng.random(out=flat, dtype=array.dtype)
+            return array
+        for begin in range(0, len(flat), _AT_ONCE):
+            part = flat[begin : begin + _AT_ONCE]
+            part[:] = _drawn(rng, len(part), array.dtype)
+        return array
+
+
+def _drawn(rng: Generator, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+    if dtype.kind == "f":
+        return rng.random(count, np.float32)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count, np.uint8)
+    bits, word = (64, np.uint64) if dtype.itemsize == 8 else (32, np.uint32)  # numpy cuts smaller ones of them, too, but more slowly
+    words: np.ndarray = rng.integers(0, 1 << bits, -(-count * dtype.itemsize * 8 // bits), word)
+    drawn = words.view(f"u{dtype.itemsize}")[:count]
+    return drawn if dtype.kind == "u" else drawn.view(dtype) ^ np.iinfo(dtype).min

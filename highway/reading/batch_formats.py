@@ -18,6 +18,7 @@ from highway.engine.batch import Item, collate, fields
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ImageError
 from highway.images.buffers import BufferPool
+from highway.process.aligned import aligned, aligned_copy
 from highway.reading.decode import DecodeOptions
 
 _NO_IMAGE = np.empty((0, 0, 3), np.uint8)
@@ -93,7 +94,7 @@ class _Images:
     """The images of a batch while they are decoded, and their labels."""
 
     def __init__(self, length: int, images: np.ndarray | list[np.ndarray]) -> None:
-        self.images, self.labels = images, np.empty(length, np.int32)
+        self.images, self.labels = images, aligned((length,), np.int32)
 
 
 class DecodedImages:
@@ -139,7 +140,7 @@ class DecodedImages:
         if not self._labelled:
             return (images,)
         labels = memory.labels
-        return images, labels if self._classes is None else np.eye(self._classes, dtype=np.float32)[labels]
+        return images, labels if self._classes is None else aligned_copy(np.eye(self._classes, dtype=np.float32)[labels])
 
 
 class EncodedImages:
@@ -158,7 +159,9 @@ class EncodedImages:
     def item(self, memory: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         contents, labels = zip(*memory, strict=True)
         sizes = np.array([len(data) for data in contents], np.int32)
-        return np.frombuffer(b"".join(contents), np.uint8), sizes, np.array(labels, np.int32)
+        together = aligned((int(sizes.sum()),), np.uint8)
+        np.concatenate([np.frombuffer(data, np.uint8) for data in contents], out=together)
+        return together, aligned_copy(sizes), aligned_copy(np.array(labels, np.int32))
 
 
 def _odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:

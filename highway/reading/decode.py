@@ -9,6 +9,7 @@ from numpy.random import Generator
 from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
 from highway.images.ops import Size
 from highway.parameters.ranges import Count, Probability, Shape
+from highway.process.aligned import aligned
 from highway.transforms import BoxCrop
 from highway.transforms.crop import covering_box
 
@@ -62,7 +63,7 @@ class DecodeOptions:
         else:
             box = (0, 0, *header.size)
         if out is None:
-            out = np.empty((*(self.output_shape or header.size), 3), np.uint8)
+            out = aligned((*(self.output_shape or header.size), 3), np.uint8)
         flipped = rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
         decode_crop(data, header, box, out, flipped, self.antialias)
         return out

@@ -8,10 +8,14 @@ from __future__ import annotations
 import mmap as _mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from highway.errors import FrameError
+from highway.process.aligned import aligned
 from highway.wire.checksum import check
 from highway.wire.tenbin import Array, Buffer, Infos, decode_list, encode_list
 
@@ -47,17 +51,26 @@ def decode_chunks(buf: Buffer) -> list[memoryview]:
     Raises:
         FrameError: it is not a row of chunks.
     """
-    view, offset, chunks = _flat(buf), 0, []
-    while offset < view.nbytes:
-        length = _chunk_length(view[offset : offset + _START.size], offset)
+    view = _flat(buf)
+    return [view[begin : begin + length] for begin, length in _chunks(view.nbytes, lambda begin, end: view[begin:end])]
+
+
+def _chunks(nbytes: int, part: Callable[[int, int], Buffer]) -> Iterator[tuple[int, int]]:
+    """Yield where each chunk of so many bytes begins, and its length. Raises as :func:`decode_chunks`.
+
+    Args:
+        part: Returns the bytes from one place to another, or up to the end.
+    """
+    offset = 0
+    while offset < nbytes:
+        length = _chunk_length(memoryview(part(offset, offset + _START.size)), offset)
         offset += _START.size
-        if offset + length > view.nbytes:
-            raise FrameError(f"byte {offset}: a chunk of {length} bytes is announced, but {view.nbytes - offset} are left")
-        chunks.append(view[offset : offset + length])
+        if offset + length > nbytes:
+            raise FrameError(f"byte {offset}: a chunk of {length} bytes is announced, but {nbytes - offset} are left")
+        yield offset, length
         offset += roundup(length)
-        if offset > view.nbytes:
-            raise FrameError(f"byte {view.nbytes}: the end, within the padding of the last chunk")
-    return chunks
+        if offset > nbytes:
+            raise FrameError(f"byte {nbytes}: the end, within the padding of the last chunk")
 
 
 def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> bytearray:  # noqa: E741 - tensorcom's name
@@ -146,15 +159,32 @@ def load(fname: str | os.PathLike[str], infos: Infos = False, nocheck: bool = Fa
 
 
 def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memoryview]:
-    """Return the chunks in a file, as views of what was read of it, or of the file itself with ``mmap``.
+    """Return the chunks in a file: what was read, each aligned to 64 bytes, or with ``mmap`` views of the file itself.
 
     Raises:
         FrameError: the file is not a row of chunks.
     """
     with open(fname, "rb") as stream:
-        if mmap and os.fstat(stream.fileno()).st_size:
+        size = os.fstat(stream.fileno()).st_size
+        if mmap and size:
             return decode_chunks(_mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ))
-        return decode_chunks(stream.read())
+        if not size:  # empty, or no file but a pipe
+            return decode_chunks(stream.read())
+        return _read_aligned(stream, size)
+
+
+def _read_aligned(stream: BufferedReader, size: int) -> list[memoryview]:
+    def part(begin: int, end: int) -> bytes:
+        stream.seek(begin)
+        return stream.read(end - begin)
+
+    memory, chunks = aligned((size,), np.uint8).data, list[memoryview]()  # what stands before a chunk in the file leaves room to align it
+    for begin, length in _chunks(size, part):
+        chunk, memory = memory[:length], memory[roundup(length) :]
+        if stream.readinto(chunk) < length:
+            raise FrameError(f"byte {begin}: a chunk of {length} bytes is announced, but the file has become shorter")
+        chunks.append(chunk)
+    return chunks
 
 
 def _flat(buffer: Buffer) -> memoryview:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from highway.process.aligned import aligned_copy
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 LARGEST = 32 << 20  # bytes; the greatest that glibc takes
 KEPT = 256 << 20  # bytes
-ALIGNMENT = 64  # bytes; at a multiple of it begin arrays that were copied, and every frame in a slot of a same-host link
 SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
 
 
@@ -37,18 +37,9 @@ def writable(item: Any) -> Any:
     """
     if isinstance(item, np.ndarray):
         keep_freed_memory()
-        copy = aligned(item.shape, item.dtype)
-        copy[...] = item
-        return copy
+        return aligned_copy(item)
     if isinstance(item, dict):
         return {name: writable(value) for name, value in item.items()}
     if isinstance(item, (tuple, list)):
         return type(item)([writable(value) for value in item])
     return item
-
-
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return a new array, not initialized, in C order, that begins at a multiple of :data:`ALIGNMENT`."""
-    memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
-    begin = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return np.ndarray(shape, dtype, memory.data, begin)

@@ -22,6 +22,7 @@ from highway.engine.batch import Item
 from highway.engine.cancel import check_cancelled
 from highway.errors import DamagedError
 from highway.images.buffers import BufferPool
+from highway.process.aligned import aligned
 
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
 _POOLED = 1 << 16  # bytes from which on memory is worth being used again
@@ -187,7 +188,7 @@ class DiskFile(_Indexed):
 
     def _memory(self, field: int, nbytes: int) -> np.ndarray:
         if nbytes < _POOLED:
-            return np.empty(nbytes, np.uint8)
+            return aligned((nbytes,), np.uint8)
         if field not in self._pools or self._pools[field].nbytes < nbytes:
             self._pools[field] = BufferPool(nbytes if self._fixed[field] is not None else nbytes + nbytes // 8)
         return self._pools[field].take((nbytes,))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, fields, names, rebuild, split
+from highway.engine.batch import Field, Item, fields, names, rebuild, split, stacked
 from highway.engine.stage import Items, Passport, Stamped
 from highway.images.buffers import BufferPool
 
@@ -93,7 +93,7 @@ class Stacker:
             )
         first = arrays[0]
         if first.dtype != np.uint8 or not first.ndim:
-            return np.stack(arrays)
+            return stacked(arrays)
         size = len(arrays) * first.nbytes
         if name not in self._pools or self._pools[name].nbytes < size:
             self._pools[name] = BufferPool(size)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from highway.errors import ConfigError, LinkError
-from highway.wire.memory import ALIGNMENT
+from highway.process.aligned import ALIGNMENT
 from highway.wire.transports.shm.packets import MOST_SLOTS
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]

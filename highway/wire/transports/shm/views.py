@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from highway.errors import FrameError, LinkError
-from highway.wire.memory import aligned
+from highway.process.aligned import aligned
 from highway.wire.transports.shm.slots import Bytes, most_for, offsets
 
 _BLOCK = 512  # bytes, stat(2)

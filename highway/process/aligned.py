@@ -1,0 +1,26 @@
+"""Memory for arrays where frameworks take it as it is: TensorFlow and JAX copy, or refuse, what begins at no multiple of 64 bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes: a line of the cache, and a register of AVX-512
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> np.ndarray[Any, Any]:
+    """Return a new array, not initialized, in C order, that begins at a multiple of :data:`ALIGNMENT`; not one of Python objects."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:  # which numpy puts into memory of its own alone
+        return np.empty(shape, dtype)
+    memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, memory.data, -memory.ctypes.data % ALIGNMENT)
+
+
+def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy as :func:`aligned` makes arrays."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
