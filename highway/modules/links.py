@@ -49,8 +49,10 @@ class ZMQSource:
         senders: Senders that must have ended at least; 0 means one for each URL. If this end binds, all that are connected must have:
             give the number where a sender may start when others have ended already.
         timeout: Seconds to wait for an item, or ``None`` for ever.
-        writable: Whether arrays are copies that may be written into. By default they are read-only views of the message: numpy says
-            ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not writable.
+        writable: Whether arrays are copies that may be written into, aligned to 64 bytes. By default they are read-only views of the
+            message: numpy says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they
+            are not writable. Over tcp and ipc they begin where ZeroMQ has put them, at any address: hand them to TensorFlow or JAX
+            without a copy (DLPack) only if ``writable``. Over ``+shm`` they are aligned as they are.
         budget_mb: Megabytes of messages that may wait at this end of each connection; by default 64. An option of the URL goes first.
 
     Attributes:

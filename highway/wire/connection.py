@@ -52,9 +52,9 @@ class Connection:
         noexpand: Whether braces in the URL are left as they are.
         on_error: What iteration does about a message that cannot be decoded: ``"raise"``, or ``"skip"``, which counts it as
             ``malformed`` in :attr:`counters`.
-        writable: Whether received arrays are copies that may be written into. By default they are read-only views of the message: numpy
-            says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that they are not
-            writable. Tensors of ``converters="torch"`` are writable in any case, frames of ``raw`` in none.
+        writable: Whether received arrays are copies that may be written into, aligned to 64 bytes. By default they are read-only views of
+            the message: numpy says ``assignment destination is read-only`` to who writes into them, and ``torch.from_numpy`` warns that
+            they are not writable. Tensors of ``converters="torch"`` are writable in any case, frames of ``raw`` in none.
 
     Attributes:
         stats: Counts and rates of messages and bytes, a :class:`Statistics`.
