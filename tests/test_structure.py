@@ -21,7 +21,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "transforms": {"functional", "images", "parameters"},
     "wire": {"engine", "parameters", "process"},
     "tenbin": {"wire"},
-    "datasets": {"engine", "images", "parameters", "wire"},
+    "datasets": {"engine", "images", "parameters", "process", "wire"},
     "reading": {"datasets", "engine", "images", "parameters", "process", "transforms"},
     "modules": {"datasets", "engine", "functional", "images", "parameters", "process", "reading", "transforms", "wire"},
     "topology": {"datasets", "engine", "modules", "parameters", "process", "transforms", "wire"},
