@@ -143,7 +143,7 @@ def test_caches(tmp_path, size, stack):
         with Pipeline([samples, cache], seed=1) as pipeline:
             items = list(pipeline)
         assert len(items) == 3 * 6 // size
-        items += [one.item for one in CacheReader(path, size, stack, epochs=2)] if path else []
+        items += list(Pipeline([CacheReader(path, size, stack, epochs=2)])) if path else []
         assert {address for item in items for name in fields_of_batches for address in addresses((item[name],))} == {0}
 
 
