@@ -36,8 +36,11 @@ class Cache:
     (``on_error="skip"``) is tried again by the next epoch, in this run or the next; what fails twice running stays out.
 
     Args:
-        path: Folder for the cache alone; it is made if need be. Without one the cache is in memory, for this run.
-        budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left.
+        path: Folder for the cache alone; it is made if need be. Ranks that share it have a folder each in it, such as ``rank-0-of-4``, for
+            the samples that they read in the first epoch, to which they keep; those of another number of ranks stay there until you remove
+            them. Without a path the cache is in memory, for this run.
+        budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left; of that its
+            part, if there are other ranks on this machine (``LOCAL_WORLD_SIZE``; without that, all of them).
         batch_size: If samples come in and batches are to go out: of how many, the last of an epoch maybe smaller. ``None``: what goes out
             is like what comes in.
         stack: Whether fields go out as arrays with a batch axis. ``False``: fields with axes of their own, such as images, go out as

@@ -40,6 +40,11 @@ def rank_and_world_size(rank: int | None = None, world_size: int | None = None) 
     return rank, world_size
 
 
+def ranks_here(world_size: int) -> int:
+    """Return how many of the ranks share this machine: ``LOCAL_WORLD_SIZE`` (torchrun), or all if nobody says so."""
+    return max(1, min(world_size, _number("LOCAL_WORLD_SIZE"))) if "LOCAL_WORLD_SIZE" in os.environ else world_size
+
+
 def _number(name: str) -> int:
     try:
         return int(os.environ[name])

@@ -13,6 +13,7 @@ from highway.errors import ConfigError
 
 MANIFEST = "highway-cache.json"
 PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
+_OF_RANK = re.compile(r"rank-\d+-of-\d+")  # a folder in which one of several ranks has its cache
 _LOCK = "highway-cache.lock"
 _LOCK_TEXT = b"This folder is a cache of highway's: what it holds was made from other files, and is made again when it is removed.\n"
 _OLD_MANIFEST, _OLD_LOCK = "manifest.json", "lock"  # of highway 0.1.0
@@ -31,7 +32,7 @@ def claimed(path: str) -> Iterator[bool]:
         ConfigError: the folder holds files that are not a cache's.
     """
     os.makedirs(path, exist_ok=True)
-    old = _old_files(path)
+    old = expect_caches_only(path)
     with contextlib.ExitStack() as stack:
         ours = all(stack.enter_context(_locked(os.path.join(path, name))) for name in [_LOCK, *({_OLD_LOCK} & set(old))])
         for name in sorted(old, key=lambda name: name != _OLD_MANIFEST) if ours else ():  # the manifest first
@@ -39,13 +40,14 @@ def claimed(path: str) -> Iterator[bool]:
         yield ours
 
 
-def _old_files(path: str) -> list[str]:
-    """Return the files of a cache that highway 0.1.0 has made here.
+def expect_caches_only(path: str) -> list[str]:
+    """See that nothing lies in a folder but caches, and return the files of one that highway 0.1.0 has made there.
 
     Raises:
         ConfigError: there are other files.
     """
-    found = sorted(name for name in os.listdir(path) if not name.startswith("."))
+    names = os.listdir(path) if os.path.isdir(path) else []
+    found = sorted(name for name in names if not name.startswith(".") and not _OF_RANK.fullmatch(name))
     others = [name for name in found if name not in (_LOCK, MANIFEST, f"{MANIFEST}.new") and not PART.fullmatch(name)]
     if not found or (not others and _LOCK in found):
         return []

@@ -9,12 +9,13 @@ import os
 import types
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from highway.datasets.dataset import keys_of
 from highway.datasets.file import FileState
+from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
 from highway.engine.stage import Stage, unique
@@ -65,6 +66,39 @@ def chance(stages: Sequence[Stage], seed: int) -> str:
     """Return what the random numbers of stages hang on, the seed and their names; nothing if none of them draws any."""
     drawing = [stage.label for stage in stages if hangs_on_seed(stage.op)]
     return f"seed {seed}: {', '.join(drawing)}" if drawing else ""
+
+
+class Share(NamedTuple):
+    """Which part of the samples the readers of a rank read."""
+
+    rank: int
+    world_size: int
+
+    @property
+    def name(self) -> str:
+        """What it is called; nothing if it is the whole."""
+        return f"rank-{self.rank}-of-{self.world_size}" if self.world_size > 1 else ""
+
+
+def share_of(components: Sequence[Stage]) -> Share:
+    """Return which part of the samples comes out of a source: that of the first of its readers that has not all."""
+    shares = [Share(*rank_and_world_size(reader.rank, reader.world_size)) for stage in components[:1] for reader in _readers(stage.op)]
+    return next((share for share in shares if share.world_size > 1), Share(0, 1))
+
+
+def _readers(value: Any) -> Iterator[Sampling]:
+    """Yield the readers that a component is or is made of."""
+    op = written(value.op if isinstance(value, Stage) else value)
+    if isinstance(op, Sampling):
+        yield op
+        return
+    parts: list[Any] = [op.stages] if isinstance(op, Pipeline) else []
+    if dataclasses.is_dataclass(op) and not isinstance(op, type):
+        parts = [getattr(op, field.name, None) for field in dataclasses.fields(op)]
+    for part in parts:
+        for one in part if isinstance(part, (list, tuple)) else [part]:
+            if one is not None:
+                yield from _readers(one)
 
 
 def samples_of(components: Sequence[Stage]) -> int | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from highway.datasets.cache_files.claim import expect_caches_only
 from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
 from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
@@ -17,11 +19,12 @@ from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, ConfigError, DamagedError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
-from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of
+from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of, share_of
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import serve
 from highway.process.memory import available_memory, free_disk
+from highway.reading.ranks import ranks_here
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache
@@ -83,7 +86,7 @@ class CacheRun:
     def open(self) -> bool:
         """Open the cache if it is finished, and say whether it is."""
         if self._folder is None:
-            self._folder = CacheFolder(self.cache.path or "", self._fingerprint() if self.cache.path else "")
+            self._folder = self._own_folder(self.cache.path) if self.cache.path else CacheFolder("", "")
         found = self._folder.open()
         if found is not None and not found.settled:
             log.warning("%s: it lacks what on_error='skip' has left out when it was made; an epoch is decoded to try once more", self)
@@ -92,13 +95,24 @@ class CacheRun:
             self.file = found
         return self.file is not None
 
+    def _own_folder(self, path: str) -> CacheFolder:
+        """Return where this rank's cache is: ranks that share a folder have one each in it."""
+        fingerprint, share = self._fingerprint(), share_of(self.before)
+        if not share.name:
+            return CacheFolder(path, fingerprint)
+        expect_caches_only(path)
+        return CacheFolder(os.path.join(path, share.name), fingerprint)
+
     def _fingerprint(self) -> str:
         cache = self.cache
         if not cache.key and not self.before:
             raise ConfigError(f"Cache: path={cache.path!r} needs key=, a text that you change when what stands before it changes")
-        made = f"{cache.key} {chance(self.before, cancel.seed())}" if cache.key else fingerprint(self.before, cancel.seed())
+        if cache.key:
+            made = " ".join(filter(None, [cache.key, share_of(self.before).name, chance(self.before, cancel.seed())]))
+        else:
+            made = fingerprint(self.before, cancel.seed())
         kinds = {True: "batches", False: "whole samples", None: "as they come"}
-        return f"{made.strip()} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
+        return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         self._counters = cancel.counters(self)
@@ -198,7 +212,8 @@ class CacheRun:
             repair(file, self.before, self._arrays(file.batch_size > 0), error)
             self._counters["state"] = "serving"
         except DamagedError:
-            CacheFolder(self.cache.path or "", None).discard()
+            if self._folder is not None:
+                self._folder.discard()
             raise
         finally:
             del self._repairing[""]
@@ -219,7 +234,8 @@ class CacheRun:
     def _budget(self) -> int:
         if self.cache.budget is not None:
             return self.cache.budget
-        return free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
+        budget = free_disk(self.cache.path) * 9 // 10 if self.cache.path else available_memory() // 2
+        return budget // ranks_here(share_of(self.before).world_size)
 
     def __str__(self) -> str:
         return f"cache {self.cache.path or 'in memory'}"

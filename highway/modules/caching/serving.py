@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from highway.modules.cache import Cache
 
 
+_AT_ONCE = 8192  # positions whose numbers are looked up together
+
+
 class Rows(NamedTuple):
     """A batch that is still to be read from a cache, or a sample."""
 
@@ -68,10 +71,16 @@ class Reading:
 def serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iterator[Stamped]:
     """Yield the :class:`Rows` of the epochs from ``first`` on."""
     size = cache.batch_size or file.batch_size  # 0: samples go out
+    step = size or 1
+    at_once = max(_AT_ONCE // step, 1) * step
     for epoch in count(first) if epochs is None else range(first, epochs):
         order = Sampler(len(file), seed_or(cache.seed), cache.shuffle and epoch > 0).order(epoch)
-        for index, start in enumerate(range(0, len(file), size or 1)):
+        numbers: list[int] = []
+        for index, start in enumerate(range(0, len(file), step)):
             if is_draining():
                 return
-            rows = order(np.arange(start, min(start + (size or 1), len(file)))).tolist()
+            place = start % at_once
+            if place == 0:
+                numbers = order(np.arange(start, min(start + at_once, len(file)))).tolist()
+            rows = numbers[place : place + step]
             yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))
