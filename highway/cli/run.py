@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 from typing import Protocol
 
 from highway.cli.command import RunError, explain
@@ -18,7 +19,7 @@ from highway.run import role
 from highway.run.control import ControlServer
 from highway.run.launcher import DRAIN
 from highway.run.report import Reporter
-from highway.run.role import Terminated, die_with_parent
+from highway.run.role import Terminated
 from highway.topology.components import Components
 from highway.topology.process_spec import ProcessSpec
 from highway.topology.registry import Registry
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    die_with_parent()
+    interrupt.die_with_parent(signal.SIGTERM)  # outside Linux it ends with the next report
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command of highway begins or ends: exit code 130 at once, and no traceback.
+"""Ctrl-C while a command of highway begins or ends: exit code 130 at once, and no traceback; and the end of a process with its parent.
 
 Python's ``KeyboardInterrupt`` would come out of the middle of an import, or of the interpreter's own end. While a command does its work it
 gets that exception, which it expects there. Before the very first lines of highway run, what Ctrl-C does is Python's affair.
@@ -59,6 +59,14 @@ def run_command(main: Callable[[], int]) -> int:
         return CODE
     finally:
         exec("")  # an interrupt that came out of an exec (dataclasses have them) is remembered: ``python -m`` would die by the signal
+
+
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends, even by being killed; only on Linux."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
 class Withheld:

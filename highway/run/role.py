@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ log = logging.getLogger("highway")
 
 TICK = 0.5  # seconds between two reports
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LAST_RESORT = 15  # seconds that a process takes at most to end
 
 
@@ -175,9 +172,3 @@ def _consume(pipeline: Pipeline, failure: list[BaseException], ended: int) -> No
         failure.append(error)
     finally:
         os.close(ended)
-
-
-def die_with_parent() -> None:
-    """Have this process end when its parent does, even if that is killed: at once on Linux, elsewhere with the next report."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -16,9 +15,8 @@ from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stage, Stamped
 from highway.errors import LinkError
 from highway.modules.children.pickling import Failure, importing, pack, unpack
+from highway.process.interrupt import die_with_parent
 from highway.wire.transports.shm import ShmReceiver, ShmSender
-
-_PR_SET_PDEATHSIG = 1
 
 
 class ApplyMaps(NamedTuple):
@@ -68,7 +66,9 @@ class RunPipeline(NamedTuple):
 
 def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
     """Work on items from one socket, and send what they become to the other, until the parent closes them or is gone."""
-    _die_with(parent)
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("highway: the process that started this one is gone")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its children
     items, results = ShmReceiver("Processes"), ShmSender("Processes", budget_mb)
     items.connections.adopt(socket.socket(fileno=items_fd))
@@ -117,10 +117,3 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
         del frames
         answer = None  # the item's memory goes back before the next one is waited for
         frames = items.recv()
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("highway: the process that started this one is gone")
