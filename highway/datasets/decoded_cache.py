@@ -14,6 +14,8 @@ from highway.datasets.cache_files.folder import CacheFolder
 from highway.datasets.opened import opened
 from highway.parameters.checks import checked
 
+_LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading several at once
+
 
 class _Keys(Sequence[str]):
     def __init__(self, file: DiskFile) -> None:
@@ -65,7 +67,9 @@ class DecodedCache:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        return samples_of(self.file, numbers)
+        if self.file.nbytes < len(self.file) * _LARGE:
+            return samples_of(self.file, numbers)
+        return [samples_of(self.file, [number])[0] for number in numbers]  # in memory of its own, which is free as soon as the sample is
 
     @property
     def keys(self) -> Sequence[str] | None:

@@ -16,6 +16,7 @@ from highway.errors import ConfigError, ParameterError
 from highway.parameters.convert import argument
 from highway.parameters.hints import NAMED, Parameters, describe, describe_parameter, in_words, one_of, parameters_of
 from highway.parameters.location import Location, did_you_mean
+from highway.parameters.ranges import UNIONS
 from highway.renamed import current, new_name
 
 _T = TypeVar("_T")
@@ -83,7 +84,7 @@ class _InPython:
         name, parameter, *rest = location.path
         where = f"{parameter}{''.join(f'[{key!r}]' for key in rest)}={_short(value)}"
         if choices:
-            expected = one_of(choices)
+            expected = describe(hint) if typing.get_origin(hint) in UNIONS else one_of(choices)
         elif hint is not None and any(word in expected for word in ("array", "object")):
             expected = describe(hint)
         advice = f"; {value.__name__} is a class, an instance is meant: {value.__name__}(...)" if inspect.isclass(value) else ""

@@ -47,6 +47,13 @@ def test_a_sample_is_what_was_cached_by_number(path):
         dataset[20]
 
 
+def test_large_samples_that_are_read_together_do_not_hold_on_to_each_other(tmp_path):
+    dataset = DecodedCache(cached(tmp_path / "c", [(np.full(100_000, number, np.uint8),) for number in range(3)]))
+    one, other, _ = (image for (image,) in dataset.__getitems__([2, 0, 1]))
+    assert (one[0], other[0]) == (2, 0)
+    assert abs(one.__array_interface__["data"][0] - other.__array_interface__["data"][0]) >= 100_000 and one.base is not other.base
+
+
 def test_it_is_read_when_it_is_first_asked_and_can_be_sent_to_a_process(path):
     nowhere = DecodedCache(f"{path}/nowhere")
     with pytest.raises(FileNotFoundError, match="nowhere': no finished cache there; make one with `highway convert"):
@@ -95,6 +102,7 @@ def test_images_of_many_sizes_go_out_as_lists(tmp_path):
         assert [image.shape[0] - 3 for image in images] == [image[0, 0, 0] for image in images] == labels.tolist()
     with pytest.raises(ValueError, match=r"field 0 has the shapes .* in one batch; resize the images before it, or give it stack=False"):
         stamped(CacheReader(path, 6, epochs=1))
+    assert stamped(CacheReader(path, 6, epochs=2), on_error="skip") == []  # and it comes to an end
 
 
 def test_ranks_share_a_cache(path):

@@ -1,11 +1,14 @@
 import itertools
+import re
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import highway
 from highway.errors import ConfigError
 from highway.reading.sampler import Permutation, Sampler, epoch_key
 
@@ -21,6 +24,12 @@ def order(epoch=0, **sampler):
     world_size = sampler.pop("world_size", 1)
     ranks = [Sampler(rank=rank, world_size=world_size, **sampler) for rank in range(world_size)]
     return [one.order(epoch)(one.positions(0, one.share)) for one in ranks]
+
+
+def test_orders_are_computed_nowhere_else():
+    root = Path(highway.__file__).parent
+    found = {str(path.relative_to(root)) for path in root.rglob("*.py") if re.search(r"\bpermut(ed|ation)\(|\.shuffle\(", path.read_text())}
+    assert found == {"reading/sampler.py"}
 
 
 # --- permutations ---
