@@ -89,7 +89,8 @@ class Fill:
     def _read(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
         dataset = batch.reading.dataset
-        if len(numbers) == 1 or not callable(many := getattr(dataset, "__getitems__", None)) or batch.epoch.bad:
+        many = getattr(dataset, "__getitems__", None)
+        if len(numbers) == 1 or not callable(many) or not batch.epoch.bad.keys().isdisjoint(numbers):
             return self._read_singly(batch, numbers)
         try:
             samples = list(many(numbers))

@@ -366,6 +366,12 @@ def test_an_error_of_reading_several_at_once_is_about_the_one_sample():
     assert numbers(ReadAtOnce(20, {7: OSError("disk on fire")}), 10, on_error="skip") == [*range(7), 8, *range(8, 20)]
 
 
+def test_after_a_bad_sample_others_are_still_read_several_at_once():
+    dataset = ReadAtOnce(200, {7: OSError("disk on fire")})
+    assert numbers(dataset, 40, on_error="skip", num_workers=1) == [*range(7), 8, *range(8, 200)]
+    assert max(dataset.singly) < 40
+
+
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
