@@ -99,6 +99,12 @@ def augment():
     return Augmentations([FlipX(), PadCrop(4), AdditiveNoise(0.5)])
 
 
+def batches(stages):
+    """Those of all epochs."""
+    with Pipeline(stages, seed=5) as pipeline:
+        return [batch for batch, _ in pipeline.stamped()]
+
+
 def assert_same(got, expected):
     assert len(got) == len(expected)
     for (images, labels), (expected_images, expected_labels) in zip(got, expected, strict=True):
@@ -110,13 +116,13 @@ def assert_same(got, expected):
 def test_batches_are_the_same_for_any_number_of_workers(num_workers):
     from highway import Stage
 
-    first = list(Pipeline([reader(num_workers=1), Stage(augment(), num_workers=1)], seed=5))
+    first = batches([reader(num_workers=1), Stage(augment(), num_workers=1)])
     assert len(first) == 14 and first[-1][0].shape == (2, 48, 48, 3)
-    assert_same(list(Pipeline([reader(num_workers=num_workers), Stage(augment(), num_workers=num_workers)], seed=5)), first)
+    assert_same(batches([reader(num_workers=num_workers), Stage(augment(), num_workers=num_workers)]), first)
 
 
 def test_batches_are_the_same_when_a_stage_moves_behind_a_link(own_address, tmp_path):
-    here = list(Pipeline([reader(), augment()], seed=5))
+    here = batches([reader(), augment()])
     url = f"tcp://{own_address}:5555"
     script = f"""
 from highway import Pipeline
@@ -125,6 +131,6 @@ Pipeline([ImageFileReader("highway:photos/val", 5, (48, 48), epochs=2, seed=4), 
 """
     # Elsewhere than in the checkout, whose highway may lack the C extension, and so decode otherwise, if another one is installed.
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as sender:
-        there = list(Pipeline([ZMQSource(url), augment()], seed=5))
+        there = batches([ZMQSource(url), augment()])
         assert sender.wait(20) == 0
     assert_same(there, here)

@@ -63,7 +63,8 @@ def _pipeline(job: Job, decoding: list[Any], _: object) -> Iterator[Batch]:
     *before, cache = decoding
     again = Cache(cache.path, batch_size=job.batch, stack=False, epochs=job.epochs, key=cache.key)
     with Pipeline([*before, again, Augmentations([RandomResizedCrop(job.shape), FlipX()])]) as pipeline:
-        yield from pipeline
+        for batch, _ in pipeline.stamped():
+            yield batch
 
 
 def _loop(job: Job, images: list[np.ndarray], mode: str) -> Iterator[Batch]:

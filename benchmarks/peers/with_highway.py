@@ -50,7 +50,7 @@ def _pipeline(job: Job, data_dir: str) -> Batches:
     def batches() -> Iterator[Batch]:
         position = 0
         with Pipeline([reader]) as pipeline:
-            for images, _ in pipeline:
+            for (images, _), _ in pipeline.stamped():
                 yield images, range(position, position + len(images))
                 position += len(images)
 

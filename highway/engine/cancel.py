@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -28,6 +29,11 @@ class Scope:
     ) -> None:
         self.interrupted = threading.Event()  # set: check() raises
         self.cancelled = False
+        self.save: Callable[[], Any] | None = None  # see highway.engine.resume
+        self.resume: Callable[[], Any] | None = None
+        self.says_its_state = False
+        self.inner = 0  # sources inside of the one that runs, which number epochs of their own
+        self.skipped = -1  # the last epoch whose items nobody wants any more
         self.draining = False
         self.lock = threading.Lock()
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
@@ -88,6 +94,16 @@ def enter(scope: Scope) -> None:
     _here.scope = scope
 
 
+@contextlib.contextmanager
+def entered(scope: Scope) -> Iterator[None]:
+    """Have this thread do something for another stage than its own."""
+    before, _here.scope = _here.scope, scope
+    try:
+        yield
+    finally:
+        _here.scope = before
+
+
 def leave() -> None:
     """Call what was registered with :func:`at_end` on this thread; the engine does this at the end of each worker."""
     while _here.at_end:
@@ -146,6 +162,16 @@ def in_stage() -> bool:
 def is_cancelled() -> bool:
     """Say whether the stage that runs on this thread was cancelled."""
     return _here.scope.cancelled
+
+
+def here() -> Scope:
+    """Return the scope of the stage that runs on this thread."""
+    return _here.scope
+
+
+def is_skipped(epoch: int) -> bool:
+    """Say whether nobody wants the items of an epoch any more: a loop over it was left. A source goes on with the next then."""
+    return epoch <= _here.scope.skipped and not _here.scope.inner
 
 
 def is_draining() -> bool:

@@ -20,12 +20,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, fields
-from itertools import chain
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from highway.errors import EndOfStream, PipelineError
+from highway.errors import PipelineError
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
@@ -56,6 +54,9 @@ class Traits:
         draws: Whether chance has a part in what it makes, and not in the order alone, if it takes an ``rng`` or its ``seed`` is ``None``.
         makes: What comes out of it: ``"batches"`` or ``"samples"``. ``None``: the same as goes in.
         epochs: Passes that it makes over its data; ``None``: without end, or it cannot be known.
+        numbers_epochs: Whether its passports say in which epoch an item is, in order, so that a loop over the pipeline is one epoch.
+        skips_epochs: Of a source that numbers epochs: whether the rest of one is left out when a loop over it is left.
+        per_epoch: Of a stream: whether it begins anew with each epoch: ``items`` end with the epoch.
         repeats: Of a stream: whether it makes epochs of its own, so that no ``Repeat`` can stand behind it.
         finishes: Of a source: whether it ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`); else it is
             ended between two items.
@@ -66,6 +67,11 @@ class Traits:
         after: Takes the stages before it, and returns what takes their place and its own: for who must know what stands before it.
         start_threads: Starts what runs beside the threads of the pipeline, before these are started.
         stamped: Of a source: iterates with passports, as ``__iter__`` does without.
+        length: Of a source: returns how many items an epoch has; of a stream: takes how many come in, and returns how many go out.
+        remake: For resuming. Of a source: takes epoch and index of an item, and which ``part`` of what it is (``None`` if its passport does
+            not say), and returns it. Of a stream: takes the items that it made one of (each a ``Stamped``) and which part of them that is,
+            and returns it with its passport.
+        identity: Of a source: returns a text that changes when what it reads does; states are known by it.
         fingerprint: Returns a text that changes when what comes out of it changes, by parameters, files or code; caches are known by it.
     """
 
@@ -74,6 +80,9 @@ class Traits:
     draws: bool = True
     makes: Makes | None = None
     epochs: int | None = None
+    numbers_epochs: bool = False
+    skips_epochs: bool = True
+    per_epoch: bool = False
     repeats: bool = False
     finishes: bool = False
     on_demand: bool = False
@@ -82,6 +91,9 @@ class Traits:
     after: Callable[[list[Any]], list[Any]] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None
+    length: Callable[..., int] | None = None
+    remake: Callable[..., Any] | None = None
+    identity: Callable[[], str] | None = None
     fingerprint: Callable[[], str] | None = None
 
     @classmethod
@@ -166,24 +178,6 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
     except ValueError:
         pass  # a builtin without a signature: calling it will tell
     return True
-
-
-def open_source(op: Any) -> Iterator[Any]:
-    """Return the iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``."""
-    if (stamped := Traits.of(op).stamped) is not None:  # a pipeline
-        return stamped()
-    if hasattr(op, "__iter__"):
-        return iter(op)
-    items = _call_until_end(op)
-    for first in items:
-        return first if isinstance(first, Iterator) else chain([first], items)
-    return items
-
-
-def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
-    with suppress(EndOfStream, StopIteration):
-        while True:
-            yield function()
 
 
 def takes_rng(op: Callable[..., Any]) -> bool:

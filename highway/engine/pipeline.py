@@ -7,11 +7,12 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from highway.engine import cancel, script
+from highway.engine.consumer import ENDED, Consumer
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import Run
@@ -21,17 +22,17 @@ log = logging.getLogger("highway")
 
 EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
 STOPPED = "the pipeline was stopped; build a new one"
-ENDED = (
-    "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
-    "seed=) and those of its stages), else each pass has the same order and the same random numbers"
-)
 
 
 class Pipeline:
     """A chain of stages, each in worker threads of its own.
 
-    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. A script whose last act is to construct a pipeline that ends
-    in a sink runs it until its source ends or the script is interrupted (see :mod:`highway.engine.script`).
+    Nothing starts before the first :meth:`dequeue`, iteration or :meth:`run`. A loop over the pipeline is one epoch, if its source numbers
+    them, and the next loop is the next epoch, which the workers have begun by then; what is left of an epoch when its loop is left is not
+    made. :meth:`dequeue` and sinks get one epoch after the other.
+
+    A script whose last act is to construct a pipeline that ends in a sink runs it until its source ends or the script is interrupted (see
+    :mod:`highway.engine.script`).
 
     Args:
         stages: Components, or :class:`Stage` objects that say how to run one. The first is the source; a sink can only be the last.
@@ -58,6 +59,7 @@ class Pipeline:
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
         self._ended = self._stopped = self._has_begun = False
+        self._consumer = Consumer(self._run)
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             script.run_at_end(self._run, self, frame)
 
@@ -102,7 +104,7 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         self._run.start()
         try:
-            return self._get(timeout)
+            return self._consumer.take(lambda: self._get(timeout))
         except (EndOfStream, Cancelled):
             cancel.check_cancelled()
             self._ended = self._ended or not self._stopped
@@ -135,12 +137,25 @@ class Pipeline:
         return item
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield items until the end.
+        """Yield the items of an epoch; where the source does not number epochs, all items until the end.
 
         Raises:
-            EndOfStream: the end was reached before, or the pipeline was stopped: a loop over no items would look like an empty epoch.
+            EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
-        return (stamped.item for stamped in self.stamped())
+        stamped = self.stamped()
+        return self._consumer.one_epoch(stamped) if self.numbers_epochs else (item for item, _ in stamped)
+
+    def __len__(self) -> int:
+        """Return how many items an epoch has, on this rank; maps are taken to hand on every item.
+
+        Raises:
+            TypeError: a stage does not know.
+            OSError: the source's files cannot be read.
+        """
+        return self._run.length()
+
+    def __bool__(self) -> bool:
+        return True
 
     def stamped(self) -> Iterator[Stamped]:
         """Yield items with their passports until the end: what another pipeline takes that this one is the source of.
@@ -169,6 +184,36 @@ class Pipeline:
         finally:
             if cancel.is_cancelled():
                 self.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the pipeline is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+
+        Raises:
+            PipelineError: a stage does not say its state, or the pipeline ends in a sink.
+        """
+        if self.ends_in_sink:
+            raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
+        return self._consumer.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another pipeline of the same stages was: with the next item, and the rest of the epoch in the first loop.
+
+        At most as many items as come between two markers, :data:`highway.engine.resume.MARK_EVERY` of the source's, are made once more, and
+        what waited in the stages.
+
+        Args:
+            state: What :meth:`state_dict` has returned there.
+
+        Raises:
+            PipelineError: this pipeline has begun, the state is none, or it is that of other stages, parameters, data or seeds.
+        """
+        if self._run.has_begun:
+            raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
+        self._consumer.go_on(state)
+
+    def remake(self, epoch: int, index: int, part: Any) -> Stamped:
+        """Return an item again that came out of this pipeline; for a pipeline that this one is the source of."""
+        return self._consumer.remake(part or [epoch, index])
 
     def run(self) -> None:
         """Run a pipeline that ends in a sink until its source ends or :meth:`stop` is called.
@@ -234,6 +279,16 @@ class Pipeline:
 
         printer.text(repr(self))
         notebook.release(self)
+
+    @property
+    def epoch(self) -> int:
+        """In which epoch the last item was, from 0; behind a loop, the next one."""
+        return self._consumer.epoch
+
+    @property
+    def numbers_epochs(self) -> bool:
+        """Whether a loop is one epoch."""
+        return self._run.numbers_epochs
 
     @property
     def _last(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
+import numpy as np
 from numpy.random import Generator, Philox
 
 _MASK = 2**64 - 1
@@ -36,6 +38,28 @@ class Substreams:
         self._fresh["state"]["counter"][1] = index
         self._rng.bit_generator.state = self._fresh
         return self._rng
+
+
+def state_of(rng: Generator) -> list[int]:
+    """Return where a Philox generator is, as JSON can hold it."""
+    state: Any = rng.bit_generator.state
+    numbers = [*state["state"]["counter"], *state["state"]["key"], *state["buffer"]]
+    return [int(number) for number in (*numbers, state["buffer_pos"], state["has_uint32"], state["uinteger"])]
+
+
+def go_on(rng: Generator, numbers: list[int]) -> None:
+    """Bring a Philox generator to where another one was."""
+    *arrays, position, has_half, half = numbers
+    counter, key, buffer = (np.array(part, np.uint64) for part in (arrays[:4], arrays[4:6], arrays[6:]))
+    state = {"counter": counter, "key": key}
+    rng.bit_generator.state = {
+        "bit_generator": "Philox",
+        "state": state,
+        "buffer": buffer,
+        "buffer_pos": position,
+        "has_uint32": has_half,
+        "uinteger": half,
+    }
 
 
 def epoch_and_index(rng: Generator) -> tuple[int, int]:

@@ -40,7 +40,9 @@ class Passport(NamedTuple):
     """What travels beside an item: enough to say which item it is, whatever happened to its arrays on the way.
 
     ``(epoch, index)`` names the item within its source; randomness in maps hangs on it. ``keys`` names the samples in it (file names,
-    shard keys), one for each. ``times`` are Unix seconds: when the source made it, then each time it was sent.
+    shard keys), one for each. ``times`` are Unix seconds: when the source made it, then each time it was sent. ``made_of`` is
+    ``(None, passports, part)`` of what a stream made of other items: their passports, and which part of them it is; for resuming, within
+    the process alone.
     """
 
     epoch: int = 0
@@ -48,6 +50,7 @@ class Passport(NamedTuple):
     origin: Origin = Origin()
     keys: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
+    made_of: tuple[Any, ...] = ()
 
 
 class Stamped(NamedTuple):
@@ -61,10 +64,11 @@ class Items(Protocol):
     """What a stream or sink iterates over: the bare items.
 
     ``passport`` is that of the item returned last. ``left_out`` is how many errors ``on_error="skip"`` has left out in the stages before,
-    up to now: of items that are on their way, too.
+    up to now: of items that are on their way, too. ``epoch`` is which one this is, for a stream that begins anew with each, else 0.
     """
 
     passport: Passport
+    epoch: int
 
     @property
     def left_out(self) -> int: ...

@@ -33,11 +33,14 @@ class Run:
     def __init__(self, stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin) -> None:
         self.workers: list[StageWorkers] = []
         self.output = Channel(1)  # in front of the source: never used
+        self.numbers_epochs = False  # whether passports say in which epoch an item is
         for stage, shape in stages:
             count = worker_count(stage, shape)
             inbox, self.output = self.output, Channel(stage.buffer_size + count, count)
             workers = StageWorkers(stage, shape, count, inbox, self.output, origin)
-            workers.before = list(self.workers)
+            workers.before, workers.number = list(self.workers), len(self.workers)
+            workers.numbers_epochs = self.numbers_epochs
+            self.numbers_epochs |= workers.traits.numbers_epochs
             if self.workers:
                 self.workers[-1].scope.workers_behind = count
             self.workers.append(workers)
@@ -58,6 +61,19 @@ class Run:
         self._started_at = self._ended_at = 0.0
         self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
+
+    @property
+    def seed(self) -> int:
+        """What is drawn derives from it: its own, or that of the pipeline that this one is a part of, if it is."""
+        return cancel.seed() if self._seed is None else self._seed
+
+    def use_seed(self) -> None:
+        for workers in self.workers:
+            workers.use_seed(self.seed)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._opened
 
     def spawn(self) -> None:
         """Create the threads; they do nothing before :meth:`start` opens the gate."""
@@ -83,9 +99,7 @@ class Run:
             return
         script.forget(self)
         self.spawn()
-        seed = cancel.seed() if self._seed is None else self._seed  # that of the pipeline that this one is a part of, if it is
-        for workers in self.workers:
-            workers.use_seed(seed)
+        self.use_seed()
         if not self._started_at:
             self._started_at, self._cpu_at_start = time.perf_counter(), cpu_seconds()
         self._open()
@@ -147,6 +161,26 @@ class Run:
             raise
         self.raise_error()
 
+    def skip(self, epoch: int) -> bool:
+        """Have nothing more made of an epoch, and of those before it; return whether that can be done."""
+        first = max((number for number, workers in enumerate(self.workers) if workers.traits.repeats), default=0)  # a cache needs it whole
+        if not self.workers[first].traits.skips_epochs:
+            return False
+        for workers in self.workers[first:]:
+            workers.scope.skipped = max(workers.scope.skipped, epoch)
+        return True
+
+    def length(self) -> int:
+        """Return how many items an epoch has.
+
+        Raises:
+            TypeError: a stage does not say.
+        """
+        length = 0
+        for workers in self.workers:
+            length = _length(workers, length)
+        return length
+
     def drain(self) -> None:
         for workers in self.workers:
             workers.scope.drain(interrupt=workers is self.workers[0])
@@ -184,6 +218,19 @@ class Run:
         seconds = until - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
         return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
+
+
+def _length(workers: StageWorkers, length: int) -> int:
+    """Return how many items come out of a stage in an epoch, if so many come in; a map is taken to hand on all."""
+    own, source = workers.traits.length, workers.shape == "source"
+    if own is not None:
+        return own() if source else own(length)
+    if source and hasattr(workers.stage.op, "__len__"):
+        return len(workers.stage.op)
+    if workers.shape in ("source", "stream"):
+        what = "how many items it has" if source else "how many items come out of so many"
+        raise TypeError(f"the length of an epoch is not known: {workers.stage.name} does not say {what}; it can by a method length()")
+    return length
 
 
 def _position(thread: threading.Thread) -> str:

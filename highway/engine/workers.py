@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
 from highway.engine.batch import nbytes
 from highway.engine.channel import Channel
-from highway.engine.component import Shape, layers, open_source, takes_rng
+from highway.engine.component import Shape, layers, takes_rng
+from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.randomness import generator, stage_key
+from highway.engine.resume import Marker, MarkerClock, Saved, keep, made_here, mark
+from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
@@ -39,7 +41,7 @@ class StageWorkers:
         self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self._turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
-        self._copying = threading.Lock()
+        self.copying = threading.Lock()
         self._running = len(self.meters)
         self.here = threading.local()  # the worker's number, and the passport of the item that it works on, for messages
         self.errors = 0
@@ -49,7 +51,11 @@ class StageWorkers:
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
+        self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
+        self._in_work = EpochInWork(self.scope)
         self._key = 0
+        self.number = 0
+        self.resumed: Any = None  # what another run has written down of this stage, to go on from
 
     def use_seed(self, seed: int) -> None:
         """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
@@ -100,14 +106,26 @@ class StageWorkers:
         while self.demand is not None and not self.demand.wait(0.1):
             self.scope.check()
         meter.enter(BUSY)
-        self._emit(open_source(self.stage.op), meter, _Items(self, meter))  # no items stand before it, and their passport says epoch 0
+        source = OpenSource(self.stage.op, self.resumed and self.resumed["state"])
+        if source.says_its_state:
+            keep(lambda: Saved(source.state()))
+        self._emit(source, meter, StageInput(self, meter), source.first)  # no items stand before it, and their passport says epoch 0
 
     def _stream(self, meter: Meter) -> None:
-        items = _Items(self, meter)
-        self._emit(iter(self.stage.op.stream(items)), meter, items)
+        if not (self.numbers_epochs and self.traits.per_epoch):
+            items = StageInput(self, meter)
+            self._emit(iter(self.stage.op.stream(items)), meter, items)
+            return
+        epochs = InputByEpoch(self, meter)
+        runs = False
+        if self.resumed:
+            epochs.epoch, runs = self.resumed["epoch"], self.resumed["runs"]
+        while runs or epochs.begin_next():
+            runs = False
+            self._emit(iter(self.stage.op.stream(epochs)), meter, epochs)
 
     def _sink(self, meter: Meter) -> None:
-        self.stage.op.consume(_Items(self, meter, count=True))
+        self.stage.op.consume(StageInput(self, meter, count=True))
 
     def _map(self, meter: Meter) -> None:
         op, ordered = self._own_copy() if self.stage.per_worker else self.stage.op, self.stage.ordered
@@ -120,40 +138,56 @@ class StageWorkers:
                     item, passport = self.inbox.get()
                 except EndOfStream:
                     return
+                if type(item) is Marker:
+                    self._in_work.wait()
+                    self.outbox.append(Stamped(item, passport))
+                    continue
                 slot = self.outbox.reserve() if ordered else None
+                if slot is None:
+                    self._in_work.enter(passport.epoch if self.numbers_epochs else 0)
             meter.enter(BUSY)
             self.here.passport = passport
-            result = self._apply(op, item, passport)
+            result = self.apply(item, passport, op) if passport.epoch > self.scope.skipped else DROP
             if result is not DROP:
-                result = self._stamped(result, passport) if type(result) is Stamped else Stamped(result, passport)
                 meter.items += 1
                 meter.bytes += nbytes(result.item)
             if slot is not None:
                 self.outbox.fill(slot, result)
             else:
                 self.outbox.append(result)
+                self._in_work.leave()
 
     def _own_copy(self) -> Any:
         """Return a worker's copy of a map that is not thread-safe; its counters are those of the map."""
-        with self._copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
+        with self.copying:  # copying it may not be thread-safe either, which is why no worker calls the map itself
             copied = self.stage.copied()
         for part, original in zip(layers(copied), layers(self.stage.op), strict=False):
             self.scope.counters(part, copy_of=original)
         return copied
 
-    def _apply(self, op: Any, item: Any, passport: Passport) -> Any:
+    def apply(self, item: Any, passport: Passport, op: Any) -> Any:
+        """Return what the map makes of an item, with its passport, or ``DROP``."""
         try:
             result = op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else op(item)
             if result is None:
                 raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
-            return result
+            if type(result) is Stamped:
+                return self._stamped(result, passport)
+            return result if result is DROP else Stamped(result, passport)
         except Exception as error:
             self._report_error(error)
             return DROP
 
-    def _emit(self, outputs: Iterator[Any], meter: Meter, items: _Items) -> None:
-        """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more."""
-        numbers = itertools.count()
+    def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
+        """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more.
+
+        Args:
+            outputs: What it yields.
+            meter: Counts it.
+            items: The input.
+            first: The number of the first output that says none.
+        """
+        numbers, clock = itertools.count(first), MarkerClock()
         try:
             for output in outputs:
                 if type(output) is not Stamped:
@@ -161,16 +195,21 @@ class StageWorkers:
                     output = Stamped(output, Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),)))
                 elif not output.passport.times:
                     output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
-                meter.enter(BLOCKED)
-                self.outbox.put(output)
-                meter.enter(BUSY)
-                meter.items += 1
-                meter.bytes += nbytes(output.item)
-                self.here.passport = output.passport
+                if output.passport.made_of:
+                    output = Stamped(output.item, made_here(output.passport, self))
+                if output.passport.epoch > self.scope.skipped:
+                    meter.enter(BLOCKED)
+                    self.outbox.put(output)
+                    meter.enter(BUSY)
+                    meter.items += 1
+                    meter.bytes += nbytes(output.item)
+                    self.here.passport = output.passport
+                if self.shape == "source" and self.scope.save is not None and clock.is_due(meter.items):
+                    mark(self, Stamped(Marker(), output.passport))
                 if self._ends_between:
                     self.scope.check()
         finally:
-            if inspect.isgenerator(outputs):
+            if isinstance(outputs, (Generator, OpenSource)):
                 outputs.close()
 
     def _stamped(self, given: Stamped, default: Passport) -> Stamped:
@@ -235,37 +274,6 @@ class StageWorkers:
         if self.origin.role:
             parts.append(f"role {_origin(self.origin)}")
         return ", ".join(parts)
-
-
-class _Items:
-    """The input of a stream or sink: the bare items, and the passport of the last."""
-
-    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
-        self.passport = Passport()
-        self._workers, self._meter, self._count = workers, meter, count
-
-    @property
-    def left_out(self) -> int:
-        return sum(workers.errors for workers in self._workers.before)
-
-    def __iter__(self) -> _Items:
-        return self
-
-    def __next__(self) -> Any:
-        self._meter.enter(STARVED)
-        if (demand := self._workers.demand) is not None:
-            demand.set()
-        try:
-            item, self.passport = self._workers.inbox.get()
-        except EndOfStream:
-            raise StopIteration from None
-        finally:
-            self._meter.enter(BUSY)
-        self._workers.here.passport = self.passport
-        if self._count:
-            self._meter.items += 1
-            self._meter.bytes += nbytes(item)
-        return item
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

@@ -63,7 +63,7 @@ class Cache:
     >>> from highway import Pipeline
     >>> samples = [{"id": 1, "boxes": [[4, 2]]}, {"id": 2, "boxes": []}]
     >>> with Pipeline([samples, Cache(shuffle=False, epochs=2)]) as pipeline:
-    ...     list(pipeline) == samples * 2
+    ...     [list(pipeline), list(pipeline)] == [samples, samples]
     True
 
     Raises:

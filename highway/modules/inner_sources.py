@@ -3,31 +3,85 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-from highway.engine import Pipeline
-from highway.engine.component import open_source, shape_of
+from highway.engine import Pipeline, resume
+from highway.engine.component import name_of, shape_of
+from highway.engine.source import OpenSource, remaker
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
 
+class InnerSource:
+    """A source inside of a component, whatever it is: an iterable, a function, a reader, a pipeline. Yields its items with passports.
+
+    Args:
+        source: What is iterated over.
+        state: Where to begin, as :meth:`state` has said it.
+    """
+
+    def __init__(self, source: Any, state: Any = None) -> None:
+        stage = source if isinstance(source, Stage) else Stage(source)
+        self._own = Pipeline([stage]) if shape_of(stage.op, True) == "composite" or stage.settings else None
+        self._source = OpenSource(self._own or stage.op, state)
+        self._numbers = itertools.count(self._source.first)
+        self._keeper = resume.Keeper(state)
+
+    def __iter__(self) -> Iterator[Stamped]:
+        return self
+
+    def __next__(self) -> Stamped:
+        with self._keeper:
+            item = next(self._source)
+        return item if type(item) is Stamped else Stamped(item, Passport(0, next(self._numbers)))
+
+    def state(self) -> Any:
+        """Return where it is, as JSON holds it.
+
+        Raises:
+            PipelineError: it does not say so.
+        """
+        return self._source.state() if self._keeper.save is None else self._keeper.save().state
+
+    def remade(self, recipe: list[Any]) -> Any:
+        """Return an item again, with its passport if it has one."""
+        op = self._source.op
+        if (make := remaker(op)) is None:
+            raise PipelineError(f"{name_of(op)} cannot give items again")
+        epoch, index, _, part = (*recipe, None, None)[:4]
+        return make(epoch, index, recipe if isinstance(op, Pipeline) else part)
+
+    def close(self) -> None:
+        self._source.close()
+        if self._own is not None:
+            self._own.stop()
+
+
 def opened(source: Any) -> Generator[Stamped]:
-    """Iterate over a source with passports, those of its own if it makes any: an iterable, a function, a reader, a pipeline."""
-    stage = source if isinstance(source, Stage) else Stage(source)
-    if shape_of(stage.op, True) == "composite" or stage.settings:
-        with Pipeline([stage]) as pipeline:
-            yield from pipeline.stamped()
-        return
-    for item in open_source(stage.op):
-        yield item if type(item) is Stamped else Stamped(item, Passport())
+    """Iterate over a source with passports, those of its own if it makes any."""
+    with contextlib.closing(InnerSource(source)) as inner:
+        yield from inner
+
+
+def length_of_epoch(source: Any) -> int:
+    """Return how many items an epoch of a source has.
+
+    Raises:
+        TypeError: it does not say.
+    """
+    return len(source if isinstance(source, Pipeline) else Pipeline([source]))
 
 
 @contextlib.contextmanager
-def all_opened(sources: Sequence[Any]) -> Iterator[list[Iterator[Stamped]]]:
+def all_opened(sources: Sequence[Any], states: Sequence[Any] = ()) -> Iterator[list[InnerSource]]:
     """Iterate over several sources at once, none of which goes on when the block is left."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(contextlib.closing(opened(source))) for source in sources]
+        yield [
+            stack.enter_context(contextlib.closing(InnerSource(source, state)))
+            for source, state in itertools.zip_longest(sources, states[: len(sources)])
+        ]
 
 
 def component(source: Any) -> Any:

@@ -78,11 +78,17 @@ class ZMQSource:
     link: Link = field(init=False, repr=False, compare=False)
 
     finishes: ClassVar[bool] = True
+    skips_epochs: ClassVar[bool] = False  # its senders make them
     on_demand: ClassVar[bool] = True  # takes nothing from others before the sink, which may wait for its receivers, can hand it on
 
     def __post_init__(self) -> None:
         options = LinkOptions(codec=self.codec, senders=self.senders, budget_mb=self.budget_mb)
         self.link = _parsed(self.url, "receive", self.bind, options)
+
+    @property
+    def numbers_epochs(self) -> bool:
+        """Whether a loop over the pipeline is one epoch: items come in the order of their epochs from a single sender."""
+        return len(self.link.addresses) == 1 and not self.link.bind
 
     def __iter__(self) -> Iterator[Any]:
         link, counters = self.link, cancel.counters(self)

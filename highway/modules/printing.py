@@ -30,6 +30,10 @@ class Peek:
     n: Annotated[int, Range(ge=0)] = 1
     names: list[str] | None = None
 
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return items
+
     def stream(self, items: Items) -> Iterator[Stamped]:
         for position, item in enumerate(items):
             if position < self.n:
@@ -47,6 +51,10 @@ class Benchmark:
     """
 
     n: Count = 100
+
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return items
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         count = size = 0

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from numpy.random import Generator
 
-from highway.engine import cancel
+from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Stage, Stamped, expand
@@ -159,6 +159,14 @@ class _Sources:
 
     def __init__(self, pipelines: list[list[Stage]], budget_mb: float) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb
+
+    @property
+    def numbers_epochs(self) -> bool:
+        """Whether items come in the order of their epochs: from one pipeline, not from several in turns."""
+        return len(self._pipelines) == 1 and Pipeline(self._pipelines[0]).numbers_epochs
+
+    def length(self) -> int:
+        return sum(len(Pipeline(stages)) for stages in self._pipelines)
 
     def __iter__(self) -> Iterator[Stamped]:
         live: dict[int, _Child] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +10,12 @@ from itertools import count
 from typing import Any, ClassVar
 
 from highway.engine import Pipeline
-from highway.engine.cancel import seed_or
+from highway.engine.cancel import is_skipped, seed_or
 from highway.engine.component import Component, Traits, shape_of
-from highway.engine.stage import Items, Passport, Stage, Stamped
+from highway.engine.resume import Saved, keep, recipe, saved
+from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.inner_sources import component, expect_source, opened
+from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
@@ -43,6 +45,7 @@ class Repeat:
     """
 
     adds_a_stage: ClassVar[bool] = False
+    numbers_epochs: ClassVar[bool] = True
 
     source: Component | None = None
     times: Epochs = None
@@ -54,14 +57,32 @@ class Repeat:
     def __iter__(self) -> Iterator[Stamped]:
         if self.source is None:
             raise ConfigError("Repeat: as the first stage it needs a source: Repeat(source, times)")
+        repeated = self._repeated()
+        if isinstance(repeated, _Passes):
+            yield from repeated
+            return
+        with contextlib.closing(InnerSource(repeated, (saved() or Saved()).state)) as inner:
+            keep(lambda: Saved(inner.state()))
+            for item, passport in inner:
+                yield Stamped(item, passport._replace(made_of=(None, (), recipe(passport))))
+
+    def _repeated(self) -> Any:
+        """Return the source that makes the passes."""
         whole = component(self.source)
         if isinstance(whole, Pipeline):
-            with Pipeline([*whole.stages, Repeat(times=self.times)], whole.seed) as pipeline:
-                yield from pipeline.stamped()
-        elif (repeated := _repeated(whole, self.times)[0]) is not None:
-            yield from opened(replace(self.source, op=repeated) if isinstance(self.source, Stage) else repeated)
-        else:
-            yield from _Passes(self.source, self.times)
+            return Pipeline([*whole.stages, Repeat(times=self.times)], whole.seed)
+        if (repeated := _repeated(whole, self.times)) is not None:
+            return replace(self.source, op=repeated) if isinstance(self.source, Stage) else repeated
+        return _Passes(self.source, self.times)
+
+    def remake(self, epoch: int, index: int, part: Any) -> Any:
+        """Return an item again."""
+        repeated = self._repeated()
+        return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else InnerSource(repeated).remade(part)
+
+    def length(self) -> int:
+        """Return how many items a pass has."""
+        return length_of_epoch(component(self.source))
 
     def after(self, stages: Sequence[Stage]) -> list[Stage]:
         """Return ``stages`` with a source of so many passes, and with streams that begin anew in each."""
@@ -71,75 +92,61 @@ class Repeat:
         for stage in stages:
             if stage.traits.repeats:
                 raise ConfigError(f"Repeat: {stage.label} before it repeats by itself; give epochs= to that")
-        repeated, length = _repeated(first.op, self.times)
+        repeated = _repeated(first.op, self.times)
         passes = _Passes(first.op, self.times)
         source = replace(first, op=passes if repeated is None else repeated, name=first.label)
         for number, stage in enumerate(rest):
             if shape_of(stage.op) == "stream":
-                rest[number] = replace(stage, op=_EachPass(stage.op, passes, length), name=stage.label)
+                rest[number] = replace(stage, op=_EachPass(stage.op, passes), name=stage.label)
         return [source, *rest]
 
 
 class _Passes:
     """One pass over a source after the other; a stream that has had enough of one lets the next begin."""
 
+    numbers_epochs = True
+
     def __init__(self, source: Any, times: int | None) -> None:
         self.source, self.times = source, times
         self.enough = -1  # the last pass of which nothing more is needed
 
+    def length(self) -> int:
+        return length_of_epoch(self.source)
+
     def __iter__(self) -> Iterator[Stamped]:
-        for epoch in count() if self.times is None else range(self.times):
-            index = -1
-            for index, stamped in enumerate(opened(_drawn_anew(self.source, epoch))):
-                yield Stamped(stamped.item, stamped.passport._replace(epoch=epoch, index=index))
-                if self.enough >= epoch:
-                    break
-            if index < 0 and (epoch > 0 or self.times is None):
+        first, index, state = (saved() or Saved((0, -1, None))).state
+        for epoch in count(first) if self.times is None else range(first, self.times):
+            with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch), state)) as inner:
+                keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # asked in this pass alone
+                for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
+                    made_of = (None, (), [epoch, recipe(passport)])
+                    yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
+                    if self.enough >= epoch or is_skipped(epoch):
+                        break
+            gave, index, state = index, -1, None
+            if gave < 0 and (epoch > 0 or self.times is None):
                 way_out = "it is used up; give something that can be iterated over again" if epoch else "it is empty"
                 raise ValueError(f"Repeat: pass {epoch + 1} over {component(self.source)!r} gave nothing: {way_out}")
 
+    def remake(self, epoch: int, index: int, part: Any) -> Any:
+        """Return an item of a pass again."""
+        number, made = part
+        return InnerSource(_drawn_anew(self.source, number)).remade(made)
+
 
 class _EachPass:
-    """A stream that begins anew with each pass, which is over when its epochs are, or when the stream ends by itself."""
+    """A stream that begins anew with each pass, and is over with it, or by itself."""
 
-    def __init__(self, op: Any, passes: _Passes, length: int) -> None:
-        self.stands_for, self._passes, self._length = op, passes, length
+    per_epoch = True
 
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        one = _OnePass(items, self._length)
-        while one.begins():
-            for index, out in enumerate(_drawn_anew(self.stands_for, one.number).stream(one)):
-                yield out if type(out) is Stamped else Stamped(out, Passport(one.passport.epoch, index, times=one.passport.times))
-            self._passes.enough = max(self._passes.enough, one.number)
-            for _ in one:  # what was on its way
-                pass
+    def __init__(self, op: Any, passes: _Passes) -> None:
+        self.stands_for, self._passes = op, passes
+        traits = Traits.of(op)
+        self.length, self.remake = traits.length, traits.remake
 
-
-class _OnePass:
-    """The items of one pass, as a stream sees them, and then those of the next."""
-
-    def __init__(self, items: Items, length: int) -> None:
-        self._ahead = (Stamped(item, items.passport) for item in items)
-        self._length = length
-        self._next: Stamped | None = None
-
-    def begins(self) -> bool:
-        """Go on to the next pass, and say whether there is one."""
-        self._next = self._next or next(self._ahead, None)
-        if self._next is not None:
-            self.passport = self._next.passport
-            self.number = self.passport.epoch // self._length
-        return self._next is not None
-
-    def __iter__(self) -> _OnePass:
-        return self
-
-    def __next__(self) -> Any:
-        self._next = self._next or next(self._ahead, None)
-        if self._next is None or self._next.passport.epoch // self._length != self.number:
-            raise StopIteration
-        (item, self.passport), self._next = self._next, None
-        return item
+    def stream(self, items: Items) -> Iterator[Any]:
+        yield from _drawn_anew(self.stands_for, items.epoch).stream(items)
+        self._passes.enough = max(self._passes.enough, items.epoch)
 
 
 def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:
@@ -181,12 +188,11 @@ def _reader_of(op: Any) -> tuple[str, Any] | None:
     return next(((name, inner) for name in names if getattr(op, name) is inner and _reader_of(inner) is not None), None)
 
 
-def _repeated(op: Any, times: int | None) -> tuple[Any, int]:
-    """Return a component that makes ``times`` as many epochs, ``None`` if it has no ``epochs``; and how many there are in one pass."""
+def _repeated(op: Any, times: int | None) -> Any:
+    """Return a component that makes ``times`` as many epochs, ``None`` if it has no ``epochs``."""
     found = _reader_of(op)
     if found is None:
-        return None, 1
+        return None
     name, reader = found
-    length = reader.epochs or 1
-    reader = replace(reader, epochs=None if times is None else times * length)
-    return replace(op, **{name: reader}) if name else reader, length
+    reader = replace(reader, epochs=None if times is None else times * (reader.epochs or 1))
+    return replace(op, **{name: reader}) if name else reader

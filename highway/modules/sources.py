@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.random import Generator, Philox
 
+from highway.engine import Pipeline
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.component import Component
+from highway.engine.randomness import go_on, state_of
+from highway.engine.resume import Saved, keep, recipe, saved
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
-from highway.modules.inner_sources import all_opened, component, expect_source, opened
+from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 
@@ -35,6 +39,9 @@ class _OfSources:
         for position, source in enumerate(self.sources):
             expect_source(self, f"sources[{position}]", source)
 
+    def _lengths(self) -> list[int]:
+        return [len(Pipeline([source])) for source in self.sources]
+
 
 @checked
 @dataclass
@@ -42,10 +49,23 @@ class Concat(_OfSources):
     """Iterate over one source after the other: iterables, functions, readers, pipelines. The items are numbered through; keys stay."""
 
     def __iter__(self) -> Iterator[Stamped]:
-        index = count()
-        for source in self.sources:
-            for stamped in opened(source):
-                yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=next(index)))
+        place, index, state = (saved() or Saved((0, 0, None))).state
+        for place in range(place, len(self.sources)):  # noqa: B020
+            with contextlib.closing(InnerSource(self.sources[place], state)) as inner:
+                keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # asked while this is so
+                for item, passport in inner:
+                    index += 1
+                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, recipe(passport)])))
+            state = None
+
+    def length(self) -> int:
+        """Return how many items there are."""
+        return sum(self._lengths())
+
+    def remake(self, epoch: int, index: int, part: Any) -> Any:
+        """Return an item again."""
+        place, made = part
+        return InnerSource(self.sources[place]).remade(made)
 
 
 @checked
@@ -70,8 +90,11 @@ class Zip(_OfSources):
     strict: bool = True
 
     def __iter__(self) -> Iterator[Stamped]:
-        with all_opened(self.sources) as iterators:
-            for index in count():
+        first, states = (saved() or Saved((0, ()))).state
+        with all_opened(self.sources, states) as iterators:
+            index = first - 1
+            keep(lambda: Saved((index + 1, [iterator.state() for iterator in iterators])))
+            for index in count(first):
                 row = [next(iterator, None) for iterator in iterators]
                 ended = [position for position, stamped in enumerate(row) if stamped is None]
                 if ended and self.strict and len(ended) < len(row):
@@ -81,7 +104,17 @@ class Zip(_OfSources):
                 if ended:
                     return
                 parts = [stamped for stamped in row if stamped is not None]
-                yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index))
+                made_of = (None, (), [recipe(part.passport) for part in parts])
+                yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index, made_of=made_of))
+
+    def length(self) -> int:
+        """Return how many items there are."""
+        return min(self._lengths())
+
+    def remake(self, epoch: int, index: int, part: Any) -> Any:
+        """Return an item again."""
+        made = [InnerSource(source).remade(one) for source, one in zip(self.sources, part, strict=True)]
+        return _joined([one.item if type(one) is Stamped else one for one in made])
 
 
 @checked
@@ -121,8 +154,13 @@ class Mix(_OfSources):
         shares = np.array(self.weights or [1.0] * len(self.sources))
         if self.by_size:
             shares = np.array([float(len(component(source))) for source in self.sources])
-        index = count()
-        with all_opened(self.sources) as iterators:
+        index, states = 0, []
+        if begun := saved():
+            index, states, left, drawn = begun.state
+            shares = np.array(left)
+            go_on(rng, drawn)
+        with all_opened(self.sources, states) as iterators:
+            keep(lambda: Saved((index, [iterator.state() for iterator in iterators], shares.tolist(), state_of(rng))))
             while shares.any():
                 ends = np.cumsum(shares)
                 place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
@@ -134,7 +172,18 @@ class Mix(_OfSources):
                     continue
                 if self.by_size:
                     shares[place] -= 1
-                yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=next(index)))
+                index += 1
+                made_of = (None, (), [place, recipe(stamped.passport)])
+                yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=index - 1, made_of=made_of))
+
+    def length(self) -> int:
+        """Return how many items there are, if all are drawn."""
+        return sum(self._lengths())
+
+    def remake(self, epoch: int, index: int, part: Any) -> Any:
+        """Return an item again."""
+        place, made = part
+        return InnerSource(self.sources[place]).remade(made)
 
 
 @checked

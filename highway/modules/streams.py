@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item, collate, fields, names, split
 from highway.engine.cancel import seed_or
+from highway.engine.randomness import go_on, state_of
+from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range, Seed
@@ -37,13 +38,22 @@ class Batch:
     """
 
     makes: ClassVar = "batches"
+    per_epoch: ClassVar[bool] = True
 
     batch_size: Count
     drop_last: bool = False
     as_list: bool = False
 
+    def length(self, samples: int) -> int:
+        """Return how many batches come of so many samples."""
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, self.batch_size, self.drop_last, lambda sample: None, self.as_list)
+
+    def remake(self, samples: list[Stamped], part: None) -> Stamped:
+        """Return a batch of samples."""
+        return _batch(samples, 0, self.as_list)
 
 
 @checked
@@ -59,6 +69,7 @@ class BatchByShape:
     """
 
     makes: ClassVar = "batches"
+    per_epoch: ClassVar[bool] = True
 
     batch_size: Count
     drop_last: bool = False
@@ -66,23 +77,35 @@ class BatchByShape:
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, self.batch_size, self.drop_last, _shapes, as_list=False)
 
+    def remake(self, samples: list[Stamped], part: None) -> Stamped:
+        """Return a batch of samples."""
+        return _batch(samples, 0, as_list=False)
+
 
 def _batches(items: Items, batch_size: int, drop_last: bool, kind: Callable[[Item], Any], as_list: bool) -> Iterator[Stamped]:
     """Yield batches of samples of one kind, each as soon as it is full; in the end those that are not."""
-    index = count()
+    begun = saved() or Saved(0)
+    index: int = begun.state
     waiting: dict[Any, list[Stamped]] = defaultdict(list)
+    for stamped in begun.held:
+        waiting[kind(stamped.item)].append(stamped)
+    keep(lambda: Saved(index, [stamped for samples in waiting.values() for stamped in samples]))
     for item in items:
         key = kind(item)
         waiting[key].append(Stamped(item, items.passport))
         if len(waiting[key]) == batch_size:
-            yield _batch(waiting.pop(key), next(index), as_list)
+            yield _batch(waiting.pop(key), index, as_list)
+            index += 1
     for samples in () if drop_last else waiting.values():
-        yield _batch(samples, next(index), as_list)
+        yield _batch(samples, index, as_list)
+        index += 1
 
 
 def _batch(samples: list[Stamped], index: int, as_list: bool) -> Stamped:
     keys = tuple(key for _, passport in samples for key in passport.keys)
-    return Stamped(collate([item for item, _ in samples], as_list), samples[0].passport._replace(index=index, keys=keys))
+    made_of = (None, tuple(passport for _, passport in samples), None)
+    item = collate([item for item, _ in samples], as_list)
+    return Stamped(item, samples[0].passport._replace(index=index, keys=keys, made_of=made_of))
 
 
 def _shapes(sample: Item) -> Any:
@@ -103,14 +126,26 @@ class Unbatch:
     """
 
     makes: ClassVar = "samples"
+    per_epoch: ClassVar[bool] = True
 
     def stream(self, items: Items) -> Iterator[Stamped]:
-        index = count()
+        index: int = (saved() or Saved(0)).state
+        keep(lambda: Saved(index))
         for item in items:
             passport, samples = items.passport, split(item)
-            for row, sample in enumerate(samples):
-                keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
-                yield Stamped(sample, passport._replace(index=next(index), keys=keys))
+            for row in range(len(samples)):
+                sample = _row(samples, passport, row)
+                index += 1
+                yield Stamped(sample.item, sample.passport._replace(index=index - 1))
+
+    def remake(self, batch: list[Stamped], row: int) -> Stamped:
+        """Return a sample of a batch."""
+        return _row(split(batch[0].item), batch[0].passport, row)
+
+
+def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:
+    keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
+    return Stamped(samples[row], passport._replace(keys=keys, made_of=(None, (passport,), row)))
 
 
 @checked
@@ -127,14 +162,23 @@ class Shuffle:
     """
 
     draws: ClassVar[bool] = False  # the order alone
+    per_epoch: ClassVar[bool] = True
 
     buffer_size: Count
     reuse: Count = 1
     seed: Seed | None = None
 
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return items * self.reuse
+
     def stream(self, items: Items) -> Iterator[Stamped]:
-        rng = Generator(Philox(key=seed_or(self.seed)))
+        rng = Generator(Philox(key=items.epoch << 64 | seed_or(self.seed)))
         waiting: list[tuple[Stamped, int]] = []  # with how often it was handed on
+        if begun := saved():
+            waiting = list(zip(begun.held, begun.state["uses"], strict=True))
+            go_on(rng, begun.state["rng"])
+        keep(lambda: Saved({"uses": [uses for _, uses in waiting], "rng": state_of(rng)}, [stamped for stamped, _ in waiting]))
         for item in items:
             waiting.append((Stamped(item, items.passport), 0))
             while len(waiting) >= self.buffer_size:
@@ -150,7 +194,11 @@ class Shuffle:
         else:
             waiting[place] = waiting[-1]
             waiting.pop()
-        return _copy(drawn.item, drawn.passport, uses, self.reuse)
+        return _copy(drawn, uses, self.reuse)
+
+    def remake(self, item: list[Stamped], number: int) -> Stamped:
+        """Return a copy of an item."""
+        return _copy(item[0], number, self.reuse)
 
 
 @checked
@@ -166,16 +214,25 @@ class Duplicate:
 
     times: Count
 
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return items * self.times
+
     def stream(self, items: Items) -> Iterator[Stamped]:
+        keep(Saved)
         for item in items:
             for number in range(self.times):
-                yield _copy(item, items.passport, number, self.times)
+                yield _copy(Stamped(item, items.passport), number, self.times)
+
+    def remake(self, item: list[Stamped], number: int) -> Stamped:
+        """Return a copy of an item."""
+        return _copy(item[0], number, self.times)
 
 
 @checked
 @dataclass
 class Take:
-    """Hand on the first ``n`` items and end the pipeline; with them everything before it is cancelled.
+    """Hand on the first ``n`` items, whatever their epochs, and end the pipeline; with them everything before it is cancelled.
 
     Args:
         n: Items, at least 0.
@@ -183,9 +240,20 @@ class Take:
 
     n: Annotated[int, Range(ge=0)]
 
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return min(items, self.n)
+
     def stream(self, items: Items) -> Iterator[Stamped]:
-        for _, item in zip(range(self.n), items, strict=False):  # range first: the item after the last is not asked for
-            yield Stamped(item, items.passport)
+        taken: int = (saved() or Saved(0)).state
+        keep(lambda: Saved(taken))
+        while taken < self.n:  # the item after the last is not asked for
+            for item in items:
+                taken += 1
+                yield Stamped(item, items.passport)
+                break
+            else:
+                return
 
 
 @checked
@@ -199,11 +267,17 @@ class Tee:
 
     fn: Callable[[Any], Any]
 
+    def length(self, items: int) -> int:
+        """Return how many items come of so many."""
+        return items
+
     def stream(self, items: Items) -> Iterator[Stamped]:
+        keep(Saved)
         for item in items:
             self.fn(item)
             yield Stamped(item, items.passport)
 
 
-def _copy(item: Any, passport: Passport, number: int, of: int) -> Stamped:
-    return Stamped(item, passport._replace(index=passport.index * of + number))
+def _copy(stamped: Stamped, number: int, of: int) -> Stamped:
+    item, passport = stamped
+    return stamped if of == 1 else Stamped(item, passport._replace(index=passport.index * of + number, made_of=(None, (passport,), number)))

@@ -62,6 +62,7 @@ class WebDatasetSource:
 
     makes: ClassVar = "samples"
     draws: ClassVar[bool] = False  # the order alone
+    numbers_epochs: ClassVar[bool] = True
 
     urls: Annotated[str | list[str], Predicate(shards_of, "at least one shard, such as 'photos-{000..015}.tar'")]
     fields: dict[str, str] | None = None
@@ -81,6 +82,8 @@ class WebDatasetSource:
             order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
             index = 0
             for done, number in enumerate(order, start=1):
+                if cancel.is_skipped(epoch):
+                    break
                 for key, sample in self._samples(shards[number]):
                     yield Stamped(sample, Passport(epoch, index, keys=(key,)))
                     index += 1

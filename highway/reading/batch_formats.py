@@ -114,8 +114,9 @@ class DecodedImages:
     def memory(self, length: int) -> _Images:
         if self._shape is None:
             return _Images(length, [_NO_IMAGE] * length)
-        if self._pool is None:  # the first batch is as large as any
-            self._pool = BufferPool(length * math.prod(self._shape) * 3)
+        if (size := length * math.prod(self._shape) * 3) > (self._pool.nbytes if self._pool else 0):
+            self._pool = BufferPool(size)  # the first batch is as large as any, but where a run goes on in the middle
+        assert self._pool is not None
         return _Images(length, self._pool.take((length, *self._shape, 3)))
 
     def fill(self, memory: _Images, first: int, samples: Sequence[Any], rng_of: RngOf) -> None:

@@ -13,6 +13,7 @@ from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Makes
 from highway.engine.randomness import Substreams
+from highway.engine.resume import Saved, keep
 from highway.engine.stage import DROP, Drop, Items, Passport, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError
 from highway.images.decode import backend
@@ -177,14 +178,24 @@ class Singles:
 
     stands_for: ReaderLike
 
+    def length(self, samples: int) -> int:
+        """Return how many samples come of so many that were planned."""
+        return samples
+
     def stream(self, items: Items) -> Iterator[Stamped]:
-        for samples, batch in items:
-            for row, sample in enumerate(samples):
+        keep(Saved)
+        for read in items:
+            for row, sample in enumerate(read.samples):
                 if sample is not DROP:
-                    passport = Passport(batch.epoch.number, int(batch.positions[row]), keys=tuple(batch.keys[row : row + 1]))
-                    if isinstance(sample, Stamped):  # it brings keys of its own
-                        sample, passport = sample.item, passport._replace(keys=sample.passport.keys)
-                    yield Stamped(sample, passport)
+                    yield self.remake([Stamped(read, items.passport)], row)
+
+    def remake(self, inputs: list[Stamped], row: int) -> Stamped:
+        """Return one of the samples that were read together."""
+        (samples, batch), together = inputs[0]
+        sample, keys = samples[row], tuple(batch.keys[row : row + 1])
+        if isinstance(sample, Stamped):  # it brings keys of its own
+            sample, keys = sample.item, sample.passport.keys
+        return Stamped(sample, Passport(batch.epoch.number, int(batch.positions[row]), keys=keys, made_of=(None, (together,), row)))
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:

@@ -13,11 +13,6 @@ def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
     return stages if reader.batch_size else [*stages, Stage(Singles(reader), name="samples")]
 
 
-def batches_of_epoch(reader: ReaderLike) -> int:
-    """Return how many batches, or samples, a reader has in an epoch."""
-    return shares(reader, reader.open())[1]
-
-
 def samples_of_epoch(reader: ReaderLike) -> int:
     """Return how many samples a reader has in an epoch."""
     sampler, length = shares(reader, reader.open())

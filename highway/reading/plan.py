@@ -10,8 +10,11 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from highway.datasets.dataset import Dataset, blocks_of, described, keys_of, length_of
+from highway.datasets.opened import opened
 from highway.engine import cancel
-from highway.engine.cancel import finish, seed_or, wait
+from highway.engine.cancel import finish, is_skipped, seed_or, wait
+from highway.engine.component import Traits
+from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError
 from highway.reading.batch_formats import BatchFormat
@@ -113,8 +116,8 @@ class RowRange(NamedTuple):
 class _Reading:
     """One reading of a dataset: what its planner and its workers share."""
 
-    def __init__(self, reader: ReaderLike) -> None:
-        self.reader, self.dataset = reader, reader.open()
+    def __init__(self, reader: ReaderLike, dataset: Dataset) -> None:
+        self.reader, self.dataset = reader, dataset
         self.sampler, self.length = shares(reader, self.dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.size = reader.batch_size or reader.at_once
@@ -123,8 +126,8 @@ class _Reading:
         self.unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
-    def batches(self, epoch: Epoch) -> Iterator[BatchInWork]:
-        """Yield the batches of an epoch, or of single samples as many as are read together."""
+    def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
+        """Yield the batches of an epoch from ``index`` on, or of single samples as many as are read together."""
         if (total := length_of(self.dataset)) != self.sampler.total:
             raise DatasetError(
                 f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the begin of "
@@ -132,7 +135,7 @@ class _Reading:
             )
         stop = min(self.sampler.share, self.length * (self.reader.batch_size or 1))  # without a last batch that is left out
         at_once = max(_AT_ONCE // self.size, 1) * self.size
-        for begin in range(0, stop, at_once):
+        for begin in range(index * self.size, stop, at_once):
             positions = self.sampler.positions(begin, min(begin + at_once, stop))
             numbers = epoch.order(positions)
             for first in range(0, len(positions), self.size):
@@ -145,7 +148,7 @@ class _Reading:
 
     def wait(self) -> None:
         """Wait for the batches that are planned, to be there if the last of them fails."""
-        while self.unfinished:
+        while any(not is_skipped(batch.epoch.number) for batch in self.unfinished.copy()):
             wait(0.005)
             self.check()
         self.check()
@@ -156,29 +159,68 @@ class RowRanges:
     """Yield the runs of rows of all batches of all epochs."""
 
     finishes: ClassVar[bool] = True  # batches that it has begun
+    numbers_epochs: ClassVar[bool] = True
 
     stands_for: ReaderLike
 
+    @opened
+    def dataset(self) -> Dataset:
+        """The dataset, which is read in this pipeline alone."""
+        return self.stands_for.open()
+
+    def length(self) -> int:
+        """Return how many batches, or samples, an epoch has."""
+        return shares(self.stands_for, self.dataset)[1]
+
+    @opened
+    def _identity(self) -> str:
+        own = Traits.of(self.dataset).fingerprint
+        return own() if own is not None else f"{length_of(self.dataset)} samples"
+
+    def identity(self) -> str:
+        """Return a text that changes when the dataset does."""
+        return self._identity
+
     def __iter__(self) -> Iterator[Stamped]:
         reader, counters = self.stands_for, cancel.counters(self)
-        reading = _Reading(reader)
+        reading, at = _Reading(reader, self.dataset), saved()
+        begin, done = at.state if at else (0, 0)
+        clean: Saved | None = Saved([begin, done])  # what is done, between two batches
+        keep(lambda: clean)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
-        for number in count() if reader.epochs is None else range(reader.epochs):
-            epoch, rows = Epoch(number, reading.sampler.order(number)), 0
-            for batch in reading.batches(epoch):
+        for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
+            epoch, rows = Epoch(number, reading.sampler.order(number)), done * reading.size
+            for batch in reading.batches(epoch, done):
                 if finish():
                     reading.wait()
                     return
+                if is_skipped(number):
+                    break
                 reading.unfinished.add(batch)
                 length = len(batch.numbers)
+                done += 1
                 for first in range(0, length, reading.run):
                     reading.check()
+                    clean = Saved([number, done]) if first + reading.run >= length else None
                     yield Stamped(RowRange(batch, first, min(first + reading.run, length)), batch.passport)
                 rows += length
                 if reader.epochs is not None:
                     counters["progress"] = (number + rows / reading.sampler.share) / reader.epochs
                 del batch  # its memory shall be free as soon as the consumer is done with it
+            done = 0
             if reader.epochs is not None:
                 counters["progress"] = (number + 1) / reader.epochs
         reading.wait()
+
+    @opened
+    def _again(self) -> _Reading:
+        return _Reading(self.stands_for, self.dataset)
+
+    def remake(self, epoch: int, index: int, part: None) -> Stamped:
+        """Return all rows of a batch as one range."""
+        reading = self._again
+        number = index // reading.sampler.world_size
+        batch = next(reading.batches(Epoch(epoch, reading.sampler.order(epoch)), number))
+        batch.runs = 1
+        return Stamped(RowRange(batch, 0, len(batch.numbers)), batch.passport)

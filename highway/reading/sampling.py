@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
 from highway.parameters.ranges import Count, Range, Seed
-from highway.reading.loader import batches_of_epoch, stages_of
+from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
 from highway.reading.sampler import OnUneven, Shuffle
 
@@ -44,10 +44,6 @@ class Sampling:
     def draws(self) -> bool:
         """Whether chance has a part in what comes out, and not in its order alone."""
         return False
-
-    def length(self) -> int:
-        """Return the batches, or samples if there is no ``batch_size``, that this rank has in an epoch; reads the dataset's length."""
-        return batches_of_epoch(cast(ReaderLike, self))
 
     def stages(self) -> list[Any]:
         return stages_of(cast(ReaderLike, self))

@@ -166,7 +166,7 @@ def _consume(pipeline: Pipeline, failure: list[BaseException], ended: int) -> No
         if pipeline.ends_in_sink:
             pipeline.run()
         else:
-            for _ in pipeline:
+            for _ in pipeline.stamped():
                 pass
     except BaseException as error:
         failure.append(error)

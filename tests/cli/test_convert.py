@@ -88,9 +88,9 @@ def test_decoded_images_keep_their_pixels_labels_and_keys(photos, tmp_path, ways
 def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
     assert convert(photos, tmp_path / "c", "--to", "cache") == 0
     with Pipeline([CacheReader(str(tmp_path / "c"), 8, stack=False, shuffle=False, epochs=2)]) as pipeline:
-        batches = list(pipeline)
-    assert [len(batch["image"]) for batch in batches] == [8, 8, 4] * 2
-    assert np.concatenate([batch["label"] for batch in batches[:3]]).tolist() == [0] * 10 + [1] * 10
+        batches, again = list(pipeline), list(pipeline)
+    assert [len(batch["image"]) for batch in batches] == [len(batch["image"]) for batch in again] == [8, 8, 4]
+    assert np.concatenate([batch["label"] for batch in batches]).tolist() == [0] * 10 + [1] * 10
     with pytest.raises(FileNotFoundError, match=r"nowhere': no finished cache there; make one with `highway convert"):
         Pipeline([CacheReader(str(tmp_path / "nowhere"), 8)]).dequeue()
 

@@ -25,7 +25,7 @@ def test_a_component_need_not_say_anything():
 def test_what_components_say_is_read():
     assert Traits.of(Identity()).parallel and Traits.of(Batch(2)).makes == "batches"
     assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
-    assert Stage(WebDatasetSource("x.tar", epochs=3)).traits == Traits(draws=False, makes="samples", epochs=3)
+    assert Stage(WebDatasetSource("x.tar", epochs=3)).traits == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_attributes_that_are_called_like_highways_own_do_not_mislead_a_cache():
     reader = ImageFileReader("highway:photos/val", 4, (8, 8), epochs=5)
     mine = Numbers(reader=reader, source=reader, inner=Batch(3))
     with Pipeline([mine, Cache(shuffle=False, epochs=2, batched=False)]) as pipeline:
-        assert [int(item[0]) for item in pipeline] == [0, 1, 2, 0, 1, 2]
+        assert [int(item[0]) for item, _ in pipeline.stamped()] == [0, 1, 2, 0, 1, 2]
     assert fingerprint([mine]) == fingerprint([Numbers()]) != fingerprint([reader])
 
 
@@ -88,7 +88,7 @@ def test_a_cache_behind_a_cache_ends_after_as_many_epochs_as_come_in(tmp_path):
 
     def items(**second):
         with Pipeline([Numbers(), first, Cache(shuffle=False, batched=False, **second)]) as pipeline:
-            return [int(item[0]) for item in pipeline]
+            return [int(item[0]) for item, _ in pipeline.stamped()]
 
     assert items() == items(path=str(tmp_path)) == items(path=str(tmp_path)) == [0, 1, 2] * 3
 

@@ -123,7 +123,8 @@ def test_a_composite_hands_it_on_to_its_maps():
 
 def test_repeat_runs_its_stages_with_it():
     stage = Stage(NotThreadSafe(), num_workers=WORKERS, per_worker=True)
-    assert list(Pipeline([range(8), stage, Repeat(times=2)])) == 2 * list(range(1, 9))
+    with Pipeline([range(8), stage, Repeat(times=2)]) as pipeline:
+        assert [list(pipeline), list(pipeline)] == 2 * [list(range(1, 9))]
 
 
 class AddWithLock:

@@ -141,7 +141,7 @@ def test_caches(tmp_path, size, stack):
     for path in (None, str(tmp_path / "cache")):
         cache = Cache(path, key="samples", batch_size=size, stack=stack, epochs=3)
         with Pipeline([samples, cache], seed=1) as pipeline:
-            items = list(pipeline)
+            items = [item for item, _ in pipeline.stamped()]
         assert len(items) == 3 * 6 // size
         items += list(Pipeline([CacheReader(path, size, stack, epochs=2)])) if path else []
         assert {address for item in items for name in fields_of_batches for address in addresses((item[name],))} == {0}

@@ -274,9 +274,10 @@ DIE_AT = eval(sys.argv[2])
 if len(sys.argv) > 3:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 with Pipeline([Source(), Cache(sys.argv[1], batch_size=8, epochs=3, key="k")]) as pipeline:
-    for batch in pipeline:
-        assert (batch["image"] == batch["label"][:, None, None, None]).all()
-        print(*batch["label"], flush=True)
+    for epoch in range(3):
+        for batch in pipeline:
+            assert (batch["image"] == batch["label"][:, None, None, None]).all()
+            print(*batch["label"], flush=True)
 """
 
 

@@ -466,9 +466,7 @@ def test_the_neighbour_of_a_bad_image_is_not_kept_twice(photos, tmp_path):
     def found():
         reader = Stage(ImageFileReader(str(photos), 4, (7, 9), epochs=1), on_error="skip")
         with Pipeline([reader, Cache(str(tmp_path / "c"), epochs=2)]) as pipeline:
-            batches = list(pipeline)
-        values = [images[:, 0, 0, 0].tolist() for images, _ in batches]
-        return [sorted(n for batch in values[:3] for n in batch), sorted(n for batch in values[3:] for n in batch)]
+            return [sorted(n for images, _ in pipeline for n in images[:, 0, 0, 0].tolist()) for _ in range(2)]
 
     first, second = found()
     assert len(first) == 12 and len(set(first)) == 11  # as without a cache: the row of the bad file holds its neighbour
@@ -500,6 +498,6 @@ def test_progress_is_in_the_statistics_while_the_first_epoch_lasts(tmp_path):
     with Pipeline([reader, Cache(str(tmp_path / "c"))]) as pipeline:
         pipeline.dequeue()
         assert "of 40 samples written" in str(pipeline.stats())
-        for _ in pipeline:
+        for _ in pipeline.stamped():
             pass
         assert "samples written" not in str(pipeline.stats())

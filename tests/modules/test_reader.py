@@ -445,11 +445,11 @@ def test_with_skip_a_bad_sample_is_left_out_where_there_are_no_batches():
 def test_with_skip_a_bad_sample_is_counted_and_reported_once_in_each_epoch(caplog):
     reader = Reader(Samples(20, {7: OSError("disk on fire")}), 4, 3, rank=0, world_size=3)  # 7 may be read twice
     with Pipeline([Stage(reader, on_error="skip")]) as pipeline:
-        list(pipeline)
+        list(pipeline.stamped())
         assert pipeline.stats().stages[1].errors == pipeline.stats().stages[1].counters["skipped"] <= 3
     alone = Reader(Samples(20, {7: OSError("disk on fire")}), 4, 3)
     with Pipeline([Stage(alone, on_error="skip")]) as pipeline:
-        list(pipeline)
+        list(pipeline.stamped())
         assert pipeline.stats().stages[1].errors == 3
     assert "OSError: disk on fire; highway: it is about sample 7 of Samples" in caplog.text
 

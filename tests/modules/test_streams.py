@@ -15,10 +15,11 @@ from highway.modules.printing import rate
 class Feed:
     """What a stream iterates over, outside a pipeline: each item with a passport of its own."""
 
-    def __init__(self, items, epoch_length=1000):
+    def __init__(self, items, epoch_length=1000, epoch=0):
         self._items = iter(enumerate(items))
         self._epoch_length = epoch_length
         self.passport = Passport()
+        self.epoch = epoch
         self.taken = 0
 
     def __iter__(self):

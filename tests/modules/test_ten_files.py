@@ -24,7 +24,7 @@ def stamped(source):
 
 
 def values(source):
-    return [int(item["image"][0, 0]) for item in Pipeline([source])]
+    return [int(item["image"][0, 0]) for item, _ in Pipeline([source]).stamped()]
 
 
 @pytest.mark.parametrize("mmap", [False, True])

@@ -88,9 +88,9 @@ def test_sequential_read_decodes_a_component_and_shuffles_locally():
     # LocallyShuffleData(ds, 50000); MapDataComponent(ds, imdecode, 0); AugmentImageComponent(ds, ...); BatchData(ds, 256)
     stages = [jpegs, Shuffle(50), Map(decode, field=-2), augmented(LOTS_OF_AUGMENTORS), Batch(32), Repeat(times=2)]
     with Pipeline(stages) as ds:
-        batches = list(ds)
-    epochs = [np.concatenate([labels for _, labels in part]) for part in (batches[: len(batches) // 2], batches[len(batches) // 2 :])]
-    assert [images.shape[1:] for images, _ in batches] == [(224, 224, 3)] * len(batches)
+        batches = [list(ds) for _ in range(2)]
+    epochs = [np.concatenate([labels for _, labels in epoch]) for epoch in batches]
+    assert {images.shape[1:] for epoch in batches for images, _ in epoch} == {(224, 224, 3)}
     expected = sorted(label for _, label in FILES)
     assert [sorted(labels.tolist()) for labels in epochs] == [expected, expected]
     assert not np.array_equal(*epochs)

@@ -148,7 +148,7 @@ class _Sent:
     """Items for a sink, each of which is counted when the sink asks for the next: then it was sent."""
 
     passport = Passport()
-    left_out = 0
+    epoch = left_out = 0
 
     def __init__(self, stamped: Iterable[Stamped], count: Callable[[Any], None]) -> None:
         self._stamped, self._count = iter(stamped), count

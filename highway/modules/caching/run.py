@@ -23,6 +23,7 @@ from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import serve
+from highway.modules.inner_sources import length_of_epoch
 from highway.process.memory import available_memory, free_disk
 from highway.reading.ranks import ranks_here
 
@@ -42,6 +43,9 @@ class Gate:
     def __iter__(self) -> Iterator[Any]:
         return iter(()) if self.run.open() else iter(self.stands_for)
 
+    def length(self) -> int:
+        return length_of_epoch(self.stands_for)
+
 
 @dataclass
 class CacheRun:
@@ -53,6 +57,7 @@ class CacheRun:
     """
 
     repeats: ClassVar[bool] = True  # makes epochs of its own
+    numbers_epochs: ClassVar[bool] = True
 
     cache: Cache
     before: list[Stage]
@@ -82,6 +87,10 @@ class CacheRun:
         """How many go out, for a cache behind this one: what was said, or as many as come in."""
         made = [stage.traits for number, stage in enumerate(self.before) if number == 0 or stage.traits.repeats]
         return self.cache.epochs or (made[-1].epochs if made else None)
+
+    def length(self, items: int) -> int:
+        """Return how many items come of so many: as many, or batches of samples."""
+        return items if self.cache.batch_size is None else -(-items // self.cache.batch_size)
 
     def open(self) -> bool:
         """Open the cache if it is finished, and say whether it is."""

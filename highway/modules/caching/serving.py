@@ -12,7 +12,7 @@ import numpy as np
 from highway.datasets.cache_files.file import CacheFile, samples_of
 from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
-from highway.engine.cancel import is_draining, seed_or
+from highway.engine.cancel import is_draining, is_skipped, seed_or
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
@@ -79,6 +79,8 @@ def serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iter
         for index, start in enumerate(range(0, len(file), step)):
             if is_draining():
                 return
+            if is_skipped(epoch):
+                break
             place = start % at_once
             if place == 0:
                 numbers = order(np.arange(start, min(start + at_once, len(file)))).tolist()

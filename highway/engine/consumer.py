@@ -1,0 +1,124 @@
+"""Who takes the items of a pipeline: where that is in their epochs, and what ``state_dict()`` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from highway.engine.identity import identities
+from highway.engine.resume import Kitchen, Marker, resume
+from highway.engine.stage import Stamped
+from highway.errors import EndOfStream, PipelineError
+
+if TYPE_CHECKING:
+    from highway.engine.threads import Run
+
+ENDED = (
+    "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
+    "seed=) and those of its stages), else each pass has the same order and the same random numbers"
+)
+FORMAT = 1  # of states
+
+
+class Consumer:
+    """Takes items, and knows where it is."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.epoch = 0
+        self._held: Stamped | None = None  # the first item of the next epoch: by it the end of one is seen
+        self._skipped = -1  # the last epoch that a loop has left early
+        self._loop: int | None = None  # the epoch that a loop is in
+        self._looped = False  # whether there was a loop over a whole epoch
+        self._marker = Marker()  # the last that came
+        self._taken = 0  # items behind it
+        self._repeated = 0  # of those, how many another run has taken already
+
+    def take(self, get: Callable[[], Stamped]) -> Stamped:
+        """Return the next item, of those that ``get`` waits for."""
+        while True:
+            stamped = self._held or get()
+            self._held = None
+            if type(stamped.item) is Marker:
+                self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
+            elif stamped.passport.epoch > self._skipped:
+                self._taken += 1
+                if self._taken > self._repeated:
+                    self._repeated = 0
+                    self.epoch = stamped.passport.epoch
+                    return stamped
+
+    def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
+        """Yield the items of an epoch, or the rest of it.
+
+        Raises:
+            EndOfStream: there is no other epoch.
+        """
+        number, self._loop = -1 if self._loop is None else self._loop, None
+        try:
+            for stamped in items:
+                if 0 <= number < stamped.passport.epoch:
+                    self._held, self._looped, self._loop = stamped, True, None
+                    self._taken -= 1
+                    return
+                number = self._loop = max(number, stamped.passport.epoch)
+                yield stamped.item
+        except GeneratorExit:  # the loop was left
+            if self._run.skip(number):
+                self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
+            raise
+        self._loop = None
+        if number < 0 and (self._looped or self._skipped >= 0):
+            raise EndOfStream(ENDED)
+        self._looped = True
+
+    def state(self) -> dict[str, Any]:
+        """Return where it is, for :meth:`go_on`.
+
+        Raises:
+            PipelineError: a stage does not say its state.
+        """
+        first, *_ = workers = self._run.workers
+        if refused := self._marker.refused or (first.stage.name if self._taken and not first.scope.says_its_state else ""):
+            raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
+        return {
+            "format": FORMAT,
+            "seed": self._run.seed,
+            "stages": identities(workers),
+            "epoch": self.epoch,
+            "loop": self._loop,
+            "skipped": self._skipped,
+            "items": max(self._taken, self._repeated),
+            "states": {str(number): state for number, state in self._marker.states.items()},
+        }
+
+    def remake(self, recipe: list[Any]) -> Stamped:
+        """Return an item again."""
+        self._run.use_seed()
+        return Kitchen(self._run.workers, len(self._run.workers)).made(recipe)
+
+    def go_on(self, state: Any) -> None:
+        """Begin where another one was.
+
+        Raises:
+            PipelineError: it is no state, or that of another pipeline.
+        """
+        if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+            what = f"format {state['format']!r}" if isinstance(state, Mapping) and "format" in state else f"a {type(state).__name__}"
+            raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
+        workers, here, there = self._run.workers, identities(self._run.workers), state["stages"]
+        if state["seed"] != self._run.seed:
+            raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
+        if list(here) != list(there):
+            raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
+        if changed := [name for name in here if here[name] != there[name]]:
+            raise PipelineError(
+                f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved; "
+                "give the same, or begin anew without the state"
+            )
+        self._marker.states = {int(number): saved for number, saved in state["states"].items()}
+        for number, worker in enumerate(workers):
+            resume(worker, self._marker.states.get(number), Kitchen(workers, number))
+        self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], state["items"]
+        self._looped = self.epoch > 0 or self._loop is not None
+        self._run.skip(self._skipped)

@@ -1,0 +1,43 @@
+"""What a stage is, in a few letters: by them a state knows the pipeline that it belongs to."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from highway.engine.component import Traits, name_of, written
+from highway.engine.workers import StageWorkers
+
+_HOW = ("epochs", "num_workers", "num_processes", "rank", "world_size")  # parameters that say how often, how fast or for whom
+
+
+def identities(workers: Sequence[StageWorkers]) -> dict[str, str]:
+    """Return what each stage is by its name, in a few letters that change with its parameters and what it reads."""
+    return {worker.stage.name: hashlib.blake2b(_stage(worker).encode(), digest_size=6).hexdigest() for worker in workers}
+
+
+def _stage(worker: StageWorkers) -> str:
+    own = worker.traits.identity
+    return f"{_described(written(worker.stage.op))} {own() if own is not None else ''}"
+
+
+def _described(value: Any) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if value is None or isinstance(value, (str, bytes, int, float, range, np.generic, np.dtype)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"{kind} of {len(value)}: {', '.join(map(_described, value[:16]))}"
+    if isinstance(value, Mapping):
+        return f"{kind}: {', '.join(f'{key}: {_described(part)}' for key, part in value.items())}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    if (own := Traits.of(value).fingerprint) is not None:
+        return own()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [field.name for field in dataclasses.fields(value) if field.init and field.name not in _HOW]
+        return f"{kind}: {', '.join(f'{name}={_described(getattr(value, name))}' for name in parts)}"
+    return f"{kind} {name_of(value)}"

@@ -1,0 +1,118 @@
+"""What the code of a stage takes its items from, and where it is in their epochs."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from highway.engine.batch import nbytes
+from highway.engine.cancel import Scope
+from highway.engine.resume import Marker, between_epochs, mark
+from highway.engine.stage import Passport, Stamped
+from highway.engine.stats import BUSY, STARVED, Meter
+from highway.errors import EndOfStream
+
+if TYPE_CHECKING:
+    from highway.engine.workers import StageWorkers
+
+
+class StageInput:
+    """The input of a stream or sink: the bare items, and the passport of the last."""
+
+    epoch = 0
+
+    def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
+        self.passport = Passport()
+        self._workers, self._meter, self._count = workers, meter, count
+
+    @property
+    def left_out(self) -> int:
+        return sum(workers.errors for workers in self._workers.before)
+
+    def __iter__(self) -> StageInput:
+        return self
+
+    def __next__(self) -> Any:
+        return self._entered(self._get())
+
+    def _get(self) -> Stamped:
+        """Wait for the next item that somebody wants."""
+        self._meter.enter(STARVED)
+        if (demand := self._workers.demand) is not None:
+            demand.set()
+        try:
+            while True:
+                stamped: Stamped = self._workers.inbox.get()
+                if type(stamped.item) is Marker:
+                    mark(self._workers, stamped, self.epoch)
+                elif stamped.passport.epoch > self._workers.scope.skipped or self._workers.traits.repeats:
+                    return stamped
+        except EndOfStream:
+            raise StopIteration from None
+        finally:
+            self._meter.enter(BUSY)
+
+    def _entered(self, stamped: Stamped) -> Any:
+        item, self.passport = stamped
+        self._workers.here.passport = self.passport
+        if self._count:
+            self._meter.items += 1
+            self._meter.bytes += nbytes(item)
+        return item
+
+
+class InputByEpoch(StageInput):
+    """The input of a stream that begins anew with each epoch; one item ahead, since an epoch ends where the next begins."""
+
+    epoch = -1
+    _ahead: Stamped | None = None
+
+    def begin_next(self) -> bool:
+        """Go to the next epoch, whatever is left of this one, and say whether there is one."""
+        self._workers.scope.save = between_epochs
+        for _ in self:
+            pass
+        self._workers.scope.save = None
+        if self._ahead is None:
+            return False
+        self.epoch = self._ahead.passport.epoch
+        return True
+
+    def __next__(self) -> Any:
+        if self._ahead is None or self._ahead.passport.epoch <= self._workers.scope.skipped:
+            self._ahead = None
+            self._ahead = self._get()
+        if self._ahead.passport.epoch > self.epoch:
+            raise StopIteration
+        stamped, self._ahead = self._ahead, None
+        return self._entered(stamped)
+
+
+class EpochInWork:
+    """Keeps the epochs apart where workers do not keep the order: none begins with an epoch before all are done with the last."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._epoch = self._workers = 0
+        self._done = threading.Condition()
+
+    def enter(self, epoch: int) -> None:
+        """Wait until all are done with other epochs, to begin with an item of this one."""
+        if epoch != self._epoch:
+            self.wait()
+        with self._done:
+            self._epoch = epoch
+            self._workers += 1
+
+    def wait(self) -> None:
+        """Wait until all are done."""
+        with self._done:
+            while self._workers:
+                self._scope.check()
+                self._done.wait(0.1)
+
+    def leave(self) -> None:
+        """Say that an item is done."""
+        with self._done:
+            self._workers -= 1
+            self._done.notify()

@@ -1,0 +1,85 @@
+"""A source that is iterated over: whatever it is, its items, where it is in them, and items that it gives again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from highway.engine.component import Traits, name_of
+from highway.errors import EndOfStream, PipelineError
+
+
+class OpenSource:
+    """The iterator of a source: an iterable, a function that returns one, or one that is called until it raises ``EndOfStream``.
+
+    Args:
+        op: The source.
+        state: Where to begin, as :meth:`state` has said it.
+
+    Attributes:
+        first: The number of the item that it begins with.
+    """
+
+    def __init__(self, op: Any, state: Any = None) -> None:
+        self.op, self.first = op, 0
+        self._stamped = Traits.of(op).stamped
+        if self._stamped is not None:  # a pipeline
+            if state is not None:
+                op.load_state_dict(state)
+            self._items = self._stamped()
+        elif isinstance(op, Sequence):
+            self.first = state or 0
+            self._items = itertools.islice(op, self.first, None)
+        else:
+            self._items = _iterator(op)
+        self._taken = self.first
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._items)
+        self._taken += 1
+        return item
+
+    @property
+    def says_its_state(self) -> bool:
+        """Whether it does, without a ``keep`` of its own."""
+        return self._stamped is not None or isinstance(self.op, Sequence)
+
+    def state(self) -> Any:
+        """Return where it is, as JSON holds it.
+
+        Raises:
+            PipelineError: it does not say so.
+        """
+        if not self.says_its_state:
+            raise PipelineError(f"{name_of(self.op)} does not say where it is")
+        return self._taken if self._stamped is None else self.op.state_dict()
+
+    def close(self) -> None:
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+
+
+def remaker(op: Any) -> Callable[..., Any] | None:
+    """Return what gives an item of a source again, by its epoch and index; ``None`` if nothing does."""
+    return (lambda epoch, index, part: op[index]) if isinstance(op, Sequence) else Traits.of(op).remake
+
+
+def _iterator(op: Any) -> Iterator[Any]:
+    if hasattr(op, "__iter__"):
+        return iter(op)
+    try:
+        first = op()
+    except (EndOfStream, StopIteration):
+        return iter(())
+    return first if isinstance(first, Iterator) else itertools.chain([first], _call_until_end(op))
+
+
+def _call_until_end(function: Callable[[], Any]) -> Iterator[Any]:
+    with contextlib.suppress(EndOfStream, StopIteration):
+        while True:
+            yield function()

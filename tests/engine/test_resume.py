@@ -1,0 +1,389 @@
+"""The rest of a run after ``load_state_dict()`` is what it would have been, bit for bit."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from highway import DROP, Pipeline, Stage
+from highway.datasets import ImageFolder
+from highway.engine.resume import MARK_EVERY
+from highway.errors import PipelineError
+from highway.modules import (
+    Augmentations,
+    Batch,
+    BatchByShape,
+    Concat,
+    DecodeBatch,
+    Duplicate,
+    EncodedImageReader,
+    ImageFileReader,
+    Mix,
+    Processes,
+    Reader,
+    Repeat,
+    Shuffle,
+    Take,
+    Tee,
+    Unbatch,
+    Zip,
+)
+from highway.transforms import FlipX, RandomResizedCrop
+
+
+def plain(item):
+    """What is compared: texts of the bytes of arrays, and all else as it is."""
+    if isinstance(item, np.ndarray):
+        return item.shape, item.dtype.str, item.tobytes()
+    return tuple(map(plain, item)) if isinstance(item, (tuple, list)) else item
+
+
+def noise(item, rng):
+    return item + rng.random()
+
+
+def double(item):
+    return 2 * item
+
+
+def ragged(number, rng):
+    return np.full(1 + number % 3, rng.random())
+
+
+def some(item, rng):
+    return item if rng.random() < 0.7 else DROP
+
+
+def fails(number):
+    if number % 7 == 3:
+        raise ValueError("a bad one")
+    return number
+
+
+def state_after(build, count):
+    """Take some items; return the state, by way of JSON."""
+    with build() as pipeline:
+        taken = [plain(pipeline.dequeue()) for _ in range(count)]
+        return taken, json.loads(json.dumps(pipeline.state_dict()))
+
+
+def rest_from(build, state):
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        return [plain(item) for item, _ in pipeline.stamped()]
+
+
+def whole(build):
+    with build() as pipeline:
+        return [(plain(item), passport._replace(times=(), made_of=())) for item, passport in pipeline.stamped()]
+
+
+def check(build, cuts):
+    expected = [item for item, _ in whole(build)]
+    for cut in sorted({int(share * len(expected)) for share in cuts}):
+        taken, state = state_after(build, cut)
+        assert taken == expected[:cut]
+        assert rest_from(build, state) == expected[cut:], f"cut after {cut} of {len(expected)}"
+
+
+THREE = Stage(noise, num_workers=3)
+PIPELINES = {
+    "list": lambda: [list(range(450)), THREE],
+    "samples": lambda: [Reader(range(300), epochs=2), THREE, Batch(7)],
+    "batches": lambda: [Reader(range(900), 4, epochs=2, num_workers=3), THREE],
+    "shuffle": lambda: [Reader(range(200), epochs=2), THREE, Shuffle(50), noise, Batch(7, drop_last=True)],
+    "shuffle twice": lambda: [Reader(range(200), epochs=2), Shuffle(50, reuse=2), noise, Shuffle(9), Duplicate(2), noise],
+    "unbatch": lambda: [Reader(range(500), 8, epochs=2), Unbatch(), THREE, Shuffle(20), Batch(3), Shuffle(4), Unbatch(), Batch(5)],
+    "by shape": lambda: [Reader(range(300), epochs=2), Stage(ragged, num_workers=2), BatchByShape(4), Shuffle(3)],
+    "dropped": lambda: [Reader(range(300), epochs=2), Stage(some, num_workers=3), Shuffle(20), some, Batch(4)],
+    "skipped": lambda: [Reader(range(300), epochs=2), Stage(fails, num_workers=2, on_error="skip"), Shuffle(20), Batch(4)],
+    "take": lambda: [Reader(range(100)), Tee(id), Take(333), Batch(2)],
+    "repeat": lambda: [Repeat(list(range(130)), 3), noise, Shuffle(10), Batch(4)],
+    "repeat in the middle": lambda: [range(130), noise, Batch(3), Shuffle(5), Repeat(times=3), Batch(1)],
+    "repeat a pipeline": lambda: [Repeat(Pipeline([range(130), noise, Batch(2), Shuffle(4)]), 3), Shuffle(10)],
+    "mix": lambda: [Mix([range(200), Reader(range(150), epochs=2), Pipeline([range(100), noise])], seed=3), noise, Shuffle(20), Batch(5)],
+    "mix by size": lambda: [Mix([range(200), range(100)], by_size=True), Batch(3)],
+    "zip": lambda: [Zip([range(200), Repeat(Reader(range(50), epochs=1), 4)]), Shuffle(7), Batch(5)],
+    "concat": lambda: [Concat([range(150), Reader(range(200), epochs=1), range(3)]), Shuffle(8), Batch(9)],
+    "a pipeline": lambda: [Pipeline([Reader(range(300), 4, epochs=2), Unbatch(), noise]), Shuffle(30), Batch(3)],
+    "images": lambda: [
+        ImageFileReader("highway:photos/val", 5, crop=RandomResizedCrop((16, 16)), flip=0.5, epochs=12, num_workers=2),
+        Augmentations([FlipX(p=0.5)]),
+        Shuffle(4),
+    ],
+    "encoded": lambda: [EncodedImageReader("highway:photos/val", 5, epochs=20), DecodeBatch(crop=RandomResizedCrop((16, 16))), Shuffle(6)],
+}
+
+
+@pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
+def test_the_rest_is_the_same(stages):
+    check(lambda: Pipeline(stages(), seed=5), [0, 0.004, 0.21, 0.4, 0.499, 0.5, 0.501, 0.63, 0.98, 1])
+
+
+@pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
+def test_so_it_is_after_a_second_time(stages):
+    def build():
+        return Pipeline(stages(), seed=5)
+
+    expected = [item for item, _ in whole(build)]
+    first, second, third = (int(share * len(expected)) for share in (0.3, 0.02, 0.25))
+    _, state = state_after(build, first)
+    for count in (0, second, third):  # at once, before another marker, and behind some
+        with build() as pipeline:
+            pipeline.load_state_dict(state)
+            taken = [plain(pipeline.dequeue()) for _ in range(count)]
+            again = json.loads(json.dumps(pipeline.state_dict()))
+        assert taken == expected[first : first + count]
+        assert rest_from(build, again) == expected[first + count :]
+
+
+def test_with_processes():
+    check(lambda: Pipeline([Reader(range(1500), epochs=2), Processes([double], num_processes=2), Shuffle(10), Batch(4)]), [0.7])
+
+
+SOURCES = st.sampled_from(
+    [
+        lambda: Reader(range(230), epochs=2),
+        lambda: Reader(range(400), 3, epochs=2, drop_last=True),
+        lambda: Repeat(range(150), 2),
+        lambda: Mix([range(150), Reader(range(120), epochs=2)]),
+        lambda: list(range(300)),
+    ]
+)
+STAGES = st.lists(
+    st.sampled_from(
+        [
+            lambda: noise,
+            lambda: Stage(noise, num_workers=3),
+            lambda: Stage(some, num_workers=2),
+            lambda: Shuffle(17),
+            lambda: Shuffle(3, reuse=2),
+            lambda: Duplicate(2),
+            lambda: Batch(4, as_list=True),
+            lambda: BatchByShape(3),
+            lambda: Take(140),
+            lambda: Tee(id),
+        ]
+    ),
+    max_size=5,
+)
+
+
+def total(item):
+    """Make a number of whatever a batch holds, so that any stage can stand behind any other."""
+    return float(np.sum(item))
+
+
+@settings(max_examples=40, deadline=None)
+@given(SOURCES, STAGES, st.floats(0, 1), st.floats(0, 1))
+def test_random_pipelines(source, stages, cut, again):
+    def build():
+        return Pipeline([source(), *(part for make in stages for part in (make(), total))], seed=1)
+
+    expected = [item for item, _ in whole(build)]
+    first = int(cut * len(expected))
+    _, state = state_after(build, first)
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        second = int(again * (len(expected) - first))
+        assert [plain(pipeline.dequeue()) for _ in range(second)] == expected[first : first + second]
+        state = json.loads(json.dumps(pipeline.state_dict()))
+    assert rest_from(build, state) == expected[first + second :]
+
+
+def test_passports_are_the_same_too():
+    def build():
+        return Pipeline([ImageFolderReader(), Shuffle(6), Batch(2)], seed=2)
+
+    def ImageFolderReader():
+        return Reader(ImageFolder("highway:photos/val"), epochs=3)
+
+    expected = [passport for _, passport in whole(build)]
+    _, state = state_after(build, 21)
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        assert [passport._replace(times=(), made_of=()) for _, passport in pipeline.stamped()] == expected[21:]
+
+
+def test_without_an_order_the_rest_is_the_same_as_a_set():
+    def build():
+        return Pipeline([Reader(range(500), epochs=1), Stage(double, num_workers=4, ordered=False)])
+
+    for cut in (0, 5, 130, 377):
+        taken, state = state_after(build, cut)
+        assert sorted(taken + rest_from(build, state)) == list(range(0, 1000, 2))
+
+
+# --- loops ---
+
+
+def reader():
+    return Pipeline([Reader(range(250), epochs=3), Batch(4)])
+
+
+def loops(pipeline):
+    found = []
+    while True:
+        try:
+            found.append([plain(item) for item in pipeline])
+        except EOFError:
+            return found
+
+
+@pytest.mark.parametrize("count", [1, 40, 62, 63])
+def test_the_first_loop_is_the_rest_of_the_epoch(count):
+    with reader() as pipeline:
+        expected = loops(pipeline)
+    with reader() as pipeline:
+        for _, item in zip(range(count), iter(loop := iter(pipeline)), strict=False):
+            assert item is not None
+        state = pipeline.state_dict()
+        del loop
+    with reader() as pipeline:
+        pipeline.load_state_dict(state)
+        assert loops(pipeline) == [expected[0][count:], *expected[1:]]
+
+
+def test_between_two_loops_the_first_is_a_whole_epoch():
+    with reader() as pipeline:
+        expected = loops(pipeline)
+    with reader() as pipeline:
+        list(pipeline)
+        state = pipeline.state_dict()
+        assert pipeline.epoch == state["epoch"] == 1
+    with reader() as pipeline:
+        pipeline.load_state_dict(state)
+        assert pipeline.epoch == 1
+        assert loops(pipeline) == expected[1:]
+
+
+def test_after_a_loop_that_was_left_the_next_epoch_comes():
+    with reader() as pipeline:
+        expected = loops(pipeline)
+    with reader() as pipeline:
+        for number, _ in enumerate(pipeline):
+            if number == 40:
+                break
+        state = pipeline.state_dict()
+        following = next(iter(pipeline))
+    assert plain(following) == expected[1][0]
+    with reader() as pipeline:
+        pipeline.load_state_dict(state)
+        assert loops(pipeline) == expected[1:]
+
+
+def test_after_the_last_item_there_is_nothing():
+    with reader() as pipeline:
+        count = sum(len(epoch) for epoch in loops(pipeline))
+    _, state = state_after(reader, count)
+    assert rest_from(reader, state) == []
+
+
+# --- what a state is, and what is refused ---
+
+
+def test_a_state_is_small_and_holds_no_pixels():
+    def build():
+        return Pipeline([Reader(range(100_000), 8, epochs=2), Unbatch(), Shuffle(1000), Batch(64)])
+
+    _, state = state_after(build, 60)
+    assert len(json.dumps(state)) < 100 * 1000
+    _, state = state_after(lambda: Pipeline([ImageFileReader("highway:photos/val", 8, (32, 32)), Augmentations([FlipX(p=0.5)])]), 60)
+    assert len(json.dumps(state)) < 500
+
+
+def test_few_items_are_made_once_more():
+    made = []
+
+    def note(number):
+        made.append(number)
+        return number
+
+    def build():
+        return Pipeline([Reader(range(10_000), shuffle=False, epochs=1), note, Shuffle(20), Batch(5)])
+
+    _, state = state_after(build, 1000)
+    made.clear()
+    assert len(rest_from(build, state)) == 1000
+    assert len(made) <= 5000 + 20 + 8 * MARK_EVERY  # which are runs of 8 samples
+
+
+class Unknown:
+    def stream(self, items):
+        yield from items
+
+
+def generated():
+    yield from range(1000)
+
+
+@pytest.mark.parametrize(
+    ("stages", "name"),
+    [
+        ([generated], "generated"),
+        ([range(1000), Unknown()], "Unknown"),
+        ([Repeat(generated, 2)], "generated"),
+        ([Mix([generated])], "generated"),
+    ],
+)
+def test_what_does_not_say_where_it_is_is_refused_by_name(stages, name):
+    with Pipeline(stages) as pipeline:
+        assert pipeline.state_dict()["items"] == 0  # before the first item nothing has a state
+        for _ in range(500):
+            pipeline.dequeue()
+        with pytest.raises(PipelineError, match=rf"state_dict: {name} does not say where it is"):
+            pipeline.state_dict()
+
+
+def test_a_sink_has_no_state():
+    class Sink:
+        def consume(self, items):
+            for _ in items:
+                pass
+
+    with pytest.raises(PipelineError, match="Sink is a sink"):
+        Pipeline([range(3), Sink()]).state_dict()
+
+
+def test_a_pipeline_that_has_begun_takes_no_state():
+    _, state = state_after(reader, 3)
+    with reader() as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match="has begun; load the state before the first item"):
+            pipeline.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (
+            lambda: Pipeline([Reader(range(250), epochs=3), Shuffle(3)]),
+            "saved by Reader.*-> Batch, and .* is Reader.*-> Shuffle",
+        ),
+        (lambda: Pipeline([Reader(range(250), epochs=3), Batch(5)]), "load_state_dict: Batch had other parameters"),
+        (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader.row_ranges, .* had other parameters, or read something else"),
+        (lambda: Pipeline([Reader(range(250), epochs=3), Batch(4)], seed=1), "saved with seed=0; this pipeline has seed=1"),
+    ],
+)
+def test_a_state_of_another_pipeline_is_refused(build, words):
+    _, state = state_after(reader, 30)
+    with build() as pipeline, pytest.raises(PipelineError, match=words):
+        pipeline.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("state", "words"), [({}, "got a dict"), (None, "got a NoneType"), ({"format": 7}, "got format 7")])
+def test_what_is_no_state_is_refused(state, words):
+    with reader() as pipeline, pytest.raises(PipelineError, match=words):
+        pipeline.load_state_dict(state)
+
+
+def test_more_epochs_and_other_workers_are_the_same_pipeline():
+    _, state = state_after(reader, 30)
+    with reader() as pipeline:
+        expected = loops(pipeline)
+    with Pipeline([Reader(range(250), epochs=5, num_workers=4), Stage(Batch(4), buffer_size=9)]) as pipeline:
+        pipeline.load_state_dict(state)
+        found = [item for epoch in loops(pipeline) for item in epoch]
+    assert found[: 189 - 30] == [item for epoch in expected for item in epoch][30:] and len(found) == 5 * 63 - 30
