@@ -71,6 +71,9 @@ class Traits:
         remake: For resuming. Of a source: takes epoch and index of an item, and which ``part`` of what it is (``None`` if its passport does
             not say), and returns it. Of a stream: takes the items that it made one of (each a ``Stamped``) and which part of them that is,
             and returns it with its passport.
+        ranks: Of a source that ranks share: returns which rank it is, and of how many.
+        deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
+            returns its state.
         identity: Of a source: returns a text that changes when what it reads does; states are known by it.
         fingerprint: Returns a text that changes when what comes out of it changes, by parameters, files or code; caches are known by it.
     """
@@ -93,6 +96,8 @@ class Traits:
     stamped: Callable[[], Iterator[Any]] | None = None
     length: Callable[..., int] | None = None
     remake: Callable[..., Any] | None = None
+    ranks: Callable[[], list[int]] | None = None
+    deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
     identity: Callable[[], str] | None = None
     fingerprint: Callable[[], str] | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.identity import identities
@@ -12,6 +12,7 @@ from highway.errors import EndOfStream, PipelineError
 
 if TYPE_CHECKING:
     from highway.engine.threads import Run
+    from highway.engine.workers import StageWorkers
 
 ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
@@ -32,6 +33,7 @@ class Consumer:
         self._looped = False  # whether there was a loop over a whole epoch
         self._marker = Marker()  # the last that came
         self._taken = 0  # items behind it
+        self._last: list[int] | None = None  # epoch and index of the last item
         self._repeated = 0  # of those, how many another run has taken already
 
     def take(self, get: Callable[[], Stamped]) -> Stamped:
@@ -46,6 +48,7 @@ class Consumer:
                 if self._taken > self._repeated:
                     self._repeated = 0
                     self.epoch = stamped.passport.epoch
+                    self._last = [stamped.passport.epoch, stamped.passport.index]
                     return stamped
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
@@ -54,13 +57,14 @@ class Consumer:
         Raises:
             EndOfStream: there is no other epoch.
         """
-        number, self._loop = -1 if self._loop is None else self._loop, None
+        number, self._loop, last = -1 if self._loop is None else self._loop, None, self._last
         try:
             for stamped in items:
                 if 0 <= number < stamped.passport.epoch:
                     self._held, self._looped, self._loop = stamped, True, None
-                    self._taken -= 1
+                    self._taken, self._last = self._taken - 1, last  # it is not taken yet
                     return
+                last = self._last
                 number = self._loop = max(number, stamped.passport.epoch)
                 yield stamped.item
         except GeneratorExit:  # the loop was left
@@ -84,6 +88,8 @@ class Consumer:
         return {
             "format": FORMAT,
             "seed": self._run.seed,
+            "ranks": _ranks(first),
+            "last": self._last,
             "stages": identities(workers),
             "epoch": self.epoch,
             "loop": self._loop,
@@ -117,8 +123,42 @@ class Consumer:
                 "give the same, or begin anew without the state"
             )
         self._marker.states = {int(number): saved for number, saved in state["states"].items()}
+        items, ranks = state["items"], _ranks(workers[0])
+        if state["ranks"] != ranks and state["last"] is not None:
+            items = self._deal_anew(workers, state, items)
         for number, worker in enumerate(workers):
             resume(worker, self._marker.states.get(number), Kitchen(workers, number))
-        self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], state["items"]
+        self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
+        self._last = state["last"]
         self._looped = self.epoch > 0 or self._loop is not None
         self._run.skip(self._skipped)
+
+    def _deal_anew(self, workers: Sequence[StageWorkers], state: Mapping[str, Any], items: int) -> int:
+        """Have the source go on from a state of other ranks, and return how many items behind the marker are to be left out.
+
+        Raises:
+            PipelineError: a stage has a state of that rank's items, or makes more or fewer of them.
+        """
+        source, *rest = workers
+        mine = f"this is rank {' of '.join(map(str, _ranks(source) or ()))}"
+        for worker in rest:
+            saved = self._marker.states.get(worker.number) or {}
+            keeps_count = worker.shape == "map" or (worker.traits.length is not None and worker.traits.length(1000) == 1000)
+            if saved.get("state") is not None or saved.get("held") or not keeps_count:
+                raise PipelineError(
+                    f"load_state_dict: the state was saved by rank {' of '.join(map(str, state['ranks']))}, and {mine}; "
+                    f"{worker.stage.name} holds items of that rank: go on with the same ranks, or batch in the reader"
+                )
+        if source.traits.deal_anew is None or state["ranks"][1] == (_ranks(source) or (0, 1))[1]:
+            return items
+        self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": None}
+        self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], state["ranks"])
+        return 0
+
+
+def _ranks(source: StageWorkers) -> list[int] | None:
+    return source.traits.ranks() if source.traits.ranks is not None else None
+
+
+def _state_of(state: Mapping[str, Any]) -> Any:
+    return (state["states"].get("0") or {}).get("state")

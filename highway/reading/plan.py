@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -16,11 +16,12 @@ from highway.engine.cancel import finish, is_skipped, seed_or, wait
 from highway.engine.component import Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
-from highway.errors import ConfigError, DatasetError
+from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.ranks import rank_and_world_size
-from highway.reading.sampler import OnUneven, Order, Sampler, Shuffle
+from highway.reading.sampler import OnUneven, Sampler, Shuffle
 
+_BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
 LEAST_ROWS, MOST_ROWS = 8, 32  # of a run: to take one costs about a tenth of decoding an image
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -65,7 +66,7 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
     blocks: Sequence[range] = blocks_of(dataset) if reader.shuffle == "blocks" else ()
     sampler = Sampler(total, seed_or(reader.seed), reader.shuffle, blocks, reader.window, rank, world_size, reader.on_uneven)
-    length = sampler.share // size if reader.drop_last else -(-sampler.share // size)
+    length = batches_of(reader, sampler)
     if length == 0:
         each = f" for each of {world_size} ranks" if world_size > 1 else ""
         ways = {
@@ -78,16 +79,22 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
     return sampler, length
 
 
+def batches_of(reader: ReaderLike, sampler: Sampler) -> int:
+    """Return how many batches, or samples, there are in a rank's share."""
+    size = reader.batch_size or 1
+    return sampler.share // size if reader.drop_last else -(-sampler.share // size)
+
+
 class Epoch:
     """One pass over a dataset.
 
     Args:
         number: Which, from 0.
-        order: Which number stands where.
+        sampler: Says which number stands where, and which positions are this rank's.
     """
 
-    def __init__(self, number: int, order: Order) -> None:
-        self.number, self.order = number, order
+    def __init__(self, number: int, sampler: Sampler) -> None:
+        self.number, self.sampler, self.order = number, sampler, sampler.order(number)
         self.bad: dict[int, str] = {}  # samples that cannot be used, by number, and why
 
 
@@ -99,8 +106,10 @@ class BatchInWork:
         self.memory = reading.format.memory(len(positions))
         keys = reading.keys
         self.keys = [keys[number] for number in self.numbers] if keys else []
-        sampler = reading.sampler
-        self.passport = Passport(epoch.number, index * sampler.world_size + sampler.rank, keys=tuple(self.keys))
+        sampler = epoch.sampler
+        number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
+        made_of = (None, (), sampler.first) if sampler.first else ()
+        self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
         self.runs = -(-len(positions) // reading.run)
 
@@ -118,7 +127,7 @@ class _Reading:
 
     def __init__(self, reader: ReaderLike, dataset: Dataset) -> None:
         self.reader, self.dataset = reader, dataset
-        self.sampler, self.length = shares(reader, self.dataset)
+        self.sampler, _ = shares(reader, self.dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.size = reader.batch_size or reader.at_once
         share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
@@ -133,10 +142,11 @@ class _Reading:
                 f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the begin of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
-        stop = min(self.sampler.share, self.length * (self.reader.batch_size or 1))  # without a last batch that is left out
+        length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)
+        stop = min(epoch.sampler.share, length)  # without a last batch that is left out
         at_once = max(_AT_ONCE // self.size, 1) * self.size
         for begin in range(index * self.size, stop, at_once):
-            positions = self.sampler.positions(begin, min(begin + at_once, stop))
+            positions = epoch.sampler.positions(begin, min(begin + at_once, stop))
             numbers = epoch.order(positions)
             for first in range(0, len(positions), self.size):
                 some = slice(first, first + self.size)
@@ -181,16 +191,44 @@ class RowRanges:
         """Return a text that changes when the dataset does."""
         return self._identity
 
+    def ranks(self) -> list[int]:
+        """Return which rank this is, and of how many."""
+        return list(rank_and_world_size(self.stands_for.rank, self.stands_for.world_size))
+
+    def deal_anew(self, state: list[int] | None, last: list[int], ranks: list[int]) -> list[int]:
+        """Return where this rank goes on when ranks of another number have all read up to an item.
+
+        Args:
+            state: What one of them has written down.
+            last: Epoch and index of its last item.
+            ranks: Which of how many it was.
+
+        Raises:
+            PipelineError: they had windows of their own, and are in the middle of these.
+        """
+        begin, _, first = state or _BEGIN
+        epoch, index = last
+        first, size, (rank, world_size) = first if epoch == begin else 0, self.stands_for.batch_size, ranks
+        read = first + ((index - first // (size or 1) - rank) // world_size + 1) * (size or 1) * world_size
+        if read >= length_of(self.dataset):
+            return [epoch + 1, 0, 0]
+        if self.stands_for.shuffle == "blocks":
+            raise PipelineError(
+                f"load_state_dict: shuffle='blocks' gives each of {world_size} ranks blocks of its own; go on with as many ranks, "
+                "or from a state between two epochs"
+            )
+        return [epoch, 0, read]
+
     def __iter__(self) -> Iterator[Stamped]:
         reader, counters = self.stands_for, cancel.counters(self)
         reading, at = _Reading(reader, self.dataset), saved()
-        begin, done = at.state if at else (0, 0)
-        clean: Saved | None = Saved([begin, done])  # what is done, between two batches
+        begin, done, dealt = at.state if at else _BEGIN
+        clean: Saved | None = Saved([begin, done, dealt])  # what is done, between two batches
         keep(lambda: clean)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
-            epoch, rows = Epoch(number, reading.sampler.order(number)), done * reading.size
+            epoch, rows = Epoch(number, replace(reading.sampler, first=dealt)), done * reading.size
             for batch in reading.batches(epoch, done):
                 if finish():
                     reading.wait()
@@ -202,13 +240,13 @@ class RowRanges:
                 done += 1
                 for first in range(0, length, reading.run):
                     reading.check()
-                    clean = Saved([number, done]) if first + reading.run >= length else None
+                    clean = Saved([number, done, dealt]) if first + reading.run >= length else None
                     yield Stamped(RowRange(batch, first, min(first + reading.run, length)), batch.passport)
                 rows += length
                 if reader.epochs is not None:
-                    counters["progress"] = (number + rows / reading.sampler.share) / reader.epochs
+                    counters["progress"] = (number + rows / epoch.sampler.share) / reader.epochs
                 del batch  # its memory shall be free as soon as the consumer is done with it
-            done = 0
+            done = dealt = 0
             if reader.epochs is not None:
                 counters["progress"] = (number + 1) / reader.epochs
         reading.wait()
@@ -217,10 +255,12 @@ class RowRanges:
     def _again(self) -> _Reading:
         return _Reading(self.stands_for, self.dataset)
 
-    def remake(self, epoch: int, index: int, part: None) -> Stamped:
+    def remake(self, epoch: int, index: int, dealt: int | None) -> Stamped:
         """Return all rows of a batch as one range."""
         reading = self._again
-        number = index // reading.sampler.world_size
-        batch = next(reading.batches(Epoch(epoch, reading.sampler.order(epoch)), number))
+        first = dealt or 0
+        sampler = replace(reading.sampler, first=first)
+        number = (index - first // reading.size) // sampler.world_size
+        batch = next(reading.batches(Epoch(epoch, sampler), number))
         batch.runs = 1
         return Stamped(RowRange(batch, 0, len(batch.numbers)), batch.passport)

@@ -120,6 +120,7 @@ class Sampler:
         world_size: How many there are.
         on_uneven: If they do not share the samples evenly: ``"pad"`` takes samples from the epoch's begin again, ``"drop"`` leaves out the
             last ones, ``"raise"`` is an error.
+        first: Positions of the epoch that others have read before; the rest is dealt out. Not with ``"blocks"``.
 
     Raises:
         ConfigError: the samples cannot be shared evenly, and that is to be an error.
@@ -133,23 +134,25 @@ class Sampler:
     rank: int = 0
     world_size: int = 1
     on_uneven: OnUneven = "pad"
+    first: int = 0
 
     def __post_init__(self) -> None:
-        if self.on_uneven == "raise" and (left := self.total % self.world_size):
+        if self.on_uneven == "raise" and (left := (self.total - self.first) % self.world_size):
             raise ConfigError(
-                f"{self.total} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read some twice, or 'drop' to "
-                "leave them out"
+                f"{self.total - self.first} samples for {self.world_size} ranks leave {left} over; say on_uneven='pad' to read "
+                "some twice, or 'drop' to leave them out"
             )
 
     @cached_property
     def share(self) -> int:
         """Samples of each rank in an epoch."""
-        return self.total // self.world_size if self.on_uneven == "drop" else -(-self.total // self.world_size)
+        total = self.total - self.first
+        return total // self.world_size if self.on_uneven == "drop" else -(-total // self.world_size)
 
     def positions(self, first: int, stop: int) -> np.ndarray:
         """Return the positions in the epoch of this rank's samples from ``first`` to ``stop``, as int64."""
         mine = np.arange(first, stop)
-        return self.rank * self.share + mine if self.shuffle == "blocks" else mine * self.world_size + self.rank
+        return self.rank * self.share + mine if self.shuffle == "blocks" else self.first + mine * self.world_size + self.rank
 
     def order(self, epoch: int) -> Order:
         """Return what says which number stands at which position of an epoch."""

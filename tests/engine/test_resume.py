@@ -281,6 +281,101 @@ def test_after_the_last_item_there_is_nothing():
     assert rest_from(reader, state) == []
 
 
+# --- ranks ---
+
+
+def shared(rank, world_size, batch_size=4, stages=(), total=100, **settings):
+    return Pipeline([Reader(range(total), batch_size, epochs=2, rank=rank, world_size=world_size, **settings), *stages], seed=4)
+
+
+def numbers(items):
+    return [int(number) for item in items for number in np.atleast_1d(item)]
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2), (8, 3), (3, 8)])
+@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 1])
+def test_what_all_ranks_have_read_is_not_read_again_and_the_rest_is_dealt_anew(before, after, share, batch_size):
+    read, states = [], []
+    for rank in range(before):
+        with shared(rank, before, batch_size, [Stage(double, num_workers=2)]) as pipeline:
+            count = int(share * len(pipeline))
+            read += numbers(pipeline.dequeue() for _ in range(count))
+            states.append(json.loads(json.dumps(pipeline.state_dict())))
+    for state in states:
+        rest = []
+        for rank in range(after):
+            with shared(rank, after, batch_size, [Stage(double, num_workers=2)]) as pipeline:
+                pipeline.load_state_dict(state)
+                rest.append([numbers(pipeline), numbers(pipeline)] if count > 0 and share < 1 else [[], numbers(pipeline)])
+        assert len({tuple(map(len, both)) for both in rest}) == 1  # all have as many as the others
+        if share < 1:
+            found = read + [number for first, _ in rest for number in first]
+            assert set(found) == set(range(0, 200, 2)) or count == 0
+            assert len(found) < 100 + before * (batch_size or 1) + after or count == 0  # but for what evens out the ranks
+        assert {number for _, second in rest for number in second} == set(range(0, 200, 2))
+
+
+def test_ranks_may_change_twice_in_an_epoch():
+    read, state = [], None
+    for world_size in (2, 3, 1):
+        states = []
+        for rank in range(world_size):
+            with shared(rank, world_size, total=240) as pipeline:
+                if state is not None:
+                    pipeline.load_state_dict(state)
+                read += numbers(pipeline.dequeue() for _ in range(5)) if world_size > 1 else numbers(pipeline)
+                states.append(json.loads(json.dumps(pipeline.state_dict())))
+        state = states[-1]
+    assert sorted(read) == list(range(240))
+
+
+def test_another_rank_of_as_many_goes_on_from_the_same_state():
+    with shared(0, 2) as pipeline:
+        for _ in range(5):
+            pipeline.dequeue()
+        state = pipeline.state_dict()
+    with shared(1, 2) as pipeline:
+        expected = numbers(pipeline)
+    with shared(1, 2) as pipeline:
+        pipeline.load_state_dict(state)
+        assert numbers(pipeline) == expected[20:]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("stages", [[Shuffle(5)], [Duplicate(2)], [Unbatch()]])
+def test_what_waits_of_one_rank_is_no_state_of_another(stages, world_size):
+    with shared(0, 2, stages=stages, total=4000) as pipeline:
+        for _ in range(450):
+            pipeline.dequeue()
+        state = pipeline.state_dict()
+    with (
+        shared(1, world_size, stages=stages, total=4000) as pipeline,
+        pytest.raises(PipelineError, match="saved by rank 0 of 2, and this is"),
+    ):
+        pipeline.load_state_dict(state)
+
+
+def test_windows_of_blocks_are_of_as_many_ranks():
+    class Blocks(list):
+        def blocks(self):
+            return [range(start, start + 10) for start in range(0, 100, 10)]
+
+    def build(rank, world_size):
+        return Pipeline([Reader(Blocks(range(100)), 4, shuffle="blocks", epochs=2, rank=rank, world_size=world_size)])
+
+    with build(0, 2) as pipeline:
+        pipeline.dequeue()
+        middle = pipeline.state_dict()
+        list(pipeline)
+        edge = pipeline.state_dict()
+    with build(0, 3) as pipeline, pytest.raises(PipelineError, match="go on with as many ranks, or from a state between two epochs"):
+        pipeline.load_state_dict(middle)
+    with build(0, 3) as pipeline:
+        pipeline.load_state_dict(edge)
+        assert len(numbers(pipeline)) == 34 and pipeline.epoch == 1
+
+
 # --- what a state is, and what is refused ---
 
 
