@@ -26,6 +26,7 @@ from highway.process.aligned import aligned
 
 ALIGNMENT = 64  # bytes: each field of a sample begins at a multiple of it
 _POOLED = 1 << 16  # bytes from which on memory is worth being used again
+_KEPT = 1 << 27  # bytes of memory to keep for use again, if that is more than four pieces
 _AT_ONCE = 32  # samples that are read together where all are checked
 
 
@@ -190,7 +191,10 @@ class DiskFile(_Indexed):
         if nbytes < _POOLED:
             return aligned((nbytes,), np.uint8)
         if field not in self._pools or self._pools[field].nbytes < nbytes:
-            self._pools[field] = BufferPool(nbytes if self._fixed[field] is not None else nbytes + nbytes // 8)
+            size = nbytes if self._fixed[field] is not None else nbytes + nbytes // 8
+            self._pools[field] = BufferPool(
+                size, keep=max(4, _KEPT // size)
+            )  # runs of rows are many and small, whole batches few and large
         return self._pools[field].take((nbytes,))
 
     def _read(self, row: int, parts: Sequence[np.ndarray]) -> bool:
