@@ -1,11 +1,13 @@
 """The Python in README.md and docs/ runs as it stands."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from highway import Pipeline
+from highway.engine.component import Traits
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<mark><!-- .*? -->\n)?```python\n(?P<code>.*?)^```", re.M | re.S)
@@ -78,3 +80,8 @@ def test_the_index_lists_every_page():
     index = ROOT / "docs" / "README.md"
     listed = {index.parent / target for target in re.findall(r"\]\(([^)]+)\)", index.read_text())}
     assert [str(page) for page in sorted(index.parent.rglob("*.md")) if page != index and page not in listed] == []
+
+
+def test_the_reference_explains_all_that_a_component_may_say_of_itself():
+    explained = re.findall(r"^\| `(\w+)", (ROOT / "docs" / "reference" / "components.md").read_text(), re.M)
+    assert set(explained) == {field.name for field in fields(Traits)}
