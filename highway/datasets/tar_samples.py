@@ -7,16 +7,19 @@ behind the last slash. Files that stand one after the other and have one key are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from highway.datasets.field_codecs import decode_field, field_name
+from highway.datasets.tar_stream import read_members
+from highway.engine import cancel
 from highway.errors import ShardError
 from highway.wire.braces import expand_braces
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _META = re.compile(r"__[^/]*__($|/)")
 
+Files = list[tuple[str, bytes]]  # of a sample: extensions and contents
 T = TypeVar("T")
 
 
@@ -84,3 +87,34 @@ def _first(places: Mapping[str, int], new: str, old: Sequence[str]) -> int:
         if name in places:
             return places[name]
     raise ShardError(f"nothing for the field {new!r}: expected {' or '.join(old)}, found {', '.join(places)}")
+
+
+class SamplesAgain:
+    """Samples of shards, read again by their numbers; if they are asked for in their order, a shard is read once."""
+
+    def __init__(self, shards: list[str]) -> None:
+        self._shards = shards
+        self._at, self._last = (-1, -1), ("", Files())
+        self._members: Generator[Any] | None = None
+
+    def sample(self, number: int, place: int) -> tuple[str, Files]:
+        """Return the key and the files of a sample, by the numbers of its shard and of the sample in that."""
+        if self._members is None:
+            cancel.at_end(self.close)
+        if self._at[0] != number or self._at[1] > place:
+            self.close()
+            self._members = read_members(self._shards[number])
+            self._samples = grouped_by_key(self._members)
+            self._at = (number, -1)
+        for _ in range(self._at[1], place):
+            self._last = next(self._samples, None) or self._missing(number, place)
+        self._at = (number, place)
+        return self._last
+
+    def _missing(self, number: int, place: int) -> tuple[str, Files]:
+        raise ShardError(f"{self._shards[number]}: no sample {place}, which was there before")
+
+    def close(self) -> None:
+        if self._members is not None:
+            self._members.close()
+        self._at = (-1, -1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from highway.errors import Cancelled
 
+T = TypeVar("T")
 State = Literal["busy", "starved", "blocked"]
 
 
@@ -104,6 +106,13 @@ def entered(scope: Scope) -> Iterator[None]:
         _here.scope = before
 
 
+def on_behalf_of(other: Scope) -> Scope:
+    """Return the scope of another stage, which may have ended, for this one to do its work by: cancelled as this one is."""
+    scope = copy.copy(other)
+    scope.interrupted, scope.cancelled = _here.scope.interrupted, _here.scope.cancelled
+    return scope
+
+
 def leave() -> None:
     """Call what was registered with :func:`at_end` on this thread; the engine does this at the end of each worker."""
     while _here.at_end:
@@ -113,6 +122,13 @@ def leave() -> None:
 def at_end(callback: Callable[[], None]) -> None:
     """Have ``callback`` called on this thread when the worker ends, so that a map can give back what it keeps for each worker."""
     _here.at_end.append(callback)
+
+
+class OfThread(threading.local, Generic[T]):
+    """A value for each thread, made when that asks first."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self.value = make()
 
 
 def seed() -> int:

@@ -166,7 +166,7 @@ def resume(worker: StageWorkers, state: Any, kitchen: Kitchen) -> None:
     """Have a stage go on from what another run has written down; called before it begins."""
     worker.resumed = state
     if state and "state" in state:
-        worker.scope.resume = lambda: Saved(state["state"], [kitchen.made(recipe) for recipe in state["held"]])
+        worker.scope.resume = lambda: Saved(state["state"], kitchen.all_made(state["held"]))
 
 
 class Kitchen:
@@ -179,6 +179,14 @@ class Kitchen:
 
     def __init__(self, workers: Sequence[StageWorkers], number: int) -> None:
         self._workers, self._number = workers, number
+
+    def all_made(self, recipes: Sequence[Sequence[Any]]) -> list[Stamped]:
+        """Return the items of recipes; they are made as the source orders them, which may read one after the other."""
+        made = {
+            place: self.made(recipes[place])
+            for place in sorted(range(len(recipes)), key=lambda place: (recipes[place][0], recipes[place][1]))
+        }
+        return [made[place] for place in range(len(recipes))]
 
     def made(self, recipe: Sequence[Any]) -> Stamped:
         """Return the item of a recipe.
@@ -194,7 +202,7 @@ class Kitchen:
             raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by a method remake()")
         kitchen = Kitchen(self._workers, stage)
         items = [kitchen.made(one) for one in inputs]
-        with cancel.entered(worker.scope):
+        with cancel.entered(cancel.on_behalf_of(worker.scope)):
             made = make(items, part) if stage else make(epoch, index, part)
         if type(made) is not Stamped:
             made = Stamped(made, Passport(epoch, index, worker.origin))
@@ -202,7 +210,10 @@ class Kitchen:
         stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=made_of))
         for between in self._workers[stage + 1 : self._number]:
             if between.shape == "map":
-                with cancel.entered(between.scope), between.copying:  # if the map is not thread-safe, its workers have copies
+                with (
+                    cancel.entered(cancel.on_behalf_of(between.scope)),
+                    between.copying,
+                ):  # if the map is not thread-safe, its workers have copies
                     result = between.apply(*stamped, between.stage.op)
                 if result is DROP:
                     raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")

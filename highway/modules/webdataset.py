@@ -15,11 +15,14 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from highway.datasets.file import fingerprint_of
+from highway.datasets.opened import opened
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
-from highway.datasets.tar_samples import decoded_sample, grouped_by_key, shards_of
-from highway.datasets.tar_stream import read_members
+from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
+from highway.datasets.tar_stream import is_path, path_of, read_members
 from highway.engine import batch, cancel
 from highway.engine.cancel import report_error, seed_or
+from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
 from highway.parameters.checks import checked
@@ -75,42 +78,70 @@ class WebDatasetSource:
         """The shards' URLs, braces expanded."""
         return shards_of(self.urls)
 
+    @opened
+    def _identity(self) -> str:
+        paths = [path_of(url) for url in self.shards if is_path(url)]
+        return fingerprint_of((path, path) for path in paths if os.path.exists(path))
+
+    def identity(self) -> str:
+        """Return a text that changes when shards on disk do."""
+        return self._identity
+
     def __iter__(self) -> Iterator[Stamped]:
         shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)
         counters.update(shards=0, ignored_files=0)
-        for epoch in count() if self.epochs is None else range(self.epochs):
+        first, done, passed, index = (saved() or Saved((0, 0, 0, 0))).state
+        epoch = first
+        keep(lambda: Saved([epoch, done, passed, index]))  # shards that are done in this epoch, samples of the next one, and in all
+        for epoch in count(first) if self.epochs is None else range(first, self.epochs):
             order = Sampler(len(shards), seed, self.shuffle).order(epoch)(np.arange(len(shards))).tolist()
-            index = 0
-            for done, number in enumerate(order, start=1):
+            for number in order[done:]:
                 if cancel.is_skipped(epoch):
                     break
-                for key, sample in self._samples(shards[number]):
-                    yield Stamped(sample, Passport(epoch, index, keys=(key,)))
+                for passed, key, sample in self._samples(shards[number], passed):  # noqa: B020
                     index += 1
+                    yield Stamped(sample, Passport(epoch, index - 1, keys=(key,), made_of=(None, (), [number, passed - 1])))
+                done, passed = done + 1, 0
                 if self.epochs is not None:
                     counters["progress"] = (epoch + done / len(shards)) / self.epochs
-            if index == 0:
+            if index == 0 and not cancel.is_skipped(epoch):
                 raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
+            done = passed = index = 0
 
-    def _samples(self, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _samples(self, url: str, passed: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Yield the samples of a shard behind the first ``passed``, each with the number of those up to it, and its key."""
         with contextlib.closing(read_members(url)) as members:
-            samples = grouped_by_key(members, partial(cancel.count, self, "ignored_files"))
+            samples = enumerate(grouped_by_key(members, partial(cancel.count, self, "ignored_files")), start=1)
             while True:
                 try:
-                    key, files = next(samples)
+                    number, (key, files) = next(samples)
                 except StopIteration:
                     break
                 except (ShardError, OSError) as error:
                     report_error(error)
                     return
-                extensions, contents = zip(*files, strict=True)
+                if number <= passed:
+                    continue
                 try:
-                    sample = decoded_sample(extensions, contents.__getitem__, self.fields)
+                    sample = self._decoded(files)
                 except ShardError as error:
                     report_error(ShardError(f"{url}: sample {key!r}: {error}"))
                     continue
-                yield key, sample
+                yield number, key, sample
         cancel.count(self, "shards")
+
+    def _decoded(self, files: Files) -> dict[str, Any]:
+        extensions, contents = zip(*files, strict=True)
+        return decoded_sample(extensions, contents.__getitem__, self.fields)
+
+    @opened
+    def _again(self) -> cancel.OfThread[SamplesAgain]:
+        return cancel.OfThread(lambda: SamplesAgain(self.shards))
+
+    def remake(self, epoch: int, index: int, part: list[int]) -> Stamped:
+        """Return a sample of a shard; if they are asked for in their order, it is read once."""
+        key, files = self._again.value.sample(*part)
+        return Stamped(self._decoded(files), Passport(keys=(key,)))
 
 
 @checked

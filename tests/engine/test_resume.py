@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from highway import DROP, Pipeline, Stage
 from highway.datasets import ImageFolder
+from highway.datasets.shards import encoded, shard_writer
+from highway.datasets.tar_stream import read_members
 from highway.engine.resume import MARK_EVERY
 from highway.errors import PipelineError
 from highway.modules import (
@@ -28,6 +30,7 @@ from highway.modules import (
     Take,
     Tee,
     Unbatch,
+    WebDatasetSource,
     Zip,
 )
 from highway.transforms import FlipX, RandomResizedCrop
@@ -141,6 +144,76 @@ def test_so_it_is_after_a_second_time(stages):
 
 def test_with_processes():
     check(lambda: Pipeline([Reader(range(1500), epochs=2), Processes([double], num_processes=2), Shuffle(10), Batch(4)]), [0.7])
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """Seven of 60 samples each; two in each of them are bad, and the last is cut short."""
+    folder = tmp_path_factory.mktemp("shards")
+    for shard in range(7):
+        with shard_writer(str(folder / f"{shard}.tar")) as writer:
+            for number in range(60):
+                number += 60 * shard
+                writer.add(encoded(f"{number:05}", {"txt": "no label"} if number % 30 == 17 else {"cls": number}))
+    last = folder / "6.tar"
+    last.write_bytes(last.read_bytes()[:50_000])
+    return str(folder / "{0..6}.tar")
+
+
+def label(sample):
+    return int(sample["cls"])
+
+
+SHARDS = {
+    "shuffled": [label, THREE, Shuffle(100), Batch(7)],
+    "reused": [Shuffle(50, reuse=2), label, noise, Shuffle(30), Batch(4), Shuffle(3)],
+    "bare": [label],
+}
+
+
+@pytest.mark.parametrize("pipes", [False, True], ids=["paths", "pipes"])
+@pytest.mark.parametrize("stages", SHARDS.values(), ids=SHARDS)
+def test_shards_with_errors_that_are_left_out(shards, stages, pipes):
+    def build():
+        urls = f"pipe:cat {shards}" if pipes else shards
+        return Pipeline([Stage(WebDatasetSource(urls, {"cls": "cls"}, epochs=2), on_error="skip"), *stages], seed=4)
+
+    assert len(whole(build)) > 100
+    check(build, [0, 0.3, 0.7] if pipes else [0, 0.004, 0.21, 0.4, 0.499, 0.5, 0.501, 0.63, 0.98, 1])
+
+
+def test_samples_that_waited_are_read_in_one_pass_over_each_shard(shards, monkeypatch):
+    opened = []
+
+    def read(url):
+        opened.append(url)
+        return read_members(url)
+
+    def build():
+        return Pipeline([Stage(WebDatasetSource(shards, {"cls": "cls"}, epochs=1), on_error="skip"), Shuffle(300), label])
+
+    _, state = state_after(build, 60)
+    monkeypatch.setattr("highway.modules.webdataset.read_members", read)
+    monkeypatch.setattr("highway.datasets.tar_samples.read_members", read)
+    rest_from(build, state)
+    assert len(opened) <= 7 + 7
+
+
+def test_shards_that_have_changed_are_another_pipeline(tmp_path):
+    def build():
+        return Pipeline([WebDatasetSource(str(tmp_path / "a.tar")), label, Batch(3)])
+
+    def write(count):
+        with shard_writer(str(tmp_path / "a.tar")) as writer:
+            for number in range(count):
+                writer.add(encoded(f"{number:05}", {"cls": number}))
+
+    write(10)
+    _, state = state_after(build, 20)
+    (tmp_path / "a.tar").unlink()
+    write(9)
+    with build() as pipeline, pytest.raises(PipelineError, match="WebDatasetSource had other parameters, or read something else"):
+        pipeline.load_state_dict(state)
 
 
 SOURCES = st.sampled_from(
