@@ -12,6 +12,7 @@ from highway.modules import (
     BatchByShape,
     Cache,
     CacheReader,
+    Concat,
     EncodedImageReader,
     ImageFileReader,
     Peek,
@@ -73,6 +74,10 @@ SOURCES = {
     "Repeat of a list": (lambda folder: [Repeat(NUMBERS, 3), Batch(4)], 3),
     "Repeat of a reader": (lambda folder: [Repeat(numbers(batch_size=4, epochs=1), 3)], 3),
     "Repeat of a pipeline": (lambda folder: [Repeat(Pipeline([NUMBERS, Batch(4)]), 3)], 3),
+    "Repeat of shards in a Concat, WebDatasetSource": (
+        lambda folder: [Repeat(Concat([WebDatasetSource(str(folder / f"{shard}-0.tar"), epochs=1) for shard in range(2)]), 3)],
+        10,
+    ),
     "Repeat of stages": (lambda folder: [NUMBERS, Shuffle(5), Batch(4), Repeat(times=3)], 3),
     "Repeat of files": (lambda folder: [TenSource(str(folder / "ten")), Batch(4), Repeat(times=3)], 3),
     "a pipeline": (lambda folder: [Pipeline([numbers(batch_size=4)]), same], 3),
@@ -106,7 +111,24 @@ def test_after_a_loop_that_was_left_comes_the_whole_next_epoch(folder, name):
             list(pipeline)
 
 
-UNKNOWN = ("Reader, BatchByShape", "Reader, Unbatch", "WebDatasetSource")  # how many come out depends on what is in the items
+@pytest.mark.parametrize("name", SOURCES)
+def test_after_a_loop_that_was_left_another_run_begins_with_the_next_epoch(folder, name):
+    make, length = SOURCES[name]
+    with Pipeline(make(folder)) as pipeline:
+        for _ in pipeline:
+            break
+        state = pipeline.state_dict()
+        rest = [sorted(map(str, pipeline)) for _ in range(2)]  # sorted: an unordered map's order is that of its threads
+    with Pipeline(make(folder)) as pipeline:
+        pipeline.load_state_dict(state)
+        assert [sorted(map(str, pipeline)) for _ in range(2)] == rest
+        assert [len(epoch) for epoch in rest] == [length] * 2
+        with pytest.raises(EndOfStream):
+            list(pipeline)
+
+
+# how many come out depends on what is in the items
+UNKNOWN = ("Reader, BatchByShape", "Reader, Unbatch", "WebDatasetSource", "Repeat of shards in a Concat, WebDatasetSource")
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in (*UNKNOWN, "finished Cache")])
