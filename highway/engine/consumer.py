@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.identity import identities
-from highway.engine.resume import Kitchen, Marker, resume
+from highway.engine.resume import Marker, Remaker, resume
 from highway.engine.stage import Stamped
 from highway.errors import EndOfStream, PipelineError
 
@@ -22,7 +22,7 @@ FORMAT = 1  # of states
 
 
 class Consumer:
-    """Takes items, and knows where it is."""
+    """Takes the items of a run, and knows where in its epochs it is, and where behind the last marker (:mod:`highway.engine.resume`)."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -32,12 +32,12 @@ class Consumer:
         self._loop: int | None = None  # the epoch that a loop is in
         self._looped = False  # whether there was a loop over a whole epoch
         self._marker = Marker()  # the last that came
-        self._taken = 0  # items behind it
+        self._taken = 0  # items that came behind it
         self._last: list[int] | None = None  # epoch and index of the last item
-        self._repeated = 0  # of those, how many another run has taken already
+        self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
 
     def take(self, get: Callable[[], Stamped]) -> Stamped:
-        """Return the next item, of those that ``get`` waits for."""
+        """Return the next item of those that ``get`` returns: no marker, none of an epoch that was left, none that was given already."""
         while True:
             stamped = self._held or get()
             self._held = None
@@ -77,7 +77,7 @@ class Consumer:
         self._looped = True
 
     def state(self) -> dict[str, Any]:
-        """Return where it is, for :meth:`go_on`.
+        """Return what ``state_dict()`` does, for :meth:`go_on`.
 
         Raises:
             PipelineError: a stage does not say its state.
@@ -98,13 +98,13 @@ class Consumer:
             "states": {str(number): state for number, state in self._marker.states.items()},
         }
 
-    def remake(self, recipe: list[Any]) -> Stamped:
-        """Return an item again."""
+    def remake(self, lineage: list[Any]) -> Stamped:
+        """Return an item again that came out of the pipeline."""
         self._run.use_seed()
-        return Kitchen(self._run.workers, len(self._run.workers)).made(recipe)
+        return Remaker(self._run.workers, len(self._run.workers)).item(lineage)
 
     def go_on(self, state: Any) -> None:
-        """Begin where another one was.
+        """Begin where the consumer of another run was, by its :meth:`state`; called before the run begins.
 
         Raises:
             PipelineError: it is no state, or that of another pipeline.
@@ -127,7 +127,7 @@ class Consumer:
         if state["ranks"] != ranks and state["last"] is not None:
             items = self._deal_anew(workers, state, items)
         for number, worker in enumerate(workers):
-            resume(worker, self._marker.states.get(number), Kitchen(workers, number))
+            resume(worker, self._marker.states.get(number), Remaker(workers, number))
         self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
         self._last = state["last"]
         self._looped = self.epoch > 0 or self._loop is not None

@@ -1,4 +1,4 @@
-"""What a stage is, in a few letters: by them a state knows the pipeline that it belongs to."""
+"""A hash of each stage, by which a state knows the pipeline that it belongs to: its class, parameters, and what it reads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from highway.engine.component import Traits, name_of, written
 from highway.engine.workers import StageWorkers
 
-_HOW = ("epochs", "num_workers", "num_processes", "rank", "world_size")  # parameters that say how often, how fast or for whom
+_CHANGES_NO_ITEM = ("epochs", "num_workers", "num_processes", "rank", "world_size")  # parameters
 
 
 def identities(workers: Sequence[StageWorkers]) -> dict[str, str]:
-    """Return what each stage is by its name, in a few letters that change with its parameters and what it reads."""
+    """Return a hash of each stage, by the stage's name; it changes with the component's parameters and what it reads."""
     return {worker.stage.name: hashlib.blake2b(_stage(worker).encode(), digest_size=6).hexdigest() for worker in workers}
 
 
@@ -38,6 +38,6 @@ def _described(value: Any) -> str:
     if (own := Traits.of(value).fingerprint) is not None:
         return own()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [field.name for field in dataclasses.fields(value) if field.init and field.name not in _HOW]
+        parts = [field.name for field in dataclasses.fields(value) if field.init and field.name not in _CHANGES_NO_ITEM]
         return f"{kind}: {', '.join(f'{name}={_described(getattr(value, name))}' for name in parts)}"
     return f"{kind} {name_of(value)}"

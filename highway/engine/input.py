@@ -1,4 +1,4 @@
-"""What the code of a stage takes its items from, and where it is in their epochs."""
+"""What streams and sinks iterate over: the items that come in, epoch by epoch for those that begin anew with each."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class StageInput:
         return self
 
     def __next__(self) -> Any:
-        return self._entered(self._get())
+        return self._handed_on(self._get())
 
     def _get(self) -> Stamped:
-        """Wait for the next item that somebody wants."""
+        """Wait for the next item, of an epoch that was not left; markers that come before it get the state of the stage."""
         self._meter.enter(STARVED)
         if (demand := self._workers.demand) is not None:
             demand.set()
@@ -52,7 +52,7 @@ class StageInput:
         finally:
             self._meter.enter(BUSY)
 
-    def _entered(self, stamped: Stamped) -> Any:
+    def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped
         self._workers.here.passport = self.passport
         if self._count:
@@ -62,7 +62,7 @@ class StageInput:
 
 
 class InputByEpoch(StageInput):
-    """The input of a stream that begins anew with each epoch; one item ahead, since an epoch ends where the next begins."""
+    """The input of a stream that begins anew with each epoch. It takes one item ahead, since an epoch ends where the next begins."""
 
     epoch = -1
     _ahead: Stamped | None = None
@@ -85,7 +85,7 @@ class InputByEpoch(StageInput):
         if self._ahead.passport.epoch > self.epoch:
             raise StopIteration
         stamped, self._ahead = self._ahead, None
-        return self._entered(stamped)
+        return self._handed_on(stamped)
 
 
 class EpochInWork:

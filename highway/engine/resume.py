@@ -1,10 +1,11 @@
-"""How a run goes on where another one was: what stages say of themselves between two items, and how that travels.
+"""How a run goes on where another one was: states of sources and streams, the markers that collect them, and items that are made again.
 
 Every so often the source sends a :class:`Marker` after its items. Each stage that meets it writes down its state and hands it on, so that
 it says where all of them were at one moment of the stream (Chandy and Lamport, *Distributed snapshots*, 1985). Whoever takes the items
-keeps the last marker, and counts those behind it.
+(:class:`highway.engine.consumer.Consumer`) keeps the last marker, and counts those behind it.
 
-A state holds numbers, never what was read: of items that wait in a stage it says how they were made, and they are made again.
+A state holds numbers, never what was read: of items that wait in a stage it says how they were made, their *lineage*, and they are made
+again. docs/adr/0011 says why, docs/howto/resume.md how a source or stream of one's own says its state.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from highway.engine import cancel
-from highway.engine.source import remaker
+from highway.engine.source import remake_of
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.errors import PipelineError
 
@@ -58,7 +59,7 @@ def saved() -> Saved | None:
 
 
 def between_epochs() -> None:
-    """Stand for a stream that waits for an epoch to begin with, and has no state."""
+    """Stand in the place of ``save`` of a stream that waits for an epoch to begin with, and so has no state; never called."""
 
 
 class Keeper:
@@ -99,12 +100,16 @@ class Marker:
         self.refused = ""
 
 
-def recipe(passport: Passport) -> list[Any]:
-    """Return how an item was made, as JSON holds it: the epoch and index of its passport, and of what other items a stream made it."""
+def lineage(passport: Passport) -> list[Any]:
+    """Return how an item was made, as JSON holds it.
+
+    ``[epoch, index]`` of its passport; with ``made_of`` behind these the number of the stage that made it, which part of its inputs it is,
+    and the lineage of each of these.
+    """
     if not passport.made_of:
         return [passport.epoch, passport.index]
     stage, inputs, part = passport.made_of
-    return [passport.epoch, passport.index, stage, part, *map(recipe, inputs)]
+    return [passport.epoch, passport.index, stage, part, *map(lineage, inputs)]
 
 
 class MarkerClock:
@@ -127,7 +132,16 @@ class MarkerClock:
 
 
 def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
-    """Write down the state of a stage, and hand the marker on; say whether that could be done."""
+    """Write down the state of a stage, and hand the marker on.
+
+    Args:
+        worker: The stage, on whose thread this is called.
+        marker: What it has met.
+        epoch: The one that a stream which begins anew with each is in.
+
+    Returns:
+        Whether it could be left here; if not, a source sends no marker now.
+    """
     save, states = worker.scope.save, marker.item.states
     if worker.shape == "sink":
         return True
@@ -138,13 +152,14 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
     elif (found := _asked(save, marker)) is None:
         return bool(marker.item.refused)
     else:
-        held = [recipe(stamped.passport) for stamped in found.held]
+        held = [lineage(stamped.passport) for stamped in found.held]
         states[worker.number] = {"epoch": epoch, "runs": True, "state": found.state, "held": held}
     worker.outbox.put(marker)
     return True
 
 
 def _asked(save: Save, marker: Stamped) -> Saved | None:
+    """Return what a stage says; a source inside of it that does not say where it is refuses in its place, by its name."""
     try:
         return save()
     except PipelineError as error:
@@ -152,25 +167,25 @@ def _asked(save: Save, marker: Stamped) -> Saved | None:
         return Saved()
 
 
-def made_here(passport: Passport, worker: StageWorkers) -> Passport:
-    """Return a passport that says of which stage its ``made_of`` is."""
+def made_by(worker: StageWorkers, passport: Passport) -> Passport:
+    """Return a passport whose ``made_of`` says which stage has made the item."""
     stage, *rest = passport.made_of
     if stage is None:
         return passport._replace(made_of=(worker.number, *rest))
     if worker.shape == "source":  # it comes from a pipeline, of whose stages that speaks
-        return passport._replace(made_of=(worker.number, (), recipe(passport)))
+        return passport._replace(made_of=(worker.number, (), lineage(passport)))
     return passport
 
 
-def resume(worker: StageWorkers, state: Any, kitchen: Kitchen) -> None:
+def resume(worker: StageWorkers, state: Any, remaker: Remaker) -> None:
     """Have a stage go on from what another run has written down; called before it begins."""
     worker.resumed = state
     if state and "state" in state:
-        worker.scope.resume = lambda: Saved(state["state"], kitchen.all_made(state["held"]))
+        worker.scope.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
 
 
-class Kitchen:
-    """Makes items again as they came into a stage, from their recipes.
+class Remaker:
+    """Makes items again as they came into a stage, from their lineage.
 
     Args:
         workers: All stages.
@@ -180,40 +195,37 @@ class Kitchen:
     def __init__(self, workers: Sequence[StageWorkers], number: int) -> None:
         self._workers, self._number = workers, number
 
-    def all_made(self, recipes: Sequence[Sequence[Any]]) -> list[Stamped]:
-        """Return the items of recipes; they are made as the source orders them, which may read one after the other."""
-        made = {
-            place: self.made(recipes[place])
-            for place in sorted(range(len(recipes)), key=lambda place: (recipes[place][0], recipes[place][1]))
-        }
-        return [made[place] for place in range(len(recipes))]
+    def items(self, lineages: Sequence[list[Any]]) -> list[Stamped]:
+        """Return items again; they are made in the order of the source, which may read them one after the other."""
+        order = sorted(range(len(lineages)), key=lambda place: lineages[place][:2])
+        made = {place: self.item(lineages[place]) for place in order}
+        return [made[place] for place in range(len(lineages))]
 
-    def made(self, recipe: Sequence[Any]) -> Stamped:
-        """Return the item of a recipe.
+    def item(self, lineage: Sequence[Any]) -> Stamped:
+        """Return an item again: as it was made, and through the maps between that stage and this one.
 
         Raises:
             PipelineError: a stage cannot make what it has made again, or makes something else now.
         """
-        epoch, index, stage, part, *inputs = (*recipe, 0, None)[: max(4, len(recipe))]
+        epoch, index, *made_of = lineage
+        stage, part, *inputs = made_of or (0, None)
         worker = self._workers[stage]
-        make = remaker(worker.stage.op)
+        make = remake_of(worker.stage.op)
         if make is None:
             where = self._workers[self._number].stage.name if self._number < len(self._workers) else "another pipeline"
             raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by a method remake()")
-        kitchen = Kitchen(self._workers, stage)
-        items = [kitchen.made(one) for one in inputs]
+        remaker = Remaker(self._workers, stage)
+        items = [remaker.item(one) for one in inputs]
         with cancel.entered(cancel.on_behalf_of(worker.scope)):
             made = make(items, part) if stage else make(epoch, index, part)
         if type(made) is not Stamped:
             made = Stamped(made, Passport(epoch, index, worker.origin))
-        made_of = (stage, tuple(item.passport for item in items), part) if len(recipe) > 2 else ()
-        stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=made_of))
+        by = (stage, tuple(item.passport for item in items), part) if made_of else ()
+        stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
         for between in self._workers[stage + 1 : self._number]:
             if between.shape == "map":
-                with (
-                    cancel.entered(cancel.on_behalf_of(between.scope)),
-                    between.copying,
-                ):  # if the map is not thread-safe, its workers have copies
+                scope = cancel.on_behalf_of(between.scope)
+                with cancel.entered(scope), between.copying:  # if the map is not thread-safe, its workers have copies
                     result = between.apply(*stamped, between.stage.op)
                 if result is DROP:
                     raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")

@@ -1,4 +1,4 @@
-"""A source that is iterated over: whatever it is, its items, where it is in them, and items that it gives again."""
+"""Whatever is a source, while it is iterated over: its items, where it is in them, and what makes one of them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenSource:
     def __init__(self, op: Any, state: Any = None) -> None:
         self.op, self.first = op, 0
         self._stamped = Traits.of(op).stamped
-        if self._stamped is not None:  # a pipeline
+        if self._stamped is not None:  # it is a pipeline
             if state is not None:
                 op.load_state_dict(state)
             self._items = self._stamped()
@@ -46,14 +46,14 @@ class OpenSource:
 
     @property
     def says_its_state(self) -> bool:
-        """Whether it does, without a ``keep`` of its own."""
+        """Whether :meth:`state` is known without the source's own :func:`~highway.engine.resume.keep`: of pipelines and sequences."""
         return self._stamped is not None or isinstance(self.op, Sequence)
 
     def state(self) -> Any:
-        """Return where it is, as JSON holds it.
+        """Return where it is, as JSON holds it: how many items were taken, or the state of the pipeline that it is.
 
         Raises:
-            PipelineError: it does not say so.
+            PipelineError: it is neither a sequence nor a pipeline, or a stage of that does not say where it is.
         """
         if not self.says_its_state:
             raise PipelineError(f"{name_of(self.op)} does not say where it is")
@@ -64,8 +64,8 @@ class OpenSource:
             close()
 
 
-def remaker(op: Any) -> Callable[..., Any] | None:
-    """Return what gives an item of a source again, by its epoch and index; ``None`` if nothing does."""
+def remake_of(op: Any) -> Callable[..., Any] | None:
+    """Return what makes items of a source or stream again, called as ``remake`` of :class:`Traits`; ``None`` if nothing does."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, Sequence) else Traits.of(op).remake
 
 

@@ -15,7 +15,7 @@ from highway.engine.channel import Channel
 from highway.engine.component import Shape, layers, takes_rng
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.randomness import generator, stage_key
-from highway.engine.resume import Marker, MarkerClock, Saved, keep, made_here, mark
+from highway.engine.resume import Marker, MarkerClock, Saved, keep, made_by, mark
 from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
@@ -196,7 +196,7 @@ class StageWorkers:
                 elif not output.passport.times:
                     output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
                 if output.passport.made_of:
-                    output = Stamped(output.item, made_here(output.passport, self))
+                    output = Stamped(output.item, made_by(self, output.passport))
                 if output.passport.epoch > self.scope.skipped:
                     meter.enter(BLOCKED)
                     self.outbox.put(output)

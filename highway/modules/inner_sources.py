@@ -9,7 +9,7 @@ from typing import Any
 
 from highway.engine import Pipeline, resume
 from highway.engine.component import name_of, shape_of
-from highway.engine.source import OpenSource, remaker
+from highway.engine.source import OpenSource, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
@@ -45,13 +45,13 @@ class InnerSource:
         """
         return self._source.state() if self._keeper.save is None else self._keeper.save().state
 
-    def remade(self, recipe: list[Any]) -> Any:
-        """Return an item again, with its passport if it has one."""
+    def remade(self, lineage: list[Any]) -> Any:
+        """Return an item again, with its passport if it has one; ``lineage`` is :func:`highway.engine.resume.lineage` of that."""
         op = self._source.op
-        if (make := remaker(op)) is None:
+        if (make := remake_of(op)) is None:
             raise PipelineError(f"{name_of(op)} cannot give items again")
-        epoch, index, _, part = (*recipe, None, None)[:4]
-        return make(epoch, index, recipe if isinstance(op, Pipeline) else part)
+        epoch, index, _, part = (*lineage, None, None)[:4]
+        return make(epoch, index, lineage if isinstance(op, Pipeline) else part)
 
     def close(self) -> None:
         self._source.close()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from highway.engine import Pipeline
 from highway.engine.cancel import is_skipped, seed_or
 from highway.engine.component import Component, Traits, shape_of
-from highway.engine.resume import Saved, keep, recipe, saved
+from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
 from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch
@@ -64,7 +64,7 @@ class Repeat:
         with contextlib.closing(InnerSource(repeated, (saved() or Saved()).state)) as inner:
             keep(lambda: Saved(inner.state()))
             for item, passport in inner:
-                yield Stamped(item, passport._replace(made_of=(None, (), recipe(passport))))
+                yield Stamped(item, passport._replace(made_of=(None, (), lineage(passport))))
 
     def _repeated(self) -> Any:
         """Return the source that makes the passes."""
@@ -119,7 +119,7 @@ class _Passes:
             with contextlib.closing(InnerSource(_drawn_anew(self.source, epoch), state)) as inner:
                 keep(lambda: Saved((epoch, index, inner.state())))  # noqa: B023  # asked in this pass alone
                 for index, (item, passport) in enumerate(inner, start=index + 1):  # noqa: B020
-                    made_of = (None, (), [epoch, recipe(passport)])
+                    made_of = (None, (), [epoch, lineage(passport)])
                     yield Stamped(item, passport._replace(epoch=epoch, index=index, made_of=made_of))
                     if self.enough >= epoch or is_skipped(epoch):
                         break

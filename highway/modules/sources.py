@@ -17,7 +17,7 @@ from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled, seed_or
 from highway.engine.component import Component
 from highway.engine.randomness import go_on, state_of
-from highway.engine.resume import Saved, keep, recipe, saved
+from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
 from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source
@@ -55,7 +55,7 @@ class Concat(_OfSources):
                 keep(lambda: Saved((place, index, inner.state())))  # noqa: B023  # asked while this is so
                 for item, passport in inner:
                     index += 1
-                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, recipe(passport)])))
+                    yield Stamped(item, passport._replace(epoch=0, index=index - 1, made_of=(None, (), [place, lineage(passport)])))
             state = None
 
     def length(self) -> int:
@@ -104,7 +104,7 @@ class Zip(_OfSources):
                 if ended:
                     return
                 parts = [stamped for stamped in row if stamped is not None]
-                made_of = (None, (), [recipe(part.passport) for part in parts])
+                made_of = (None, (), [lineage(part.passport) for part in parts])
                 yield Stamped(_joined([part.item for part in parts]), parts[0].passport._replace(epoch=0, index=index, made_of=made_of))
 
     def length(self) -> int:
@@ -173,7 +173,7 @@ class Mix(_OfSources):
                 if self.by_size:
                     shares[place] -= 1
                 index += 1
-                made_of = (None, (), [place, recipe(stamped.passport)])
+                made_of = (None, (), [place, lineage(stamped.passport)])
                 yield Stamped(stamped.item, stamped.passport._replace(epoch=0, index=index - 1, made_of=made_of))
 
     def length(self) -> int:
