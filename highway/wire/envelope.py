@@ -196,10 +196,11 @@ def _check_made(made: tuple[Any, ...]) -> None:
 
 
 def _plain(passport: Passport) -> tuple[Any, ...]:
-    """Return a passport with its keys as one string, so that a batch of any size has a row of fixed length."""
+    """Return what travels of a passport, its keys as one string, so that a batch of any size has a row of fixed length."""
     if wrong := [key for key in passport.keys if "\0" in key]:
         raise ItemError(f"a sample key holds a zero character, which separates keys on the wire: {wrong[0]!r:.80}")
-    return passport._replace(keys="\0".join(passport.keys) if passport.keys else None)  # type: ignore[arg-type]
+    epoch, index, origin, keys, times, _ = passport
+    return epoch, index, origin, "\0".join(keys) if keys else None, times
 
 
 def _passport(values: tuple[Any, ...]) -> Passport:

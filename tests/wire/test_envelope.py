@@ -21,6 +21,7 @@ PASSPORTS = st.builds(
     origin=st.builds(Origin, TEXT, TEXT, INT),
     keys=st.lists(TEXT, max_size=4).map(tuple),
     times=st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+    made_of=st.just(()),
 )
 ENVELOPES = st.builds(
     Envelope,
@@ -47,6 +48,12 @@ def test_what_is_packed_is_unpacked(envelope):
     packed = pack(envelope)
     assert len(packed) % 8 == 0
     assert unpack(packed) == envelope
+
+
+def test_what_an_item_was_made_of_does_not_travel():
+    passport = Passport(1, 2, keys=("a", "b"))
+    batch = passport._replace(made_of=(None, (passport, passport), None))
+    assert pack(Envelope(passport=batch)) == pack(Envelope(passport=passport))
 
 
 @given(ENVELOPES)
