@@ -34,6 +34,7 @@ class Scope:
         self.save: Callable[[], Any] | None = None  # see highway.engine.resume
         self.resume: Callable[[], Any] | None = None
         self.says_its_state = False
+        self.is_source = False  # of a stream: whether it needs no more input
         self.inner = 0  # sources inside of the one that runs, which number epochs of their own
         self.skipped = -1  # the last epoch whose items nobody wants any more
         self.draining = False

@@ -99,7 +99,14 @@ class Consumer:
         }
 
     def remake(self, lineage: list[Any]) -> Stamped:
-        """Return an item again that came out of the pipeline."""
+        """Return an item again that came out of the pipeline.
+
+        Raises:
+            PipelineError: a stage cannot make it again.
+        """
+        for worker in self._run.workers:
+            if worker.traits.repeats:
+                raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in another pipeline")
         self._run.use_seed()
         return Remaker(self._run.workers, len(self._run.workers)).item(lineage)
 

@@ -12,7 +12,7 @@ import numpy as np
 from highway.engine.component import Traits, name_of, written
 from highway.engine.workers import StageWorkers
 
-_CHANGES_NO_ITEM = ("epochs", "num_workers", "num_processes", "rank", "world_size")  # parameters
+_CHANGES_NO_ITEM = ("epochs", "budget", "buffer_size", "num_workers", "num_processes", "rank", "world_size")  # parameters
 
 
 def identities(workers: Sequence[StageWorkers]) -> dict[str, str]:

@@ -41,14 +41,18 @@ class Saved(NamedTuple):
 Save = Callable[[], Saved | None]
 
 
-def keep(save: Save) -> None:
+def keep(save: Save, as_source: bool = False) -> None:
     """Say how the state of the source or stream that runs on this thread is found; called at its begin.
 
     A stream is asked when it asks for its next input, a source when it has yielded; one that cannot be left there returns ``None``. A
     stream without a state says ``keep(Saved)``.
+
+    Args:
+        save: Returns the state.
+        as_source: Of a stream: whether it asks for no more inputs, and is asked as a source is; markers begin here then.
     """
     scope = cancel.here()
-    scope.save, scope.says_its_state = save, True
+    scope.save, scope.says_its_state, scope.is_source = save, True, as_source
 
 
 def saved() -> Saved | None:
@@ -56,6 +60,11 @@ def saved() -> Saved | None:
     scope = cancel.here()
     resume, scope.resume = scope.resume, None
     return resume() if resume is not None else None
+
+
+def is_resumed() -> bool:
+    """Say whether :func:`saved` has something to say."""
+    return cancel.here().resume is not None
 
 
 def between_epochs() -> None:

@@ -204,7 +204,7 @@ class StageWorkers:
                     meter.items += 1
                     meter.bytes += nbytes(output.item)
                     self.here.passport = output.passport
-                if self.shape == "source" and self.scope.save is not None and clock.is_due(meter.items):
+                if (self.shape == "source" or self.scope.is_source) and self.scope.save is not None and clock.is_due(meter.items):
                     mark(self, Stamped(Marker(), output.passport))
                 if self._ends_between:
                     self.scope.check()

@@ -32,6 +32,10 @@ class Cache:
     A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,
     and use it from the epoch after it is finished. If the samples do not fit, a warning says so once and every epoch is decoded.
 
+    A run that was left while the cache was being written begins that epoch again, and fills the cache; one that was left while it served
+    goes on there: at once from a folder, from memory after an epoch that fills it and of which nothing goes out. From a cache that does not
+    fit it goes on in the middle of any epoch. While it tries again on disk what was left out, it says no state.
+
     Each sample is checked when it is read first. What is damaged is made again by the stages before, with a warning. What these leave out
     (``on_error="skip"``) is tried again by the next epoch, in this run or the next; what fails twice running stays out.
 

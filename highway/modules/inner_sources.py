@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from highway.engine import Pipeline, resume
-from highway.engine.component import name_of, shape_of
+from highway.engine.component import Traits, name_of, shape_of
+from highway.engine.resume import Saved, keep, saved
 from highway.engine.source import OpenSource, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
@@ -62,6 +63,19 @@ class InnerSource:
 def opened(source: Any) -> Generator[Stamped]:
     """Iterate over a source with passports, those of its own if it makes any."""
     with contextlib.closing(InnerSource(source)) as inner:
+        yield from inner
+
+
+def resumable(source: Any) -> Iterator[Any]:
+    """Iterate over a source that stands in the place of the one that runs on this thread; it says its state as it would itself."""
+    if not (isinstance(source, Sequence) or Traits.of(source).stamped is not None):
+        return iter(source)
+    return _resumable(source)
+
+
+def _resumable(source: Any) -> Iterator[Stamped]:
+    with contextlib.closing(InnerSource(source, (saved() or Saved()).state)) as inner:
+        keep(lambda: Saved(inner.state()))
         yield from inner
 
 

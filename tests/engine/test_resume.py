@@ -1,6 +1,7 @@
 """The rest of a run after ``load_state_dict()`` is what it would have been, bit for bit."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from highway.modules import (
     Augmentations,
     Batch,
     BatchByShape,
+    Cache,
     Concat,
     DecodeBatch,
     Duplicate,
@@ -287,6 +289,153 @@ def test_without_an_order_the_rest_is_the_same_as_a_set():
     for cut in (0, 5, 130, 377):
         taken, state = state_after(build, cut)
         assert sorted(taken + rest_from(build, state)) == list(range(0, 1000, 2))
+
+
+# --- caches ---
+
+
+def image(number):
+    return {"image": np.full((2, 3), number), "label": number}
+
+
+def mean(sample, rng):
+    return np.mean(sample["image"]) + sample["label"] + rng.random()
+
+
+def means(batch, rng):
+    return np.mean(batch["image"], axis=(1, 2)) + batch["label"] + rng.random()
+
+
+def drawn(number, rng):
+    return number + float(rng.integers(1000))
+
+
+NUMBERS = Reader(range(210), epochs=4)
+CACHES = {
+    "samples": lambda path, **how: [NUMBERS, drawn, image, Cache(path, batched=False, **how), mean],
+    "of a list": lambda path, **how: [range(210), image, Cache(path, epochs=4, batched=False, key="a", **how), mean],
+    "of a pipeline": lambda path, **how: [Pipeline([NUMBERS, Batch(3)]), Cache(path, key="1", batched=True, epochs=4, **how), total],
+    "shuffled": lambda path, **how: [NUMBERS, image, Cache(path, batched=False, **how), mean, Shuffle(30), THREE, Batch(4), Shuffle(3)],
+    "made batches": lambda path, **how: [NUMBERS, image, Cache(path, batch_size=4, **how), means, Shuffle(5), Unbatch(), Batch(3)],
+    "of batches": lambda path, **how: [NUMBERS, drawn, image, Batch(4), Cache(path, **how), means, Shuffle(5), Unbatch(), Shuffle(9)],
+    "of lists": lambda path, **how: [Reader(range(400), 3, epochs=2), Cache(path, stack=False, **how), total, Shuffle(5)],
+}
+CUTS = [0, 0.004, 0.1, 0.2, 0.249, 0.25, 0.251, 0.26, 0.4, 0.5, 0.63, 0.98, 1]
+
+
+@pytest.fixture(params=["memory", "disk", "disk made anew", "full"])
+def kept(request, tmp_path):
+    """How a cache is kept in the next run: in memory, in the folder where it was, in one that was lost meanwhile, or not at all."""
+    how = {"budget": 2000} if request.param == "full" else {}
+
+    def cached(stages):
+        def build():
+            if request.param == "disk made anew":
+                shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+            return Pipeline(stages(str(tmp_path / "cache") if "disk" in request.param else None, **how), seed=5)
+
+        return build
+
+    return cached
+
+
+@pytest.mark.parametrize("stages", CACHES.values(), ids=CACHES)
+def test_caches(stages, kept):
+    build = kept(stages)
+    expected = [item for item, _ in whole(build)]
+    for cut in sorted({int(share * len(expected)) for share in CUTS}):
+        taken, state = state_after(build, cut)
+        assert taken == expected[:cut]
+        with build() as pipeline:
+            pipeline.load_state_dict(state)
+            again = [plain(pipeline.dequeue()) for _ in range(min(40, len(expected) - cut))]
+            assert again == expected[cut : cut + 40], f"cut after {cut} of {len(expected)}"
+            second = json.loads(json.dumps(pipeline.state_dict()))
+        assert rest_from(build, second) == expected[cut + 40 :], f"cut after {cut} of {len(expected)}, and again"
+
+
+def test_a_cache_that_is_finished_goes_on_at_once_and_one_in_memory_is_filled_first(tmp_path):
+    made = []
+
+    def note(number):
+        made.append(number)
+        return number
+
+    for path, count in ((str(tmp_path / "cache"), 0), (None, 210)):
+
+        def build(path=path):
+            return Pipeline([NUMBERS, note, image, Cache(path, key="1", batched=False), mean, Shuffle(30)], seed=5)
+
+        expected = [item for item, _ in whole(build)]
+        _, state = state_after(build, 500)
+        assert len(json.dumps(state)) < 5000
+        made.clear()
+        assert rest_from(build, state) == expected[500:]
+        assert count <= len(made) <= count + 20  # which were on their way
+
+
+def test_loops_over_a_cache(kept):
+    build = kept(CACHES["shuffled"])
+    with build() as pipeline:
+        expected = loops(pipeline)
+    assert len(expected) == 4
+    for count in range(5):
+        with build() as pipeline:
+            for _ in range(count):
+                list(pipeline)
+            state = json.loads(json.dumps(pipeline.state_dict()))
+        with build() as pipeline:
+            pipeline.load_state_dict(state)
+            assert loops(pipeline) == expected[count:]
+
+
+def of_shards(shards, path, **how):
+    source = Stage(WebDatasetSource(shards, {"cls": "cls"}, epochs=4), on_error="skip")
+    return Pipeline([source, Shuffle(20), label, image, Cache(path, batched=False, **how), mean, Shuffle(30)], seed=5)
+
+
+@pytest.mark.parametrize("how", [{}, {"budget": 2000}], ids=["memory", "full"])
+def test_a_cache_of_shards_of_which_some_is_left_out(shards, how):
+    def build():
+        return of_shards(shards, None, **how)
+
+    expected = [item for item, _ in whole(build)]
+    for cut in (0, 100, 600, 1000, 1300):  # of which two in epochs that pass, since what was left out is tried twice
+        _, state = state_after(build, cut)
+        assert rest_from(build, state) == expected[cut:]
+
+
+def test_a_cache_on_disk_that_tries_again_what_was_left_out_says_no_state_until_it_serves(shards, tmp_path):
+    with of_shards(shards, str(tmp_path / "cache")) as pipeline:
+        for _ in range(600):
+            pipeline.dequeue()
+        with pytest.raises(PipelineError, match="cache, which is written in epoch 1, does not say where it is"):
+            pipeline.state_dict()
+        for _ in range(500):
+            pipeline.dequeue()
+        assert pipeline.epoch == 2 and pipeline.state_dict()["states"]
+
+
+def test_a_cache_that_served_and_does_not_fit_any_more_is_an_error():
+    def build(budget=None):
+        return Pipeline([NUMBERS, image, Cache(budget=budget, batched=False), mean])
+
+    _, state = state_after(build, 400)
+    with build(2000) as pipeline:
+        pipeline.load_state_dict(state)
+        with pytest.raises(PipelineError, match="cache in memory cannot serve epoch 1: the samples do not fit"):
+            pipeline.dequeue()
+
+
+def test_what_a_cache_of_another_pipeline_has_made_is_refused_by_name():
+    def build():
+        return Pipeline([Pipeline([NUMBERS, image, Cache(batched=False), mean]), Shuffle(50)])
+
+    _, state = state_after(build, 700)
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        with pytest.raises(PipelineError, match=r"Cache.epochs cannot make items again, which wait in another pipeline"):
+            pipeline.dequeue()
 
 
 # --- loops ---

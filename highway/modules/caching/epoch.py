@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -50,9 +50,8 @@ class Epochs:
             self._next, self.epoch = stamped, stamped.passport.epoch
         return self._next if self._limit is None or self.epoch < self._limit else None
 
-    def __iter__(self) -> Iterator[Stamped]:
-        """Yield the items of the epoch that comes now; in the end ``epoch`` is the one that comes next."""
-        epoch = self.epoch
+    def of(self, epoch: int) -> Iterator[Stamped]:
+        """Yield the items of an epoch, or the rest of it; in the end ``epoch`` is the one that comes next."""
         while self.peek() and self.epoch == epoch and self._next is not None:
             stamped, self._next = self._next, None
             yield stamped
@@ -139,24 +138,25 @@ class Passing:
         self.batched, self._out = batched, batch_size
         self.batch_size = 0  # of the batches that came in
         self._stacker = stacker
-        self._index = 0
-        self._waiting: list[Keyed] = []
+        self.index = 0  # of the next batch of samples
+        self.waiting: list[Stamped] = []  # for that
 
-    def epoch(self, items: Epochs) -> Iterator[tuple[list[Stamped], list[Keyed]]]:
+    def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], list[Keyed]]]:
         """Yield what goes out for an item, and the samples in it; and once more, for what is left in the end."""
-        for item, passport in items:
+        for stamped in items:
+            item, passport = stamped
             if self.batched:
-                yield [Stamped(self._unstacked(item), passport)], self.rows(item, passport)
+                yield [self.made([stamped])], self.rows(item, passport)
                 continue
             sample = Keyed(item, passport.keys)
             if self._out is None:
-                yield [Stamped(item, passport)], [sample]
+                yield [stamped], [sample]
                 continue
-            self._waiting.append(sample)
-            full = len(self._waiting) == self._out
-            yield [self._batch(passport)] if full else [], [sample]
-        if self._waiting:
-            yield [self._batch(passport)], []
+            self.waiting.append(stamped)
+            full = len(self.waiting) == self._out
+            yield [self._next()] if full else [], [sample]
+        if self.waiting:
+            yield [self._next()], []
 
     def rows(self, item: Item, passport: Passport) -> list[Keyed]:
         """Return the samples of a batch, with their keys.
@@ -180,11 +180,18 @@ class Passing:
             return batch
         return rebuild(batch, [list(value) if isinstance(value, np.ndarray) and value.ndim > 1 else value for value in fields(batch)])
 
-    def _batch(self, passport: Passport) -> Stamped:
-        waiting, self._waiting = self._waiting, []
-        samples = [sample for sample, _ in waiting]
+    def _next(self) -> Stamped:
+        waiting, self.waiting = self.waiting, []
+        self.index += 1
+        return self.made(waiting, self.index - 1)
+
+    def made(self, came: list[Stamped], index: int = 0) -> Stamped:
+        """Return what goes out of a batch that came in, or of so many samples."""
+        passport = came[-1].passport._replace(made_of=(None, tuple(passport for _, passport in came), None))
+        if self.batched:
+            return Stamped(self._unstacked(came[0].item), passport)
+        samples = [sample for sample, _ in came]
         columns = zip(names(samples[0]), zip(*map(fields, samples), strict=True), strict=True)
         values = [self._stacker.column(name, list(column)) for name, column in columns]
-        keys = tuple(key for _, keys in waiting for key in keys)
-        self._index += 1
-        return Stamped(rebuild(samples[0], values), passport._replace(index=self._index - 1, keys=keys))
+        keys = tuple(key for _, passport in came for key in passport.keys)
+        return Stamped(rebuild(samples[0], values), passport._replace(index=index, keys=keys))

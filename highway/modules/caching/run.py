@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,15 +15,17 @@ from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
-from highway.engine.component import Makes
+from highway.engine.component import Makes, Traits
+from highway.engine.resume import Saved, is_resumed, keep, saved
+from highway.engine.source import remake_of
 from highway.engine.stage import Items, Stage, Stamped
-from highway.errors import CacheFullError, ConfigError, DamagedError
+from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
 from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of, share_of
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
-from highway.modules.caching.serving import serve
-from highway.modules.inner_sources import length_of_epoch
+from highway.modules.caching.serving import rows_of, serve
+from highway.modules.inner_sources import length_of_epoch, resumable
 from highway.process.memory import available_memory, free_disk
 from highway.reading.ranks import ranks_here
 
@@ -40,8 +42,19 @@ class Gate:
     stands_for: Iterable[Any]
     run: CacheRun
 
+    @property
+    def remake(self) -> Callable[..., Any] | None:
+        return remake_of(self.stands_for)
+
+    @property
+    def identity(self) -> Callable[[], str] | None:
+        return Traits.of(self.stands_for).identity
+
     def __iter__(self) -> Iterator[Any]:
-        return iter(()) if self.run.open() else iter(self.stands_for)
+        if not is_resumed() and self.run.open():
+            keep(Saved)
+            return iter(())
+        return resumable(self.stands_for)
 
     def length(self) -> int:
         return length_of_epoch(self.stands_for)
@@ -68,6 +81,7 @@ class CacheRun:
     _batched: bool | None = field(default=None, init=False)
     _repairing: dict[str, object] = field(default_factory=dict, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
+    _ended: bool = field(default=False, init=False)
 
     @property
     def gated(self) -> bool:
@@ -126,33 +140,83 @@ class CacheRun:
     def stream(self, items: Items) -> Iterator[Stamped]:
         self._counters = cancel.counters(self)
         self._counters.update(samples=0, bytes=0, state="new")
-        source = Epochs(items, self.epochs)
-        if self.gated:
+        source, begun = Epochs(items, self.epochs), saved() or Saved((0, 0, ""))
+        epoch, index, state = begun.state
+        keep(lambda: None)
+        if state in ("full", "passing"):
+            self._full = state == "full"
+            yield from self._pass_the_rest(source, begun)
+        if self.gated and state in ("", "serving"):
             source.peek()  # by then the gate has opened the cache, or there is none
-        else:
+        elif not self._full:
             self.open()
-        while self.file is None and (first := source.peek()) is not None:
-            yield from self._pass(source, first)
+        served = state == "serving"
+        while self.file is None and not (served and (self._full or source.epoch >= epoch)) and (first := source.peek()) is not None:
+            for stamped in self._pass(source, first):
+                if not served:  # else it has been taken, and what matters is the cache
+                    yield stamped
         self.file = self.file or self._old
         if self.file is not None:
             self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
-            yield from serve(self.file, self.cache, source.epoch, self.epochs)
+            if not served:
+                epoch, index = source.epoch, 0
+            yield from serve(self.file, self.cache, epoch, index, self.epochs)
+        elif served and not is_draining():
+            why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
+            raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
+        self._ended = True
+
+    def remake(self, came: list[Stamped], part: list[int] | None) -> Stamped:
+        """Return what has passed, of what came in; or what was served, by epoch and index, as soon as there is a cache."""
+        if part is None:
+            return self._passing(self.cache.batch_size is None).made(came)
+        while self.file is None:
+            if self._ended:
+                raise Cancelled
+            cancel.wait(0.01)
+        return next(rows_of(self.file, self.cache, *part))
+
+    def _passing(self, batched: bool) -> Passing:
+        return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
+
+    def _pass_the_rest(self, source: Epochs, begun: Saved) -> Iterator[Stamped]:
+        """Pass on the rest of an epoch that was not written down."""
+        passing = self._passing(False)
+        epoch, passing.index, state = begun.state
+        source.epoch = epoch
+        passing.waiting = list(begun.held)
+        keep(lambda: Saved([source.epoch, passing.index, state], passing.waiting))
+        passing.batched = (first := source.peek()) is not None and self._is_batched(first)
+        for outputs, _ in passing.epoch(source.of(epoch)):
+            yield from outputs
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache."""
-        assert self._folder is not None
-        passing = Passing(self._is_batched(first), self.cache.batch_size, Stacker(self.cache.stack))
+        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache.
+
+        It lets no marker through while it writes, or tries to anew: another run begins this epoch again, and fills the cache.
+        """
+        passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
-        with contextlib.nullcontext() if self._full else self._folder.writer(self._budget()) as writer:
+        with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
             if writer is None and not self._full and self.open():
                 return
+
+            def save() -> Saved | None:
+                if writer is None and self._old is None:
+                    return Saved([source.epoch, passing.index, "full" if self._full else "passing"], passing.waiting)
+                if self.cache.path and source.epoch:  # by then it may be finished, with the rows of this epoch, not of the first
+                    raise PipelineError(f"{self}, which is written in epoch {source.epoch},")
+                return None
+
+            keep(save, as_source=writer is not None and source.epoch > 0 and bool(self.cache.path))
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
-            for outputs, samples in passing.epoch(source):
+            for outputs, samples in passing.epoch(source.of(source.epoch)):
                 if writer is not None and self._written(writer, samples, arrays):
                     self._counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
                     writer = None
+                    keep(save)
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():

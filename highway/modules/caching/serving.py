@@ -13,6 +13,7 @@ from highway.datasets.cache_files.file import CacheFile, samples_of
 from highway.datasets.cache_files.layout import FROM_BYTES
 from highway.engine.batch import Item
 from highway.engine.cancel import is_draining, is_skipped, seed_or
+from highway.engine.resume import Saved, keep
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
@@ -68,21 +69,30 @@ class Reading:
         return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
 
 
-def serve(file: CacheFile, cache: Cache, first: int, epochs: int | None) -> Iterator[Stamped]:
-    """Yield the :class:`Rows` of the epochs from ``first`` on."""
-    size = cache.batch_size or file.batch_size  # 0: samples go out
-    step = size or 1
-    at_once = max(_AT_ONCE // step, 1) * step
+def serve(file: CacheFile, cache: Cache, first: int, index: int, epochs: int | None) -> Iterator[Stamped]:
+    """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
+    epoch, next_index = first, index
+    keep(lambda: Saved([epoch, next_index, "serving"]), as_source=True)
     for epoch in count(first) if epochs is None else range(first, epochs):
-        order = Sampler(len(file), seed_or(cache.seed), cache.shuffle and epoch > 0).order(epoch)
-        numbers: list[int] = []
-        for index, start in enumerate(range(0, len(file), step)):
+        for stamped in rows_of(file, cache, epoch, next_index):
             if is_draining():
                 return
             if is_skipped(epoch):
                 break
-            place = start % at_once
-            if place == 0:
-                numbers = order(np.arange(start, min(start + at_once, len(file)))).tolist()
-            rows = numbers[place : place + step]
-            yield Stamped(Rows(file, rows if size else rows[0]), Passport(epoch, index, keys=file.keys(rows)))
+            next_index = stamped.passport.index + 1
+            yield stamped
+        next_index = 0
+
+
+def rows_of(file: CacheFile, cache: Cache, epoch: int, index: int = 0) -> Iterator[Stamped]:
+    """Yield the :class:`Rows` of an epoch from item ``index`` on."""
+    size = cache.batch_size or file.batch_size  # 0: samples go out
+    step = size or 1
+    at_once = max(_AT_ONCE // step, 1) * step
+    order = Sampler(len(file), seed_or(cache.seed), cache.shuffle and epoch > 0).order(epoch)
+    for begin in range(index * step, len(file), at_once):
+        numbers = order(np.arange(begin, min(begin + at_once, len(file)))).tolist()
+        for place in range(0, len(numbers), step):
+            rows, number = numbers[place : place + step], (begin + place) // step
+            passport = Passport(epoch, number, keys=file.keys(rows), made_of=(None, (), [epoch, number]))
+            yield Stamped(Rows(file, rows if size else rows[0]), passport)
