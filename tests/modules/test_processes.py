@@ -490,3 +490,8 @@ def test_a_whole_pipeline_that_never_ends_is_stopped():
 def test_whole_pipelines_that_cannot_run_in_processes_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_what_a_batch_was_made_of_stays_in_its_process():
+    with Pipeline([Processes([range(10), Batch(5)])]) as pipeline:
+        assert [passport.made_of for _, passport in pipeline.stamped()] == [(), ()]

@@ -61,7 +61,8 @@ class RunPipeline(NamedTuple):
     def items(self) -> Iterator[Stamped]:
         """Yield what the pipeline makes."""
         with Pipeline(self.stages, self.seed) as pipeline:
-            yield from pipeline.stamped()
+            for item, passport in pipeline.stamped():
+                yield Stamped(item, passport._replace(made_of=()))  # the parent cannot make it again
 
 
 def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
