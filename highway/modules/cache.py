@@ -11,8 +11,9 @@ from highway.datasets.decoded_cache import DecodedCache
 from highway.engine.component import Makes
 from highway.engine.stage import Items, Stage, Stamped, unique
 from highway.errors import ConfigError
+from highway.modules.caching.gate import Gate
 from highway.modules.caching.rows import CachedRows, NumbersOfRows
-from highway.modules.caching.run import CacheRun, Gate
+from highway.modules.caching.run import CacheRun
 from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,9 +15,8 @@ from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
-from highway.engine.component import Makes, Traits
-from highway.engine.resume import Saved, is_resumed, keep, saved
-from highway.engine.source import remake_of
+from highway.engine.component import Makes
+from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
@@ -25,7 +24,6 @@ from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import rows_of, serve
-from highway.modules.inner_sources import length_of_epoch, resumable
 from highway.process.memory import available_memory, free_disk
 from highway.reading.ranks import ranks_here
 
@@ -33,31 +31,6 @@ if TYPE_CHECKING:
     from highway.modules.cache import Cache
 
 log = logging.getLogger("highway")
-
-
-@dataclass
-class Gate:
-    """The source before a cache: empty if the cache is finished."""
-
-    stands_for: Iterable[Any]
-    run: CacheRun
-
-    @property
-    def remake(self) -> Callable[..., Any] | None:
-        return remake_of(self.stands_for)
-
-    @property
-    def identity(self) -> Callable[[], str] | None:
-        return Traits.of(self.stands_for).identity
-
-    def __iter__(self) -> Iterator[Any]:
-        if not is_resumed() and self.run.open():
-            keep(Saved)
-            return iter(())
-        return resumable(self.stands_for)
-
-    def length(self) -> int:
-        return length_of_epoch(self.stands_for)
 
 
 @dataclass

@@ -1,0 +1,40 @@
+"""The source before a cache, which need not begin if that is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from highway.engine.component import Traits
+from highway.engine.resume import Saved, is_resumed, keep
+from highway.engine.source import remake_of
+from highway.modules.inner_sources import length_of_epoch, resumable
+
+if TYPE_CHECKING:
+    from highway.modules.caching.run import CacheRun
+
+
+@dataclass
+class Gate:
+    """The source before a cache: empty if the cache is finished."""
+
+    stands_for: Iterable[Any]
+    run: CacheRun
+
+    @property
+    def remake(self) -> Callable[..., Any] | None:
+        return remake_of(self.stands_for)
+
+    @property
+    def identity(self) -> Callable[[], str] | None:
+        return Traits.of(self.stands_for).identity
+
+    def __iter__(self) -> Iterator[Any]:
+        if not is_resumed() and self.run.open():
+            keep(Saved)
+            return iter(())
+        return resumable(self.stands_for)
+
+    def length(self) -> int:
+        return length_of_epoch(self.stands_for)
