@@ -33,7 +33,7 @@ class Consumer:
         self._looped = False  # whether there was a loop over a whole epoch
         self._marker = Marker()  # the last that came
         self._taken = 0  # items that came behind it
-        self._last: list[int] | None = None  # epoch and index of the last item
+        self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
 
     def take(self, get: Callable[[], Stamped]) -> Stamped:
@@ -48,7 +48,7 @@ class Consumer:
                 if self._taken > self._repeated:
                     self._repeated = 0
                     self.epoch = stamped.passport.epoch
-                    self._last = [stamped.passport.epoch, stamped.passport.index]
+                    self._last = stamped.passport[:2]
                     return stamped
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
@@ -136,7 +136,7 @@ class Consumer:
         for number, worker in enumerate(workers):
             resume(worker, self._marker.states.get(number), Remaker(workers, number))
         self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
-        self._last = state["last"]
+        self._last = state["last"] and tuple(state["last"])
         self._looped = self.epoch > 0 or self._loop is not None
         self._run.skip(self._skipped)
 
