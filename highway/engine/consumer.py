@@ -35,6 +35,9 @@ class Consumer:
         self._taken = 0  # items that came behind it
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
+        self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
+        self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
+        self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
 
     def take(self, get: Callable[[], Stamped]) -> Stamped:
         """Return the next item of those that ``get`` returns: no marker, none of an epoch that was left, none that was given already."""
@@ -43,12 +46,18 @@ class Consumer:
             self._held = None
             if type(stamped.item) is Marker:
                 self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
+                self._given.clear()
+            elif self._left_out and stamped.passport[:2] in self._left_out:
+                self._left_out.remove(stamped.passport[:2])
+                self._given.append(stamped.passport[:2])
             elif stamped.passport.epoch > self._skipped:
                 self._taken += 1
                 if self._taken > self._repeated:
                     self._repeated = 0
                     self.epoch = stamped.passport.epoch
                     self._last = stamped.passport[:2]
+                    if self._unordered is not None:
+                        self._given.append(self._last)
                     return stamped
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
@@ -63,6 +72,7 @@ class Consumer:
                 if 0 <= number < stamped.passport.epoch:
                     self._held, self._looped, self._loop = stamped, True, None
                     self._taken, self._last = self._taken - 1, last  # it is not taken yet
+                    del self._given[-1:]
                     return
                 last = self._last
                 number = self._loop = max(number, stamped.passport.epoch)
@@ -70,6 +80,7 @@ class Consumer:
         except GeneratorExit:  # the loop was left
             if self._run.skip(number):
                 self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
+                self._given.clear()
             raise
         self._loop = None
         if number < 0 and (self._looped or self._skipped >= 0):
@@ -85,6 +96,7 @@ class Consumer:
         first, *_ = workers = self._run.workers
         if refused := self._marker.refused or (first.stage.name if self._taken and not first.scope.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
+        self._expect_items_to_be_known_again()
         return {
             "format": FORMAT,
             "seed": self._run.seed,
@@ -94,7 +106,8 @@ class Consumer:
             "epoch": self.epoch,
             "loop": self._loop,
             "skipped": self._skipped,
-            "items": max(self._taken, self._repeated),
+            "items": max(self._taken, self._repeated) if self._unordered is None else 0,
+            "given": [*self._given, *sorted(self._left_out)],
             "states": {str(number): state for number, state in self._marker.states.items()},
         }
 
@@ -137,8 +150,21 @@ class Consumer:
             resume(worker, self._marker.states.get(number), Remaker(workers, number))
         self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
         self._last = state["last"] and tuple(state["last"])
+        self._left_out = {(epoch, index) for epoch, index in state["given"]}
         self._looped = self.epoch > 0 or self._loop is not None
         self._run.skip(self._skipped)
+
+    def _expect_items_to_be_known_again(self) -> None:
+        """Raise PipelineError where no order is kept, and a stage behind makes other items of those that come in another order."""
+        if self._unordered is None:
+            return
+        for worker in self._run.workers[self._unordered.number :]:
+            traits = worker.traits
+            if worker.shape != "map" and (traits.repeats or traits.length is None or traits.length(2**40) != 2**40):
+                raise PipelineError(
+                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), so {worker.stage.name} behind it "
+                    "makes other items of the same; keep the order, or put it before"
+                )
 
     def _deal_anew(self, workers: Sequence[StageWorkers], state: Mapping[str, Any], items: int) -> int:
         """Have the source go on from a state of other ranks, and return how many items behind the marker are to be left out.

@@ -125,19 +125,15 @@ class MarkerClock:
     """Says when it is time for another marker."""
 
     def __init__(self) -> None:
-        self._items, self._at = 0, time.monotonic()
+        self.begin(0)
+
+    def begin(self, items: int) -> None:
+        """Wait again, from a number of items that the source has sent."""
+        self._items, self._at = items, time.monotonic()
 
     def is_due(self, items: int) -> bool:
-        """Say so, and wait again from then on.
-
-        Args:
-            items: How many the source has sent.
-        """
-        now = time.monotonic()
-        if items - self._items < MARK_EVERY and now - self._at < MARK_WITHIN:
-            return False
-        self._items, self._at = items, now
-        return True
+        """Say so, when the source has sent so many items."""
+        return items - self._items >= MARK_EVERY or time.monotonic() - self._at >= MARK_WITHIN
 
 
 def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -282,13 +283,32 @@ def test_passports_are_the_same_too():
         assert [passport._replace(times=(), made_of=()) for _, passport in pipeline.stamped()] == expected[21:]
 
 
-def test_without_an_order_the_rest_is_the_same_as_a_set():
-    def build():
-        return Pipeline([Reader(range(500), epochs=1), Stage(double, num_workers=4, ordered=False)])
+def slow_at_times(number, rng):
+    time.sleep(0.002 * rng.integers(2))
+    return 2 * number
 
-    for cut in (0, 5, 130, 377):
+
+@pytest.mark.parametrize("behind", [[], [double], [Shuffle(9)]])
+def test_without_an_order_the_rest_is_the_same_as_a_set(behind):
+    def build():
+        return Pipeline([Reader(range(400), epochs=1), Stage(slow_at_times, num_workers=4, ordered=False), *behind])
+
+    expected = sorted(number for number, _ in whole(build))
+    for cut in (0, 5, 130, 333):
         taken, state = state_after(build, cut)
-        assert sorted(taken + rest_from(build, state)) == list(range(0, 1000, 2))
+        with build() as pipeline:
+            pipeline.load_state_dict(state)
+            more = [pipeline.dequeue() for _ in range(30)]
+            state = json.loads(json.dumps(pipeline.state_dict()))
+        assert sorted(taken + more + rest_from(build, state)) == expected
+
+
+@pytest.mark.parametrize("stream", [Batch(4), Duplicate(2), Take(300)])
+def test_without_an_order_what_hangs_on_one_is_refused(stream):
+    with Pipeline([Reader(range(400)), Stage(double, num_workers=2, ordered=False), stream]) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match=rf"double keeps no order \(ordered=False\), so {type(stream).__name__} behind it"):
+            pipeline.state_dict()
 
 
 # --- caches ---
