@@ -35,6 +35,7 @@ class Scope:
         self.resume: Callable[[], Any] | None = None
         self.says_its_state = False
         self.is_source = False  # of a stream: whether it needs no more input
+        self.holds = False  # whether items may wait in the stage, or it counts them
         self.inner = 0  # sources inside of the one that runs, which number epochs of their own
         self.skipped = -1  # the last epoch whose items nobody wants any more
         self.draining = False
@@ -111,6 +112,7 @@ def on_behalf_of(other: Scope) -> Scope:
     """Return the scope of another stage, which may have ended, for this one to do its work by: cancelled as this one is."""
     scope = copy.copy(other)
     scope.interrupted, scope.cancelled = _here.scope.interrupted, _here.scope.cancelled
+    scope.report_state = _here.scope.report_state
     return scope
 
 

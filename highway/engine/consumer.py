@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.identity import identities
@@ -26,6 +30,8 @@ class Consumer:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._turn = threading.Lock()  # held by who waits for an item, so that none overtakes a marker
+        self._place = threading.RLock()  # held while what follows changes
         self.epoch = 0
         self._held: Stamped | None = None  # the first item of the next epoch: by it the end of one is seen
         self._skipped = -1  # the last epoch that a loop has left early
@@ -39,26 +45,45 @@ class Consumer:
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
         self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
 
-    def take(self, get: Callable[[], Stamped]) -> Stamped:
-        """Return the next item of those that ``get`` returns: no marker, none of an epoch that was left, none that was given already."""
-        while True:
-            stamped = self._held or get()
-            self._held = None
-            if type(stamped.item) is Marker:
-                self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
-                self._given.clear()
-            elif self._left_out and stamped.passport[:2] in self._left_out:
-                self._left_out.remove(stamped.passport[:2])
-                self._given.append(stamped.passport[:2])
-            elif stamped.passport.epoch > self._skipped:
-                self._taken += 1
-                if self._taken > self._repeated:
-                    self._repeated = 0
-                    self.epoch = stamped.passport.epoch
-                    self._last = stamped.passport[:2]
-                    if self._unordered is not None:
-                        self._given.append(self._last)
-                    return stamped
+    def take(self, get: Callable[[], Stamped], timeout: float | None) -> Stamped:
+        """Return the next item of those that ``get`` returns: no marker, none of an epoch that was left, none that was given already.
+
+        Raises:
+            TimeoutError: another thread has waited for one all the time.
+        """
+        if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+        try:
+            while True:
+                stamped = self._held or get()
+                with self._place:
+                    if self._is_next(stamped):
+                        return stamped
+        finally:
+            self._turn.release()
+
+    def _is_next(self, stamped: Stamped) -> bool:
+        """Note what has come, and say whether it is an item that is wanted."""
+        self._held = None
+        if type(stamped.item) is Marker:
+            self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
+            self._given.clear()
+            return False
+        if self._left_out and stamped.passport[:2] in self._left_out:
+            self._left_out.remove(stamped.passport[:2])
+            self._given.append(stamped.passport[:2])
+            return False
+        if stamped.passport.epoch <= self._skipped:
+            return False
+        self._taken += 1
+        if self._taken <= self._repeated:
+            return False
+        self._repeated = 0
+        self.epoch = stamped.passport.epoch
+        self._last = stamped.passport[:2]
+        if self._unordered is not None:
+            self._given.append(self._last)
+        return True
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
         """Yield the items of an epoch, or the rest of it.
@@ -93,16 +118,26 @@ class Consumer:
         Raises:
             PipelineError: a stage does not say its state.
         """
-        first, *_ = workers = self._run.workers
+        first, *rest = self._run.workers
         if refused := self._marker.refused or (first.stage.name if self._taken and not first.scope.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
         self._expect_items_to_be_known_again()
+        if first.scope.draining and (holding := [worker.stage.name for worker in rest if worker.scope.holds]):
+            raise PipelineError(
+                f"state_dict: since drain() {', '.join(holding)} may have handed on what else would have waited for more; call "
+                "state_dict() before drain()"
+            )
+        with self._place:
+            state = self._state(first)
+        return state | {"digest": _digest(state)}
+
+    def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "seed": self._run.seed,
-            "ranks": _ranks(first),
+            "ranks": _ranks(source),
             "last": self._last,
-            "stages": identities(workers),
+            "stages": list(self._identities.items()),
             "epoch": self.epoch,
             "loop": self._loop,
             "skipped": self._skipped,
@@ -110,6 +145,10 @@ class Consumer:
             "given": [*self._given, *sorted(self._left_out)],
             "states": {str(number): state for number, state in self._marker.states.items()},
         }
+
+    @cached_property
+    def _identities(self) -> dict[str, str]:
+        return identities(self._run.workers)
 
     def remake(self, lineage: list[Any]) -> Stamped:
         """Return an item again that came out of the pipeline.
@@ -132,7 +171,9 @@ class Consumer:
         if not isinstance(state, Mapping) or state.get("format") != FORMAT:
             what = f"format {state['format']!r}" if isinstance(state, Mapping) and "format" in state else f"a {type(state).__name__}"
             raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
-        workers, here, there = self._run.workers, identities(self._run.workers), state["stages"]
+        if state.get("digest") != _digest(state):
+            raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
+        workers, here, there = self._run.workers, self._identities, dict(state["stages"])
         if state["seed"] != self._run.seed:
             raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
         if list(here) != list(there):
@@ -187,6 +228,11 @@ class Consumer:
         self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": None}
         self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], state["ranks"])
         return 0
+
+
+def _digest(state: Mapping[str, Any]) -> str:
+    text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True, default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _ranks(source: StageWorkers) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def _described(value: Any) -> str:
     if value is None or isinstance(value, (str, bytes, int, float, range, np.generic, np.dtype)):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return f"{kind} of {len(value)}: {', '.join(map(_described, value[:16]))}"
+        return f"{kind} of {len(value)}: {', '.join(map(_described, islice(value, 16)))}"
     if isinstance(value, Mapping):
         return f"{kind}: {', '.join(f'{key}: {_described(part)}' for key, part in value.items())}"
     if isinstance(value, np.ndarray):

@@ -104,7 +104,7 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         self._run.start()
         try:
-            return self._consumer.take(lambda: self._get(timeout))
+            return self._consumer.take(lambda: self._get(timeout), timeout)
         except (EndOfStream, Cancelled):
             cancel.check_cancelled()
             self._ended = self._ended or not self._stopped

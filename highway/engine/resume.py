@@ -53,6 +53,7 @@ def keep(save: Save, as_source: bool = False) -> None:
     """
     scope = cancel.here()
     scope.save, scope.says_its_state, scope.is_source = save, True, as_source
+    scope.holds |= save is not Saved
 
 
 def saved() -> Saved | None:

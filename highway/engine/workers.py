@@ -30,6 +30,13 @@ log = logging.getLogger("highway")
 WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
 
 
+class _Here(threading.local):
+    """A worker's number, and the passport of the item that it works on, for messages; other threads make items of the stage again."""
+
+    number = 0
+    passport: Passport | None = None
+
+
 class StageWorkers:
     """One stage of a pipeline while it runs: its queues, its meters and the code of its threads."""
 
@@ -43,7 +50,7 @@ class StageWorkers:
         self._tally = threading.Lock()
         self.copying = threading.Lock()
         self._running = len(self.meters)
-        self.here = threading.local()  # the worker's number, and the passport of the item that it works on, for messages
+        self.here = _Here()
         self.errors = 0
         self.before: list[StageWorkers] = []  # the stages that its input has passed through
         self._unreported = 0
