@@ -38,6 +38,7 @@ ONLY_IN = {
         "datasets/opened.py",
         "engine/cancel.py",
         "engine/channel.py",
+        "engine/consumer.py",
         "engine/input.py",
         "engine/script.py",
         "engine/threads.py",
