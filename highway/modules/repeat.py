@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from highway.engine import Pipeline
-from highway.engine.cancel import is_skipped, seed_or
+from highway.engine.cancel import here, is_skipped, seed_or
 from highway.engine.component import Component, Traits, shape_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
@@ -134,6 +134,9 @@ class _Passes:
         return InnerSource(_drawn_anew(self.source, number)).remade(made)
 
 
+_OVER = "over"  # state of a stream that has had enough of a pass
+
+
 class _EachPass:
     """A stream that begins anew with each pass, and is over with it, or by itself."""
 
@@ -145,8 +148,14 @@ class _EachPass:
         self.length, self.remake = traits.length, traits.remake
 
     def stream(self, items: Items) -> Iterator[Any]:
-        yield from _drawn_anew(self.stands_for, items.epoch).stream(items)
+        begun = saved()
+        if begun is None or begun.state != _OVER:
+            here().resume = None if begun is None else lambda: begun
+            yield from _drawn_anew(self.stands_for, items.epoch).stream(items)
         self._passes.enough = max(self._passes.enough, items.epoch)
+        keep(lambda: Saved(_OVER))  # the pass may have no end
+        for _ in items:
+            pass
 
 
 def _drawn_anew(op: Any, number: int, inside: bool = False) -> Any:
