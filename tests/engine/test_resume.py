@@ -162,7 +162,7 @@ PIPELINES = {
 
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
 def test_the_rest_is_the_same(stages):
-    check(lambda: Pipeline(stages(), seed=5), [0, 0.004, 0.21, 0.499, 0.5, 0.63, 0.98, 1])
+    check(lambda: Pipeline(stages(), seed=5), [0, 0.21, 0.499, 0.501, 0.98, 1])
 
 
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
@@ -289,7 +289,7 @@ def total(item):
     return float(np.sum(item))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SOURCES, STAGES, st.floats(0, 1), st.floats(0, 1))
 def test_random_pipelines(source, stages, cut, again):
     def build():
@@ -377,7 +377,7 @@ CACHES = {
     "of batches": lambda path, **how: [NUMBERS, drawn, image, Batch(4), Cache(path, **how), means, Shuffle(5), Unbatch(), Shuffle(9)],
     "of lists": lambda path, **how: [Reader(range(400), 3, epochs=2), Cache(path, stack=False, **how), total, Shuffle(5)],
 }
-CUTS = [0, 0.004, 0.1, 0.2, 0.249, 0.25, 0.251, 0.26, 0.4, 0.5, 0.63, 0.98, 1]
+CUTS = [0, 0.1, 0.249, 0.251, 0.63, 1]
 
 
 @pytest.fixture(params=["memory", "disk", "disk made anew", "full"])
