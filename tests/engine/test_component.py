@@ -2,7 +2,7 @@
 
 import re
 import weakref
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -25,7 +25,9 @@ def test_a_component_need_not_say_anything():
 def test_what_components_say_is_read():
     assert Traits.of(Identity()).parallel and Traits.of(Batch(2)).makes == "batches"
     assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
-    assert Stage(WebDatasetSource("x.tar", epochs=3)).traits == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
+    said = Stage(WebDatasetSource("x.tar", epochs=3)).traits
+    assert said.remake is not None and said.identity is not None
+    assert replace(said, remake=None, identity=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
 
 
 @pytest.mark.parametrize(

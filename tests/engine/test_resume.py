@@ -162,7 +162,7 @@ PIPELINES = {
 
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
 def test_the_rest_is_the_same(stages):
-    check(lambda: Pipeline(stages(), seed=5), [0, 0.21, 0.499, 0.501, 0.98, 1])
+    check(lambda: Pipeline(stages(), seed=5), [0.21, 0.499, 0.501, 1])
 
 
 @pytest.mark.parametrize("stages", PIPELINES.values(), ids=PIPELINES)
@@ -377,7 +377,7 @@ CACHES = {
     "of batches": lambda path, **how: [NUMBERS, drawn, image, Batch(4), Cache(path, **how), means, Shuffle(5), Unbatch(), Shuffle(9)],
     "of lists": lambda path, **how: [Reader(range(400), 3, epochs=2), Cache(path, stack=False, **how), total, Shuffle(5)],
 }
-CUTS = [0, 0.1, 0.249, 0.251, 0.63, 1]
+CUTS = [0.1, 0.249, 0.63]
 
 
 @pytest.fixture(params=["memory", "disk", "disk made anew", "full"])
