@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,13 +44,14 @@ class ImageFiles(NamedTuple):
             return file.read()
 
 
-class _Folder:
+class _Folder(ABC):
     """What image files by number have in common, however they are found."""
 
     data_dir: str
 
+    @abstractmethod
     def _found(self) -> ImageFiles:
-        raise NotImplementedError
+        """List the files, as they are now."""
 
     @opened
     def _files(self) -> ImageFiles:

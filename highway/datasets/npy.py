@@ -6,6 +6,7 @@ import io
 import math
 import struct
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,13 +73,14 @@ def _check_rows(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
         raise DatasetError(f"{name}: a single value; expected an array with rows")
 
 
-class _OfFile:
+class _OfFile(ABC):
     """What the rows of a file have in common, however it holds them."""
 
     path: str
 
+    @abstractmethod
     def __getitems__(self, numbers: Sequence[int]) -> Any:
-        raise NotImplementedError
+        """Return some rows."""
 
     def __getitem__(self, number: int) -> Any:
         return self.__getitems__([number])[0]
