@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,18 +18,14 @@ from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Stage, Stamped, expand
-from highway.errors import ConfigError, LinkError, PipelineError, RemoteError
+from highway.errors import ConfigError, LinkError, PipelineError
 from highway.modules.children.child import ApplyMaps, RunPipeline
-from highway.modules.children.pickling import Script, importing, pack, unpack
+from highway.modules.children.pickling import Script, pack, unpack
+from highway.modules.children.process import death, end, expect_no_import, start
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
 from highway.wire.transports.shm import ShmReceiver, ShmSender
-
-END_TIMEOUT = 5.0  # seconds that a child without work may take to end
-_CODE = (
-    "import sys; sys.path[:] = {path!r}; from highway.modules.children.child import main; main({parent}, {items}, {results}, {budget_mb!r})"
-)
 
 
 @checked
@@ -188,11 +182,7 @@ class _Child:
     """A process, the links to it, and whether it is at work."""
 
     def __init__(self, task: ApplyMaps | RunPipeline, budget_mb: float) -> None:
-        if importing.now:
-            raise PipelineError(
-                "Processes would start while a child process imports this script; "
-                'put what builds and runs the pipeline under  if __name__ == "__main__":'
-            )
+        expect_no_import("Processes")
         self._is_busy = True
         self._items, self._results = ShmSender("Processes", budget_mb), ShmReceiver("Processes")
         try:
@@ -218,9 +208,7 @@ class _Child:
                 theirs.enter_context(their)
                 connections.adopt(our)
                 fds.append(their.fileno())
-            code = _CODE.format(path=sys.path, parent=os.getpid(), items=fds[0], results=fds[1], budget_mb=budget_mb)
-            environment = {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
-            return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env=environment)
+            return start(ApplyMaps.__module__, (*fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1"))
 
     @property
     def is_gone(self) -> bool:
@@ -243,11 +231,7 @@ class _Child:
             self._process.kill()
         self._items.close()
         self._results.close()
-        try:
-            self._process.wait(END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
 
     def _ask(self, *messages: list[Any]) -> Any:
         self._is_busy = True
@@ -260,23 +244,12 @@ class _Child:
                 kind, value = unpack(self._results.recv())
         except LinkError:
             if self.is_gone:
-                raise self._death() from None
+                raise death(self._process, "Processes", " while it had an item") from None
             raise
         self._is_busy = False
         if kind == "error":
             raise value.error()
         return value
-
-    def _death(self) -> RemoteError:
-        try:
-            code = self._process.wait(END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            return RemoteError(f"Processes: process {self._process.pid} has closed its links while it had an item, but runs on")
-        if code >= 0:
-            return RemoteError(f"Processes: process {self._process.pid} ended with exit code {code} while it had an item")
-        name = signal.Signals(-code).name
-        hint = "; the kernel does that when memory runs out, and then says so in its log (dmesg)" if -code == signal.SIGKILL else ""
-        return RemoteError(f"Processes: process {self._process.pid} was killed by {name} while it had an item{hint}")
 
 
 def _is_skipped(error: BaseException) -> bool:

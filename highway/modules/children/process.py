@@ -1,0 +1,71 @@
+"""A child process: started with a new interpreter, never forked, and what is said when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from highway.errors import PipelineError, RemoteError
+from highway.modules.children.pickling import importing
+
+END_TIMEOUT = 5.0  # seconds that a child without work may take to end
+
+_CODE = "import sys; sys.path[:] = {path!r}; from {module} import main; main(*{arguments!r})"
+
+
+def expect_no_import(who: str) -> None:
+    """Raise PipelineError in a child process that imports the script of its parent: it would start children of its own, and so on."""
+    if importing.now:
+        raise PipelineError(
+            f"{who} would start while a child process imports this script; "
+            'put what builds and runs the pipeline under  if __name__ == "__main__":'
+        )
+
+
+def start(module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
+    """Start a child process.
+
+    Args:
+        module: The module whose ``main`` it calls.
+        arguments: What it calls it with, behind the number of this process; each is what its ``repr()`` says.
+        fds: The descriptors that it inherits.
+        **environment: Variables that it has unless this process has them.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    code = _CODE.format(path=sys.path, module=module, arguments=(os.getpid(), *arguments))
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env={**environment, **os.environ})
+
+
+def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteError:
+    """Return the error that says how a child has ended.
+
+    Args:
+        process: The child, whose links are closed.
+        who: Who has started it, to begin with.
+        when: What it was doing, as `` while it had an item``.
+    """
+    try:
+        code = process.wait(END_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return RemoteError(f"{who}: process {process.pid} has closed its links{when}, but runs on")
+    if code >= 0:
+        return RemoteError(f"{who}: process {process.pid} ended with exit code {code}{when}")
+    name = signal.Signals(-code).name
+    hint = "; the kernel does that when memory runs out, and then says so in its log (dmesg)" if -code == signal.SIGKILL else ""
+    return RemoteError(f"{who}: process {process.pid} was killed by {name}{when}{hint}")
+
+
+def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
+    """Wait for a child that has no work any more; kill it if it does not end, and say whether that was necessary."""
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return True
+    return False
