@@ -6,7 +6,8 @@ list), from the end if it is below 0. A value that is neither a tuple, a list no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,14 @@ def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     if not samples:
         raise ValueError("collate: no samples")
     first, known = samples[0], names(samples[0])
-    for position, sample in enumerate(samples):
-        if names(sample) != known or type(sample) is not type(first):
-            raise ValueError(f"collate: sample {position} is a {_kind(sample)}, but sample 0 is a {_kind(first)}; one batch needs one kind")
-    values = list(map(list, zip(*map(fields, samples), strict=True)))
-    return rebuild(first, values if as_lists else list(map(_stack, known, values)))
+    form, values = _form_and_values(first)
+    if len(set(map(type, samples))) > 1 or len(set(map(form, samples))) > 1:
+        position = next(n for n, sample in enumerate(samples) if names(sample) != known or type(sample) is not type(first))
+        raise ValueError(
+            f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
+        )
+    columns = list(map(list, zip(*map(values, samples), strict=True)))
+    return rebuild(first, columns if as_lists else list(map(_stack, known, columns)))
 
 
 def split(batch: Item) -> list[Item]:
@@ -130,7 +134,7 @@ def _stack(name: Field, values: list[Any]) -> np.ndarray:
             batch[:] = numbers
             return batch
     arrays = values if kind is np.ndarray else [value if type(value) is np.ndarray else _array(name, value) for value in values]
-    shapes, dtypes = {a.shape for a in arrays}, {a.dtype for a in arrays}
+    shapes, dtypes = set(map(_SHAPE, arrays)), set(map(_DTYPE, arrays))
     if len(shapes) > 1:
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
@@ -140,7 +144,7 @@ def _stack(name: Field, values: list[Any]) -> np.ndarray:
 
 def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return arrays of one shape, and dtypes that go together, as one with a new first axis, in memory aligned to 64 bytes."""
-    shape, dtype = arrays[0].shape, np.result_type(*{array.dtype for array in arrays})
+    shape, dtype = arrays[0].shape, np.result_type(*set(map(_DTYPE, arrays)))
     batch = aligned((len(arrays), *shape), dtype)
     if shape:
         np.concatenate(arrays, out=batch.reshape(len(arrays) * shape[0], *shape[1:]))
@@ -151,6 +155,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return batch
 
 
+_SHAPE, _DTYPE, _VALUES = attrgetter("shape"), attrgetter("dtype"), methodcaller("values")
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}
 
 
@@ -167,6 +172,13 @@ def _array(name: Field, value: Any) -> np.ndarray:
 def _fits(array: np.ndarray) -> bool:
     """Say whether int32 has room for it, if it holds integers."""
     return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
+
+
+def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]]]:
+    """Return what returns the same of all samples of one type and fields, and what returns the values of one: both without a frame each."""
+    if isinstance(sample, dict):
+        return tuple, _VALUES
+    return (len, iter) if isinstance(sample, (tuple, list)) else (type, lambda value: (value,))
 
 
 def _length(value: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -42,8 +43,12 @@ class Fill:
             if isinstance(batch_format, DecodedImages):
                 counters["decoder"] = backend()
         substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.stands_for.draws else None
+        began = time.perf_counter()
         try:
-            if not self._fill(batch, run, substreams) or next(batch.done) < batch.runs:
+            if not self._fill(batch, run, substreams):
+                return DROP
+            reading.took(time.perf_counter() - began)
+            if next(batch.done) < batch.runs:
                 return DROP
             item = self._item(batch, substreams)
         except Exception:  # it is of no one sample: the batch is left out, or the run ends
@@ -105,16 +110,16 @@ class Fill:
         return samples
 
     def _read_singly(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
-        dataset, samples = batch.reading.dataset, list[Any]()
-        for number in numbers:
-            if number in batch.epoch.bad:
-                return samples
-            check_cancelled()
-            try:
+        dataset, bad, check, samples = batch.reading.dataset, batch.epoch.bad, cancel.here().check, list[Any]()
+        number = -1
+        try:
+            for number in numbers:
+                if number in bad:
+                    break
+                check()
                 samples.append(dataset[number])
-            except Exception as error:
-                self._spoilt(batch, number, error)
-                return samples
+        except Exception as error:
+            self._spoilt(batch, number, error)
         return samples
 
     def _put(self, batch: BatchInWork, first: int, samples: list[Any], substreams: Substreams | None) -> int:

@@ -23,6 +23,7 @@ from highway.reading.sampler import OnUneven, Sampler, Shuffle
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
 LEAST_ROWS, MOST_ROWS = 8, 32  # of a run: to take one costs about a tenth of decoding an image
+QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
 
@@ -111,7 +112,8 @@ class BatchInWork:
         made_of = (None, (), sampler.first) if sampler.first else ()
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
-        self.runs = -(-len(positions) // reading.run)
+        self.run = reading.run
+        self.runs = -(-len(positions) // self.run)
 
 
 class RowRange(NamedTuple):
@@ -131,7 +133,7 @@ class _Reading:
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.size = reader.batch_size or reader.at_once
         share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
-        self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run
+        self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run in the batches that are planned next
         self.unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
@@ -151,6 +153,11 @@ class _Reading:
             for first in range(0, len(positions), self.size):
                 some = slice(first, first + self.size)
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
+
+    def took(self, seconds: float) -> None:
+        """Have longer runs if one was filled in so many seconds, and that is quick."""
+        if seconds < QUICK and self.run < self.size:
+            self.run = min(2 * self.run, self.size)
 
     def check(self) -> None:
         if self.failure is not None:
@@ -238,10 +245,10 @@ class RowRanges:
                 reading.unfinished.add(batch)
                 length = len(batch.numbers)
                 done += 1
-                for first in range(0, length, reading.run):
+                for first in range(0, length, batch.run):
                     reading.check()
-                    clean = Saved([number, done, dealt]) if first + reading.run >= length else None
-                    yield Stamped(RowRange(batch, first, min(first + reading.run, length)), batch.passport)
+                    clean = Saved([number, done, dealt]) if first + batch.run >= length else None
+                    yield Stamped(RowRange(batch, first, min(first + batch.run, length)), batch.passport)
                 rows += length
                 if reader.epochs is not None:
                     counters["progress"] = (number + rows / epoch.sampler.share) / reader.epochs
