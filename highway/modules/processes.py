@@ -14,14 +14,14 @@ from typing import Annotated, Any
 
 from numpy.random import Generator
 
+from highway.children.child import ApplyMaps, RunPipeline
+from highway.children.pickling import Script, pack, unpack
+from highway.children.process import death, end, expect_no_import, start
 from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
-from highway.modules.children.child import ApplyMaps, RunPipeline
-from highway.modules.children.pickling import Script, pack, unpack
-from highway.modules.children.process import death, end, expect_no_import, start
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores

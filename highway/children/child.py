@@ -1,4 +1,4 @@
-"""What runs in a child process of :class:`highway.modules.processes.Processes`."""
+"""What runs in a child process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from highway.children.pickling import Failure, importing, pack, unpack
 from highway.engine import Pipeline, cancel
 from highway.engine.component import takes_rng
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stage, Stamped
 from highway.errors import LinkError
-from highway.modules.children.pickling import Failure, importing, pack, unpack
 from highway.process.interrupt import die_with_parent
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from highway.children.pickling import importing
 from highway.errors import PipelineError, RemoteError
-from highway.modules.children.pickling import importing
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 
