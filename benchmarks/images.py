@@ -6,7 +6,6 @@ Each runs in a process of its own, and all take turns. They read the same files 
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import tarfile
 import tempfile
@@ -22,6 +21,8 @@ from dataset import describe, imagenet_like
 from highway import Items, Pipeline
 from highway.images.decode import backend
 from highway.modules import ImageFileReader
+from highway.reading.draws import Draws
+from highway.reading.sampler import epoch_key
 from highway.transforms import RandomResizedCrop
 from loaders import BATCH, SHAPE, Case, options, present
 from measure import Absent, Report, chosen, foreign, in_turns, machine
@@ -66,20 +67,21 @@ TARGETS = {
 
 @dataclass
 class Recorder:
-    """Draw the boxes of a crop, and write down each with the coin that the reader throws next."""
+    """Draw the boxes of a crop, and write them down."""
 
     crop: RandomResizedCrop
-    drawn: list[tuple[int, ...]] = field(default_factory=list, init=False)
+    drawn: list[np.ndarray] = field(default_factory=list, init=False)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.crop.shape
 
     def box(self, size: tuple[int, int], rng: Generator | None) -> tuple[int, int, int, int]:
-        assert rng is not None
-        box = self.crop.box(size, rng)
-        self.drawn.append((*box, copy.deepcopy(rng).random() < 0.5))
-        return box
+        return self.crop.box(size, rng)
+
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        self.drawn.append(self.crop.draw_boxes(sizes, numbers))
+        return self.drawn[-1]
 
 
 @dataclass
@@ -96,11 +98,13 @@ class Keys:
 def draw(folder: Path, epochs: int, workers: int, shards: Path) -> Job:
     """Let highway read the images with one worker, which does so in order, and write down what it reads and draws."""
     recorder, keys = Recorder(RandomResizedCrop(SHAPE)), Keys()
-    Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip=0.5, epochs=epochs, num_workers=1), keys]).run()
-    table = np.array(recorder.drawn, np.int32)
+    Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip=0.5, epochs=epochs, num_workers=1, seed=0), keys]).run()
+    boxes = np.concatenate(recorder.drawn).astype(np.int32)
     files = [str(folder / key) for key in keys.keys]
+    positions = np.arange(len(files) // epochs)
+    coins = np.concatenate([Draws(epoch_key(0, epoch), positions).numbers[:, 0] for epoch in range(epochs)])
     paths = pack(files, 2 * workers, shards)
-    return Job(str(folder), epochs, files, paths, workers, BATCH, SHAPE, table[:, :4], table[:, 4].astype(bool))
+    return Job(str(folder), epochs, files, paths, workers, BATCH, SHAPE, boxes, coins < 0.5)
 
 
 def pack(files: list[str], count: int, folder: Path) -> list[str]:

@@ -6,7 +6,6 @@ even where it is built.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from worker import Batch, Batches, Job, serve
+
+RUN = 16  # rows that a thread of the bare loop fills at once, as those of highway do where two share a batch of 64
 
 
 def prepare(job: Job, mode: str) -> Batches:
@@ -45,7 +46,7 @@ def _pipeline(job: Job, data_dir: str) -> Batches:
     from highway.transforms import RandomResizedCrop
 
     crop = RandomResizedCrop(job.shape)
-    reader = ImageFileReader(data_dir, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers)
+    reader = ImageFileReader(data_dir, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers, seed=0)
 
     def batches() -> Iterator[Batch]:
         position = 0
@@ -58,42 +59,45 @@ def _pipeline(job: Job, data_dir: str) -> Batches:
 
 
 def _loop(job: Job) -> Batches:
-    """Plain threads over preallocated batches, which draw a box and a coin as highway's workers do, and then use those of the table."""
-    from highway.engine.randomness import Substreams
-    from highway.images.decode import checked_header, decode_crop
+    """Plain threads over preallocated batches, which draw boxes and coins as highway's workers do, and then use those of the table."""
+    from highway.images.run import decode_run
+    from highway.reading.draws import Draws
     from highway.transforms import RandomResizedCrop
 
     crop, total, size = RandomResizedCrop(job.shape), len(job.files), job.batch
     memory = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)]
 
-    def work(rows: Iterator[int], lock: threading.Lock) -> None:
-        substreams = Substreams(0)
+    def work(runs: Iterator[int], lock: threading.Lock) -> None:
+        def boxes_of(sizes: np.ndarray) -> tuple[np.ndarray, dict[int, Exception]]:
+            crop.draw_boxes(sizes, Draws(0, np.arange(first, stop)).numbers[:, 1:])
+            return job.boxes[first:stop], {}
+
         while True:
             with lock:
-                run = list(itertools.islice(rows, 8))
-            if not run:
+                first = next(runs, total)
+            if first == total:
                 return
-            for row in run:
-                rng = substreams.at(row)
-                with open(job.files[row], "rb", buffering=0) as file:
-                    data = file.read()
-                header = checked_header(data)
-                crop.box(header.size, rng)
-                rng.random()
-                box = tuple(job.boxes[row].tolist())
-                decode_crop(data, header, box, memory[row // size % 4][row % size], flipped=bool(job.flips[row]))
+            stop = min(first + RUN, first - first % size + size, total)
+            files = [read(path) for path in job.files[first:stop]]
+            rows = memory[first // size % 4][first % size : first % size + stop - first]
+            decode_run(files, boxes_of, job.flips[first:stop], rows, 1 << 26, False)
 
     def batches() -> Iterator[Batch]:
         """All of the work comes first; only the last four batches still hold what they held."""
-        rows, lock = iter(range(total)), threading.Lock()
+        runs, lock = iter([row for batch in range(0, total, size) for row in range(batch, min(batch + size, total), RUN)]), threading.Lock()
         with ThreadPoolExecutor(job.workers) as pool:
-            for done in [pool.submit(work, rows, lock) for _ in range(job.workers)]:
+            for done in [pool.submit(work, runs, lock) for _ in range(job.workers)]:
                 done.result()
         for first in range(0, total, size):
             count = min(size, total - first)
             yield memory[first // size % 4][:count], range(first, first + count)
 
     return batches
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 if __name__ == "__main__":

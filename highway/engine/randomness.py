@@ -23,19 +23,22 @@ def generator(key: int, epoch: int, index: int) -> Generator:
 
 
 class Substreams:
-    """One generator for many items, set to the beginning of each one's substream of 2**64 numbers; much quicker than one for each.
+    """One generator that is set to any place of any sequence; much quicker than a new one for each."""
 
-    Args:
-        key: What the sequence hangs on, below 2**128.
-    """
-
-    def __init__(self, key: int) -> None:
-        self._rng = Generator(Philox(key=key))
+    def __init__(self) -> None:
+        self._rng = Generator(Philox(key=0))
         self._fresh = self._rng.bit_generator.state  # with nothing left of what was drawn before
 
-    def at(self, index: int) -> Generator:
-        """Return the generator, as if it were a new one with the counter ``index << 64``; for use until the next call."""
-        self._fresh["state"]["counter"][1] = index
+    def at(self, key: int, counter: int) -> Generator:
+        """Return the generator, as if it were a new one; for use until the next call.
+
+        Args:
+            key: What the sequence hangs on, below 2**128.
+            counter: Where it begins, below 2**256, in steps of four numbers.
+        """
+        place = self._fresh["state"]
+        for name, value in (("key", key), ("counter", counter)):
+            place[name][:] = [value >> shift & _MASK for shift in range(0, 64 * len(place[name]), 64)]
         self._rng.bit_generator.state = self._fresh
         return self._rng
 

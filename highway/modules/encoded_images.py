@@ -16,8 +16,9 @@ from highway.modules.readers import images_at
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
 from highway.process.aligned import aligned, aligned_copy
-from highway.reading.batch_formats import BatchFormat, EncodedImages
+from highway.reading.batch_formats import BatchFormat
 from highway.reading.decode import DecodeOptions
+from highway.reading.images import EncodedImages
 from highway.reading.sampling import Sampling
 
 

@@ -12,8 +12,9 @@ from highway.datasets.tar import Tar, names_shards
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Shape
-from highway.reading.batch_formats import BatchFormat, DecodedImages, Stacked, number_of_classes
+from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.decode import DecodeOptions
+from highway.reading.images import DecodedImages, number_of_classes
 from highway.reading.loader import stages_of
 from highway.reading.sampling import Sampling
 

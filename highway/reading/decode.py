@@ -2,15 +2,19 @@
 
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
 from highway.images.ops import Size
+from highway.images.run import Boxes
 from highway.parameters.ranges import Count, Probability, Shape
 from highway.process.aligned import aligned
+from highway.reading.draws import Draws
 from highway.transforms import BoxCrop
+from highway.transforms.base import draws_runs
 from highway.transforms.crop import covering_box
 
 
@@ -43,6 +47,31 @@ class DecodeOptions:
     def output_shape(self) -> Size | None:
         """Height and width of what comes out; ``None`` if every image keeps its own."""
         return self.crop.shape if self.crop is not None else self.shape
+
+    def coins(self, count: int, draws: Draws | None) -> np.ndarray:
+        """Return which images of a run are flipped, bool ``(N,)``."""
+        return np.zeros(count, np.bool_) if draws is None or self.flip == 0 else draws.numbers[:, 0] < self.flip
+
+    def boxes(self, sizes: np.ndarray, draws: Draws | None) -> Boxes:
+        """Return the boxes of a run of images, and the errors of those that have none: by ``crop``, else as :meth:`decoded` takes them.
+
+        Args:
+            sizes: Heights and widths, int64 ``(N, 2)``; zeros for those that need no box.
+            draws: What they are drawn by; ``None`` is the centre.
+        """
+        crop, shape, boxes, errors = self.crop, self.shape, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
+        if crop is not None and draws is not None and draws_runs(crop):
+            boxes = crop.draw_boxes(sizes, draws.numbers[:, 1:])
+        for place in np.flatnonzero((sizes[:, 0] > 0) & (boxes[:, 2] == 0)).tolist():
+            height, width = size = tuple(sizes[place].tolist())
+            try:
+                if crop is not None:
+                    boxes[place] = [index(n) for n in crop.box(size, draws.generator(place) if draws else None)]
+                else:
+                    boxes[place] = covering_box(size, shape[1] / shape[0]) if shape is not None else (0, 0, height, width)
+            except Exception as error:
+                errors[place] = error
+        return boxes, errors
 
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
         """Decode an image file: the box that is drawn, else the largest centred one of ``shape``'s proportions, else all.

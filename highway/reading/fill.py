@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from numpy.random import Generator
-
 from highway.datasets.dataset import Dataset, described, locate
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Makes
-from highway.engine.randomness import Substreams
 from highway.engine.resume import Saved, keep
 from highway.engine.stage import DROP, Drop, Items, Passport, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError
 from highway.images.decode import backend
-from highway.reading.batch_formats import BadRow, DecodedImages
+from highway.reading.batch_formats import BadRow
+from highway.reading.draws import Draws
+from highway.reading.images import DecodedImages
 from highway.reading.plan import BatchInWork, ReaderLike, RowRange
 from highway.reading.sampler import epoch_key
 
@@ -42,15 +41,14 @@ class Fill:
             counters.setdefault("skipped", 0)
             if isinstance(batch_format, DecodedImages):
                 counters["decoder"] = backend()
-        substreams = Substreams(epoch_key(reading.sampler.seed, batch.epoch.number)) if self.stands_for.draws else None
         began = time.perf_counter()
         try:
-            if not self._fill(batch, run, substreams):
+            if not self._fill(batch, run):
                 return DROP
             reading.took(time.perf_counter() - began)
             if next(batch.done) < batch.runs:
                 return DROP
-            item = self._item(batch, substreams)
+            item = self._item(batch)
         except Exception:  # it is of no one sample: the batch is left out, or the run ends
             reading.unfinished.discard(batch)
             raise
@@ -61,7 +59,7 @@ class Fill:
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
-    def _fill(self, batch: BatchInWork, run: RowRange, substreams: Substreams | None) -> bool:
+    def _fill(self, batch: BatchInWork, run: RowRange) -> bool:
         """Fill the rows of a run, those whose sample cannot be used with another; say whether that could be done."""
         first = run.first
         while first < run.stop:
@@ -69,18 +67,25 @@ class Fill:
             if batch.reading.failure is not None:
                 return False
             samples = self._read(batch, batch.numbers[first : run.stop])
-            first += self._put(batch, first, samples, substreams) if samples else 0
-            if first < run.stop:
-                if self.stands_for.batch_size is None:
-                    batch.memory[first] = DROP
-                    if len(batch.epoch.bad) >= batch.reading.sampler.share:
-                        self._give_up(batch)
-                elif not self._replace(batch, first, substreams):
-                    return False
+            bad = self._put(batch, first, samples) if samples else []
+            first += len(samples)
+            if first < run.stop:  # the next one cannot be read
+                bad.append(first)
                 first += 1
+            if not all(self._leave_out(batch, row) for row in bad):
+                return False
         return True
 
-    def _item(self, batch: BatchInWork, substreams: Substreams | None) -> Any:
+    def _leave_out(self, batch: BatchInWork, row: int) -> bool:
+        """Do without the sample of a row, with another one in batches; say whether that could be done."""
+        if self.stands_for.batch_size is not None:
+            return self._replace(batch, row)
+        batch.memory[row] = DROP
+        if len(batch.epoch.bad) >= batch.reading.sampler.share:
+            self._give_up(batch)
+        return True
+
+    def _item(self, batch: BatchInWork) -> Any:
         """Return the item of a batch whose rows are filled; ``DROP`` if one differs from the others and none can take its place."""
         if self.stands_for.batch_size is None:
             return _Samples(batch.memory, batch)
@@ -89,7 +94,7 @@ class Fill:
                 return batch.reading.format.item(batch.memory)
             except BadRow as bad:
                 self._spoilt(batch, batch.numbers[bad.place], bad.cause)
-                if not self._replace(batch, bad.place, substreams):
+                if not self._replace(batch, bad.place):
                     return DROP
 
     def _read(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
@@ -122,21 +127,18 @@ class Fill:
             self._spoilt(batch, number, error)
         return samples
 
-    def _put(self, batch: BatchInWork, first: int, samples: list[Any], substreams: Substreams | None) -> int:
-        """Put samples into rows, and return how many could be, up to the first that cannot be used."""
-        positions = batch.positions
+    def _put(self, batch: BatchInWork, first: int, samples: list[Any]) -> list[int]:
+        """Put samples into rows, and return the rows of those that cannot be used."""
+        draws = None
+        if self.stands_for.draws:
+            key = epoch_key(batch.reading.sampler.seed, batch.epoch.number)
+            draws = Draws(key, batch.positions[first : first + len(samples)])
+        errors = batch.reading.format.fill(batch.memory, first, samples, draws)
+        for place, error in errors.items():
+            self._spoilt(batch, batch.numbers[first + place], error)
+        return [first + place for place in errors]
 
-        def rng_of(place: int) -> Generator | None:
-            return substreams.at(int(positions[first + place])) if substreams else None
-
-        try:
-            batch.reading.format.fill(batch.memory, first, samples, rng_of)
-            return len(samples)
-        except BadRow as bad:
-            self._spoilt(batch, batch.numbers[first + bad.place], bad.cause)
-            return bad.place
-
-    def _replace(self, batch: BatchInWork, row: int, substreams: Substreams | None) -> bool:
+    def _replace(self, batch: BatchInWork, row: int) -> bool:
         """Fill a row with the next sample in the epoch's order that can be used, and say whether there is one."""
         reading = batch.reading
         total = reading.sampler.total
@@ -145,7 +147,7 @@ class Fill:
             if number in batch.epoch.bad:
                 continue
             batch.numbers[row] = number
-            if (samples := self._read(batch, [number])) and self._put(batch, row, samples, substreams):
+            if (samples := self._read(batch, [number])) and not self._put(batch, row, samples):
                 if batch.keys and reading.keys:
                     batch.keys[row] = reading.keys[number]
                 return True

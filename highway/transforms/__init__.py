@@ -1,7 +1,7 @@
 """Transforms of one image and what belongs to it: what one is in :mod:`highway.transforms.base`, and highway's own."""
 
 from highway.renamed import explain_missing
-from highway.transforms.base import BoxCrop, Crop, Geometric, Transform, TransformLike, Writing
+from highway.transforms.base import BoxCrop, Crop, Geometric, RunCrop, Transform, TransformLike, Writing
 from highway.transforms.color import (
     AdditiveNoise,
     Brightness,
@@ -34,6 +34,7 @@ __all__ = [
     "RescaleImages",
     "Resize",
     "Rotate",
+    "RunCrop",
     "Saturation",
     "Shift",
     "Slicer",

@@ -10,7 +10,7 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -84,6 +84,28 @@ class BoxCrop(Protocol):
     def shape(self) -> Size: ...
 
     def box(self, size: Size, rng: Generator | None) -> Box: ...
+
+
+@runtime_checkable
+class RunCrop(BoxCrop, Protocol):
+    """A crop that draws the boxes of many images at once, so that a reader need not ask for each one's.
+
+    A class that has ``box`` of its own, and inherits ``draw_boxes`` from another, is asked for ``box`` alone.
+    """
+
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Return the boxes, int64 ``(N, 4)``: top, left, height and width in pixels; zeros where ``box`` raises an error.
+
+        Args:
+            sizes: int64 ``(N, 2)``: height and width of each image.
+            numbers: float64 ``(N, 23)``, evenly between 0 and 1: what the box of each is drawn by. No box may hang on those of others.
+        """
+
+
+def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
+    """Say whether a crop draws the boxes of many images at once, by the same rule as one."""
+    own = (vars(kind) for kind in type(crop).__mro__)
+    return "draw_boxes" in next((names for names in own if names.keys() & {"box", "draw_boxes"}), ())
 
 
 class Geometric(Transform):

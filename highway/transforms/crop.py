@@ -19,6 +19,8 @@ Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 
 Shares = Annotated[tuple[float, float], Predicate(lambda scale: 0 < scale[0] <= scale[1] <= 1, "(least, greatest), within 0 to 1")]
 Ratios = Annotated[tuple[float, float], Predicate(lambda ratio: 0 < ratio[0] <= ratio[1], "(least, greatest), above 0")]
 
+TRIES = 10  # of RandomResizedCrop for a box that fits
+
 
 @checked
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class CenterCrop(Crop):
     def box(self, size: Size, rng: Generator | None) -> Box:
         return _placed(self, size, self.shape, None)
 
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return _all_placed(sizes, self.shape, (sizes - self.shape) // 2)
+
 
 @checked
 @dataclass(frozen=True)
@@ -51,6 +56,9 @@ class RandomCrop(Crop):
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         return _placed(self, size, self.shape, rng)
+
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return _all_placed(sizes, self.shape, numbers[:, :2] * (sizes - self.shape + 1))
 
 
 @checked
@@ -70,6 +78,9 @@ class TopCenterCrop(Crop):
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         return 0, *_placed(self, size, self.shape, None)[1:]
+
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return _all_placed(sizes, self.shape, (sizes - self.shape) // 2 * (0, 1))
 
 
 @checked
@@ -135,13 +146,33 @@ class RandomResizedCrop(Crop):
         if rng is None:
             return covering_box(size, self.shape[1] / self.shape[0])
         (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
-        for _ in range(10):
+        for _ in range(TRIES):
             area = height * width * (small + (large - small) * rng.random())  # as rng.uniform(), in a quarter of the time
             ratio = math.exp(narrow + (wide - narrow) * rng.random())
             h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
             if 0 < h <= height and 0 < w <= width:
                 return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
-        return covering_box(size, min(max(width / height, self.ratio[0]), self.ratio[1]))
+        return self._fallback(size)
+
+    def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
+        area = sizes[:, :1] * sizes[:, 1:] * (small + (large - small) * numbers[:, :TRIES])
+        ratio = np.exp(narrow + (wide - narrow) * numbers[:, TRIES : 2 * TRIES])
+        tries = np.rint(np.sqrt([area / ratio, area * ratio]))  # (2, N, TRIES): heights and widths
+        fits = np.logical_and.reduce((tries > 0) & (tries <= sizes.T[..., None]))
+        first = fits.argmax(axis=1)
+        rows = np.arange(len(sizes))
+        boxes = np.empty((len(sizes), 4), np.int64)
+        boxes[:, 2:] = tries[:, rows, first].T
+        boxes[:, :2] = numbers[:, 2 * TRIES : 2 * TRIES + 2] * (sizes - boxes[:, 2:] + 1)
+        for row in np.flatnonzero(~fits[rows, first]).tolist():
+            boxes[row] = self._fallback(tuple(sizes[row].tolist()))
+        return boxes
+
+    def _fallback(self, size: Size) -> Box:
+        """Return the box where no try has fitted."""
+        height, width = size
+        return covering_box(size, min(max(width / max(height, 1), self.ratio[0]), self.ratio[1]))
 
     def output(self, params: Box, size: Size) -> Size:
         return self.shape
@@ -182,6 +213,15 @@ def _placed(crop: object, size: Size, shape: Size, rng: Generator | None) -> Box
             f"resize or pad it first, or use RandomResizedCrop, which scales"
         )
     return _part(down, rng), _part(right, rng), *shape
+
+
+def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarray:
+    """Return the boxes of ``shape`` with these upper left corners, rounded down; zeros where the image is too small."""
+    boxes = np.empty((len(sizes), 4), np.int64)
+    boxes[:, :2] = corners
+    boxes[:, 2:] = shape
+    boxes[(sizes < shape).any(axis=1)] = 0
+    return boxes
 
 
 def _part(spare: int, rng: Generator | None) -> int:

@@ -371,7 +371,7 @@ def test_a_bad_file_counts_once_in_an_epoch_and_is_read_once(folder, monkeypatch
         read[bytes(data)] += 1
         return checked_header(data, max_pixels)
 
-    monkeypatch.setattr("highway.reading.decode.checked_header", counted)
+    monkeypatch.setattr("highway.images.run.checked_header", counted)
     reader = ImageFileReader(str(folder), 4, (7, 9), epochs=3, shuffle=False, num_workers=workers)
     with Pipeline([Stage(reader, on_error="skip", max_errors=3 * len(bad))]) as pipeline:
         for _ in range(3):

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from highway import functional as F
 from highway.transforms import BoxCrop, CenterCrop, FlipX, RandomCrop, RandomResizedCrop, Resize, Slicer, TopCenterCrop, covering_box
+from highway.transforms.base import draws_runs
 
 IMAGE = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7)
 IMAGE.flags.writeable = False
@@ -80,10 +81,61 @@ def test_random_resized_crop_draws_areas_and_ratios_evenly_within_their_bounds()
     assert_allclose([share.mean(), share.std()], [0.5, 1 / math.sqrt(12)], rtol=0.03)
 
 
+RUN_CROPS = [
+    RandomResizedCrop((8, 8)),
+    RandomResizedCrop((8, 8), scale=(1.0, 1.0)),
+    RandomCrop((3, 4)),
+    CenterCrop((3, 4)),
+    TopCenterCrop((3, 4)),
+]
+
+
+@pytest.mark.parametrize("crop", RUN_CROPS, ids=str)
+@given(st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=9), st.integers(0, 2**32))
+def test_boxes_drawn_together_lie_in_their_images_and_hang_on_nothing_else(crop, sizes, seed):
+    numbers = np.random.default_rng(seed).random((len(sizes), 23))
+    boxes = crop.draw_boxes(np.array(sizes), numbers)
+    for row, (size, (top, left, h, w)) in enumerate(zip(sizes, boxes.tolist(), strict=True)):
+        assert_array_equal(crop.draw_boxes(np.array([size]), numbers[row : row + 1])[0], boxes[row])
+        try:
+            alone = crop.box(size, None)
+        except ValueError:
+            assert (top, left, h, w) == (0, 0, 0, 0)
+            continue
+        assert 0 <= top < top + h <= size[0] and 0 <= left < left + w <= size[1]
+        if not isinstance(crop, (RandomCrop, RandomResizedCrop)):
+            assert (top, left, h, w) == alone
+
+
+def test_boxes_drawn_together_are_spread_as_those_drawn_one_by_one():
+    numbers, sizes = np.random.default_rng(0).random((4000, 23)), np.full((4000, 2), 1000)
+    boxes = RandomResizedCrop((8, 8), scale=(0.1, 0.3), ratio=(0.5, 2.0)).draw_boxes(sizes, numbers)
+    area, ratio = boxes[:, 2] * boxes[:, 3] / 1e6, np.log2(boxes[:, 3] / boxes[:, 2])
+    assert_allclose([area.min(), area.max(), area.mean(), area.std()], [0.1, 0.3, 0.2, 0.2 / math.sqrt(12)], rtol=0.03)
+    assert_allclose([ratio.min(), ratio.max(), ratio.std()], [-1, 1, 2 / math.sqrt(12)], rtol=0.03)
+    share = boxes[:, :2] / (1000 - boxes[:, 2:])
+    assert_allclose([share.mean(), share.std()], [0.5, 1 / math.sqrt(12)], rtol=0.03)
+    small = RandomCrop((3, 4)).draw_boxes(np.full((500, 2), (5, 7)), numbers[:500])
+    assert {tuple(box) for box in small.tolist()} == {(top, left, 3, 4) for top in range(3) for left in range(4)}
+
+
+def test_a_crop_with_a_box_of_its_own_is_not_asked_for_those_that_another_draws():
+    class Own(RandomResizedCrop):
+        def box(self, size, rng):
+            return 0, 0, 1, 1
+
+    class Both(Own):
+        def draw_boxes(self, sizes, numbers):
+            return np.tile([0, 0, 1, 1], (len(sizes), 1))
+
+    assert [draws_runs(crop((8, 8))) for crop in (RandomResizedCrop, Own, Both)] == [True, False, True]
+
+
 @pytest.mark.parametrize(("size", "box"), [((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))], ids=["wide", "tall"])
 def test_where_no_box_fits_the_centre_is_cut_at_the_nearest_ratio_allowed(size, box):
     crop = RandomResizedCrop((8, 8), scale=(1.0, 1.0))
     assert crop.box(size, np.random.default_rng(0)) == box
+    assert crop.draw_boxes(np.array([size]), np.full((1, 23), 0.5)).tolist() == [list(box)]
 
 
 def test_without_chance_the_box_is_the_largest_centred_one_of_the_outputs_proportions():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from highway.datasets.decoded_cache import DecodedCache
 from highway.engine.batch import Item
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
-from highway.reading.batch_formats import BadRow, RngOf
+from highway.reading.batch_formats import NO_ERRORS
+from highway.reading.draws import Draws
 
 Memory = list[np.ndarray | list[Any]]
 
@@ -42,18 +43,21 @@ class CachedRows:
     def memory(self, length: int) -> Memory:
         return [[None] * length if memory is None else memory for memory in self._file.memory(length)]
 
-    def fill(self, memory: Memory, first: int, samples: Sequence[Any], rng_of: RngOf) -> None:
+    def fill(self, memory: Memory, first: int, samples: Sequence[Any], draws: Draws | None) -> Mapping[int, Exception]:
+        if not samples:
+            return NO_ERRORS
         rows = slice(first, first + len(samples))
         try:
             columns = self._file.columns(samples, [part[rows] if isinstance(part, np.ndarray) else None for part in memory])
         except DamagedError as error:
             place = samples.index(error.rows[0])
-            if place:
-                self.fill(memory, first, samples[:place], rng_of)
-            raise BadRow(place, error) from error
+            before = self.fill(memory, first, samples[:place], draws)
+            behind = self.fill(memory, first + place + 1, samples[place + 1 :], draws)
+            return {**before, place: error, **{place + 1 + other: why for other, why in behind.items()}}
         for part, column in zip(memory, columns, strict=True):
             if isinstance(part, list):
                 part[rows] = column
+        return NO_ERRORS
 
     def item(self, memory: Memory) -> Item:
         layout, values = self._file.layout, list[Any]()

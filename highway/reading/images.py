@@ -1,0 +1,159 @@
+"""Encoded images to the rows of batches: decoded straight into them, or left as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.dataset import Dataset
+from highway.errors import ConfigError, ImageError
+from highway.images.buffers import BufferPool
+from highway.images.run import decode_run
+from highway.process.aligned import aligned, aligned_copy
+from highway.reading.batch_formats import NO_ERRORS
+from highway.reading.decode import DecodeOptions
+from highway.reading.draws import Draws
+
+_NO_IMAGE = np.empty((0, 0, 3), np.uint8)
+_IMAGE_FIELDS = ("image", "jpg", "jpeg", "png", "webp", "bmp", "ppm", "tif", "tiff", "gif")
+_LABEL_FIELDS = ("label", "cls", "class", "fine_label")
+
+
+class _Images:
+    """The images of a batch while they are decoded, and their labels."""
+
+    def __init__(self, length: int, images: np.ndarray | list[np.ndarray]) -> None:
+        self.images, self.labels = images, aligned((length,), np.int32)
+
+
+class DecodedImages:
+    """Images, decoded straight into their rows.
+
+    Args:
+        options: What becomes of an image.
+        labelled: Whether samples have labels, and batches too.
+        classes: How many labels there are, if each goes out as a row with a one at its number; ``None``: as the number.
+    """
+
+    def __init__(self, options: DecodeOptions, labelled: bool, classes: int | None = None) -> None:
+        self._options, self._labelled, self._classes = options, labelled, classes
+        self._shape = options.output_shape
+        self._pool: BufferPool | None = None
+
+    def memory(self, length: int) -> _Images:
+        if self._shape is None:
+            return _Images(length, [_NO_IMAGE] * length)
+        if (size := length * math.prod(self._shape) * 3) > (self._pool.nbytes if self._pool else 0):
+            self._pool = BufferPool(size)  # the first batch is as large as any, but where a run goes on in the middle
+        assert self._pool is not None
+        return _Images(length, self._pool.take((length, *self._shape, 3)))
+
+    def fill(self, memory: _Images, first: int, samples: Sequence[Any], draws: Draws | None) -> Mapping[int, Exception]:
+        options, rows = self._options, slice(first, first + len(samples))
+        files, errors = self._files(memory.labels[rows], samples)
+        images, flipped = memory.images[rows], options.coins(len(files), draws)
+        errors |= decode_run(files, lambda sizes: options.boxes(sizes, draws), flipped, images, options.max_pixels, options.antialias)
+        memory.images[rows] = images  # of a list it is a copy
+        return {place: _of_image(errors[place]) for place in sorted(errors)} if errors else NO_ERRORS
+
+    def _files(self, labels: np.ndarray, samples: Sequence[Any]) -> tuple[list[bytes | None], dict[int, Exception]]:
+        """Return the encoded images, or why there is none, and write down the labels."""
+        files, errors = list[bytes | None](), dict[int, Exception]()
+        for place, sample in enumerate(samples):
+            try:
+                data, label = image_and_label(sample, self._labelled)
+                if self._labelled:
+                    labels[place] = label
+            except Exception as error:
+                data, errors[place] = None, error
+            files.append(data)
+        return files, errors
+
+    def item(self, memory: _Images) -> tuple[Any, ...]:
+        images, memory.images = memory.images, []  # others may still hold the batch
+        if not self._labelled:
+            return (images,)
+        labels = memory.labels
+        return images, labels if self._classes is None else aligned_copy(np.eye(self._classes, dtype=np.float32)[labels])
+
+
+class EncodedImages:
+    """Images as they are stored: their bytes one after the other, how many each has, and the labels."""
+
+    def memory(self, length: int) -> list[Any]:
+        return [None] * length
+
+    def fill(self, memory: list[Any], first: int, samples: Sequence[Any], draws: Draws | None) -> Mapping[int, Exception]:
+        errors = dict[int, Exception]()
+        for place, sample in enumerate(samples):
+            try:
+                memory[first + place] = image_and_label(sample, True)
+            except Exception as error:
+                errors[place] = error
+        return errors
+
+    def item(self, memory: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        contents, labels = zip(*memory, strict=True)
+        sizes = np.array([len(data) for data in contents], np.int32)
+        together = aligned((int(sizes.sum()),), np.uint8)
+        np.concatenate([np.frombuffer(data, np.uint8) for data in contents], out=together)
+        return together, aligned_copy(sizes), aligned_copy(np.array(labels, np.int32))
+
+
+def _of_image(error: Exception) -> Exception:
+    """Return an error that says that it is about an image, if it is one of a value."""
+    if not isinstance(error, ValueError):
+        return error
+    told = ImageError(str(error))
+    told.__cause__ = error
+    return told
+
+
+def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
+    """Return the encoded image of a sample, and its label; ``None`` if it is not ``labelled``.
+
+    Args:
+        sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
+            image alone. An image is ``bytes``, or as Hugging Face keeps it a dict with ``bytes``.
+        labelled: Whether it must have a label.
+
+    Raises:
+        TypeError: it is none of that.
+    """
+    if isinstance(sample, dict):
+        image = next((sample[name] for name in _IMAGE_FIELDS if name in sample), None)
+        label = next((sample[name] for name in _LABEL_FIELDS if name in sample), None)
+    elif isinstance(sample, (tuple, list)):
+        image, label = (*sample, None, None)[:2]
+    else:
+        image, label = sample, None
+    if isinstance(image, dict):
+        image = image.get("bytes")
+    if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
+        return bytes(image), label
+    expected = "(encoded image, label)" if labelled else "(encoded image,)"
+    way_out = "; for Hugging Face, cast_column('image', Image(decode=False)) leaves images encoded"
+    raise TypeError(f"the sample is {_described(sample)}; expected {expected}{way_out if isinstance(sample, dict) else ''}")
+
+
+def _described(sample: Any) -> str:
+    if isinstance(sample, dict):
+        return f"a dict with {', '.join(f'{name!r}: {type(value).__name__}' for name, value in sample.items())}"
+    if isinstance(sample, (tuple, list)):
+        return f"({', '.join(type(value).__name__ for value in sample)})"
+    return f"of type {type(sample).__name__}"
+
+
+def number_of_classes(dataset: Dataset) -> int:
+    """Return how many labels a dataset has.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    classes = getattr(dataset, "classes", None)
+    if classes is None:
+        raise ConfigError(f"one_hot=True needs to know how many labels there are, but {type(dataset).__name__} has no attribute classes")
+    return len(classes)
