@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.identity import identities
-from highway.engine.resume import Marker, Remaker, resume
+from highway.engine.remake import Remaker
+from highway.engine.resume import Marker, resume
 from highway.engine.stage import Stamped
 from highway.errors import EndOfStream, PipelineError
 
@@ -143,7 +144,7 @@ class Consumer:
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
             "given": [*self._given, *sorted(self._left_out)],
-            "states": {str(number): state for number, state in self._marker.states.items()},
+            **self._marker.as_json(),
         }
 
     @cached_property
@@ -160,7 +161,7 @@ class Consumer:
             if worker.traits.repeats:
                 raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in another pipeline")
         self._run.use_seed()
-        return Remaker(self._run.workers, len(self._run.workers)).item(lineage)
+        return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
 
     def go_on(self, state: Any) -> None:
         """Begin where the consumer of another run was, by its :meth:`state`; called before the run begins.
@@ -183,12 +184,12 @@ class Consumer:
                 f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved; "
                 "give the same, or begin anew without the state"
             )
-        self._marker.states = {int(number): saved for number, saved in state["states"].items()}
+        self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, ranks = state["items"], _ranks(workers[0])
         if state["ranks"] != ranks and state["last"] is not None:
             items = self._deal_anew(workers, state, items)
         for number, worker in enumerate(workers):
-            resume(worker, self._marker.states.get(number), Remaker(workers, number))
+            resume(worker, self._marker.states.get(number), Remaker(workers, number, state["made"]))
         self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
         self._last = state["last"] and tuple(state["last"])
         self._left_out = {(epoch, index) for epoch, index in state["given"]}

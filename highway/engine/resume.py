@@ -15,15 +15,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from highway.engine import cancel
-from highway.engine.source import remake_of
-from highway.engine.stage import DROP, Passport, Stamped
+from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
 
 if TYPE_CHECKING:
+    from highway.engine.remake import Remaker
     from highway.engine.workers import StageWorkers
 
 MARK_EVERY = 100  # outputs of the source between two markers at most
 MARK_WITHIN = 0.25  # seconds between two markers at most, if there are outputs
+MARK_SHARE = 0.02  # of the time of a stage, which markers may take; where one holds very many items they come less often
 
 
 class Saved(NamedTuple):
@@ -98,34 +99,70 @@ class Keeper:
 class Marker:
     """Goes through the stages behind an item of the source.
 
+    Args:
+        clock: Says when the next is due; none if it was read from a state.
+        states: What stages have written down, by their number; what is ``held`` there are passports, or lineages that were read.
+        made: Lineages to which those that were read refer.
+
     Attributes:
-        states: What stages have written down, by their number.
         refused: The first stage that does not say its state.
     """
 
-    __slots__ = ("refused", "states")
+    __slots__ = ("clock", "made", "refused", "states")
 
-    def __init__(self) -> None:
-        self.states: dict[int, Any] = {}
-        self.refused = ""
+    def __init__(self, clock: MarkerClock | None = None, states: dict[int, Any] | None = None, made: list[Any] | None = None) -> None:
+        self.clock, self.states, self.made, self.refused = clock, {} if states is None else states, made, ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the states, and the lineages to which they refer."""
+        if self.made is not None:
+            return {"states": {str(number): state for number, state in self.states.items()}, "made": self.made}
+        lineages, states = _Lineages(), {}
+        for number, state in self.states.items():
+            held = [lineage(passport, lineages.of_input) for passport in state.get("held", ())]
+            states[str(number)] = {**state, "held": held} if "held" in state else state
+        return {"states": states, "made": lineages.made}
 
 
-def lineage(passport: Passport) -> list[Any]:
+def lineage(passport: Passport, of_input: Callable[[Passport], Any] | None = None) -> list[Any]:
     """Return how an item was made, as JSON holds it.
 
     ``[epoch, index]`` of its passport; with ``made_of`` behind these the number of the stage that made it, which part of its inputs it is,
-    and the lineage of each of these.
+    and the lineage of each of these, or what ``of_input`` returns for it.
     """
     if not passport.made_of:
         return [passport.epoch, passport.index]
     stage, inputs, part = passport.made_of
-    return [passport.epoch, passport.index, stage, part, *map(lineage, inputs)]
+    return [passport.epoch, passport.index, stage, part, *map(of_input or lineage, inputs)]
+
+
+class _Lineages:
+    """Lineages in which an input that several items share, such as the batch they were cut from, is a number.
+
+    Attributes:
+        made: The lineage of each of these inputs, by that number.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self._numbers: dict[int, int] = {}  # by the identity of the passport
+
+    def of_input(self, passport: Passport) -> Any:
+        if not passport.made_of:
+            return lineage(passport)
+        number = self._numbers.get(id(passport))
+        if number is None:
+            made = lineage(passport, self.of_input)
+            number = self._numbers[id(passport)] = len(self.made)
+            self.made.append(made)
+        return number
 
 
 class MarkerClock:
-    """Says when it is time for another marker."""
+    """Says when it is time for another marker: sooner the less time these take."""
 
     def __init__(self) -> None:
+        self._not_before = 0.0
         self.begin(0)
 
     def begin(self, items: int) -> None:
@@ -134,7 +171,12 @@ class MarkerClock:
 
     def is_due(self, items: int) -> bool:
         """Say so, when the source has sent so many items."""
-        return items - self._items >= MARK_EVERY or time.monotonic() - self._at >= MARK_WITHIN
+        now = time.monotonic()
+        return (items - self._items >= MARK_EVERY or now - self._at >= MARK_WITHIN) and now >= self._not_before
+
+    def spent(self, seconds: float) -> None:
+        """Wait for so long that the time which a stage has spent on a marker is a small part of it."""
+        self._not_before = max(self._not_before, time.monotonic() + seconds / MARK_SHARE)
 
 
 def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
@@ -148,7 +190,7 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
     Returns:
         Whether it could be left here; if not, a source sends no marker now.
     """
-    save, states = worker.scope.save, marker.item.states
+    save, states, began = worker.scope.save, marker.item.states, time.monotonic()
     if worker.shape == "sink":
         return True
     if save is between_epochs:
@@ -158,8 +200,10 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
     elif (found := _asked(save, marker)) is None:
         return bool(marker.item.refused)
     else:
-        held = [lineage(stamped.passport) for stamped in found.held]
+        held = [stamped.passport for stamped in found.held]
         states[worker.number] = {"epoch": epoch, "runs": True, "state": found.state, "held": held}
+        if marker.item.clock is not None:
+            marker.item.clock.spent(time.monotonic() - began)
     worker.outbox.put(marker)
     return True
 
@@ -188,52 +232,3 @@ def resume(worker: StageWorkers, state: Any, remaker: Remaker) -> None:
     worker.resumed = state
     if state and "state" in state:
         worker.scope.resume = lambda: Saved(state["state"], remaker.items(state["held"]))
-
-
-class Remaker:
-    """Makes items again as they came into a stage, from their lineage.
-
-    Args:
-        workers: All stages.
-        number: Which of them they came into.
-    """
-
-    def __init__(self, workers: Sequence[StageWorkers], number: int) -> None:
-        self._workers, self._number = workers, number
-
-    def items(self, lineages: Sequence[list[Any]]) -> list[Stamped]:
-        """Return items again; they are made in the order of the source, which may read them one after the other."""
-        order = sorted(range(len(lineages)), key=lambda place: lineages[place][:2])
-        made = {place: self.item(lineages[place]) for place in order}
-        return [made[place] for place in range(len(lineages))]
-
-    def item(self, lineage: Sequence[Any]) -> Stamped:
-        """Return an item again: as it was made, and through the maps between that stage and this one.
-
-        Raises:
-            PipelineError: a stage cannot make what it has made again, or makes something else now.
-        """
-        epoch, index, *made_of = lineage
-        stage, part, *inputs = made_of or (0, None)
-        worker = self._workers[stage]
-        make = remake_of(worker.stage.op)
-        if make is None:
-            where = self._workers[self._number].stage.name if self._number < len(self._workers) else "another pipeline"
-            raise PipelineError(f"{worker.stage.name} cannot make items again, which wait in {where}; it can by a method remake()")
-        remaker = Remaker(self._workers, stage)
-        items = [remaker.item(one) for one in inputs]
-        with cancel.entered(cancel.on_behalf_of(worker.scope)):
-            made = make(items, part) if stage else make(epoch, index, part)
-        if type(made) is not Stamped:
-            made = Stamped(made, Passport(epoch, index, worker.origin))
-        by = (stage, tuple(item.passport for item in items), part) if made_of else ()
-        stamped = Stamped(made.item, made.passport._replace(epoch=epoch, index=index, made_of=by))
-        for between in self._workers[stage + 1 : self._number]:
-            if between.shape == "map":
-                scope = cancel.on_behalf_of(between.scope)
-                with cancel.entered(scope), between.copying:  # if the map is not thread-safe, its workers have copies
-                    result = between.apply(*stamped, between.stage.op)
-                if result is DROP:
-                    raise PipelineError(f"{between.stage.name} leaves out epoch {epoch}, item {index} now, which it has handed on before")
-                stamped = result
-        return stamped

@@ -213,7 +213,7 @@ class StageWorkers:
                     self.here.passport = output.passport
                 is_source = self.shape == "source" or self.scope.is_source
                 due = is_source and self.scope.save is not None and clock.is_due(meter.items)
-                if due and mark(self, Stamped(Marker(), output.passport)):  # not in the middle of a batch
+                if due and mark(self, Stamped(Marker(clock), output.passport)):  # not in the middle of a batch
                     clock.begin(meter.items)
                 if self._ends_between:
                     self.scope.check()

@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from highway import DROP, Pipeline, Stage
 from highway.datasets import ImageFolder
 from highway.datasets.shards import encoded, shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine.resume import MARK_EVERY
+from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.errors import PipelineError
 from highway.modules import (
     Augmentations,
@@ -741,6 +742,39 @@ def test_a_state_is_small_and_holds_no_pixels():
     assert len(json.dumps(state)) < 100 * 1000
     _, state = state_after(lambda: Pipeline([ImageFileReader("highway:photos/val", 8, (32, 32)), Augmentations([FlipX(p=0.5)])]), 60)
     assert len(json.dumps(state)) < 500
+
+
+def test_what_waiting_samples_were_cut_from_is_made_once_and_written_down_once():
+    made = []
+
+    def note(batch):
+        made.append(batch[0])
+        return batch
+
+    def build():
+        once, twice = ([Batch(16), between, Unbatch(), Shuffle(100)] for between in (note, double))
+        return Pipeline([Reader(range(20_000), shuffle=False, epochs=1), *once, *twice, Batch(10)])
+
+    with build() as pipeline:
+        for _ in range(220):
+            pipeline.dequeue()
+        state = json.loads(json.dumps(pipeline.state_dict()))
+        expected = plain(pipeline.dequeue())
+    assert len(json.dumps(state)) < 120_000
+    made.clear()
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        assert plain(pipeline.dequeue()) == expected
+        assert Counter(made).most_common(1)[0][1] <= 5  # each of four stages that hold what was made of it, and the run itself
+        again = json.dumps(pipeline.state_dict())
+    assert len(again) < 120_000
+
+
+def test_markers_take_a_small_part_of_the_time():
+    clock = MarkerClock()
+    assert clock.is_due(MARK_EVERY)
+    clock.spent(10)
+    assert not clock.is_due(1000 * MARK_EVERY)
 
 
 def test_few_items_are_made_once_more():
