@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.identity import identities
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, resume
 from highway.engine.stage import Stamped
@@ -46,8 +45,8 @@ class Consumer:
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
         self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
 
-    def take(self, get: Callable[[], Stamped], timeout: float | None) -> Stamped:
-        """Return the next item of those that ``get`` returns: no marker, none of an epoch that was left, none that was given already.
+    def take(self, timeout: float | None) -> Stamped:
+        """Return the next item of the run: no marker, none of an epoch that was left, none that was given already.
 
         Raises:
             TimeoutError: another thread has waited for one all the time.
@@ -56,7 +55,7 @@ class Consumer:
             raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
         try:
             while True:
-                stamped = self._held or get()
+                stamped = self._held or self._run.take(timeout)
                 with self._place:
                     if self._is_next(stamped):
                         return stamped
@@ -149,7 +148,7 @@ class Consumer:
 
     @cached_property
     def _identities(self) -> dict[str, str]:
-        return identities(self._run.workers)
+        return self._run.identities()
 
     def remake(self, lineage: list[Any]) -> Stamped:
         """Return an item again that came out of the pipeline.

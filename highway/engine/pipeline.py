@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import sys
 import weakref
@@ -18,9 +16,6 @@ from highway.engine.stats import PipelineStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, EndOfStream, PipelineError
 
-log = logging.getLogger("highway")
-
-EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
 STOPPED = "the pipeline was stopped; build a new one"
 
 
@@ -58,7 +53,7 @@ class Pipeline:
         self._run = Run(expanded, seed, origin or Origin(os.uname().nodename))
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
         self._finalizer = weakref.finalize(self, self._run.abandon)
-        self._ended = self._stopped = self._has_begun = False
+        self._ended = self._stopped = False
         self._consumer = Consumer(self._run)
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             script.run_at_end(self._run, self, frame)
@@ -104,37 +99,13 @@ class Pipeline:
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
         self._run.start()
         try:
-            return self._consumer.take(lambda: self._get(timeout), timeout)
+            return self._consumer.take(timeout)
         except (EndOfStream, Cancelled):
             cancel.check_cancelled()
             self._ended = self._ended or not self._stopped
             self._run.join()
             self._run.raise_error()
             raise EndOfStream(ENDED if self._ended else STOPPED) from None
-
-    def _get(self, timeout: float | None) -> Stamped:
-        if not self._has_begun:
-            if others := "" if cancel.in_stage() else script.not_begun():
-                return self._first(timeout, others)
-            self._has_begun = True
-        if timeout is not None or not cancel.in_stage():
-            return self._run.output.get(timeout)  # type: ignore[no-any-return]
-        while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
-            cancel.check_cancelled()
-            with contextlib.suppress(TimeoutError), cancel.starved():
-                return self._run.output.get(0.1)  # type: ignore[no-any-return]
-
-    def _first(self, timeout: float | None, others: str) -> Stamped:
-        """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
-        try:
-            item: Stamped = self._run.output.get(EXPLAIN_AFTER if timeout is None else timeout)
-        except TimeoutError as error:
-            if timeout is not None:
-                raise TimeoutError(f"{error}; {others}") from None
-            log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
-            item = self._run.output.get()
-        self._has_begun = True
-        return item
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch; where the source does not number epochs, all items until the end.
@@ -266,7 +237,7 @@ class Pipeline:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"Pipeline({' -> '.join(workers.stage.name for workers in self._run.workers)})"
+        return str(self._run)
 
     def _repr_html_(self) -> str:
         from highway.engine import notebook  # here, since only notebooks need it

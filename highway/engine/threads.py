@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import logging
 import os
 import sys
@@ -15,7 +16,8 @@ from types import TracebackType
 from highway.engine import cancel, script
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
-from highway.engine.stage import Origin, Stage
+from highway.engine.identity import identities
+from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
@@ -24,6 +26,7 @@ from highway.process.cores import available_cores, cpu_seconds
 log = logging.getLogger("highway")
 
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it names it and goes on
+EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
 INTERRUPT_POLL = 0.1  # seconds between two looks whether Ctrl-C was overlooked
 
 
@@ -55,12 +58,15 @@ class Run:
         self._lock = threading.Lock()
         self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
         self._gate.acquire()
-        self._opened = False
+        self._opened = self._has_given = False
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
         self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
+
+    def __str__(self) -> str:
+        return f"Pipeline({' -> '.join(workers.stage.name for workers in self.workers)})"
 
     @property
     def seed(self) -> int:
@@ -114,6 +120,40 @@ class Run:
         with self._gate:
             pass
         workers.work(number, self)
+
+    def take(self, timeout: float | None) -> Stamped:
+        """Return what comes out next: an item, or a marker of :mod:`highway.engine.resume`.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout`` seconds.
+            EndOfStream: the run has ended.
+            Cancelled: it has failed or was stopped.
+        """
+        if not self._has_given:
+            if others := "" if cancel.in_stage() else script.not_begun():
+                return self._first(timeout, others)
+            self._has_given = True
+        if timeout is not None or not cancel.in_stage():
+            return self._get(timeout)
+        while True:  # this pipeline is a part of another one, whose end must be able to interrupt it
+            cancel.check_cancelled()
+            with contextlib.suppress(TimeoutError), cancel.starved():
+                return self._get(0.1)
+
+    def _first(self, timeout: float | None, others: str) -> Stamped:
+        """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
+        try:
+            item = self._get(EXPLAIN_AFTER if timeout is None else timeout)
+        except TimeoutError as error:
+            if timeout is not None:
+                raise TimeoutError(f"{error}; {others}") from None
+            log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
+            item = self._get(None)
+        self._has_given = True
+        return item
+
+    def _get(self, timeout: float | None) -> Stamped:
+        return self.output.get(timeout)  # type: ignore[no-any-return]
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error and cancel everything."""
@@ -180,6 +220,10 @@ class Run:
         for workers in self.workers:
             length = _length(workers, length)
         return length
+
+    def identities(self) -> dict[str, str]:
+        """Return a hash of each stage and what it reads, by its name."""
+        return identities(self.workers)
 
     def drain(self) -> None:
         for workers in self.workers:

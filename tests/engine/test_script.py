@@ -88,8 +88,8 @@ def test_one_that_shall_not_start_does_not(tmp_path):
 
 THREE = """
 import queue
-import highway.engine.pipeline
-highway.engine.pipeline.EXPLAIN_AFTER = 0.1
+import highway.engine.threads
+highway.engine.threads.EXPLAIN_AFTER = 0.1
 from highway.modules import FromQueue
 first, second = queue.Queue(2), queue.Queue(2)
 class Put:

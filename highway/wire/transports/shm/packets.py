@@ -18,6 +18,7 @@ from highway.errors import FrameError, LinkError
 
 VERSION: Final = 1
 TICK: Final = 0.1  # seconds between two looks at whether the stage was cancelled
+SELDOM: Final = 1.0  # the same outside of a stage, for Ctrl-C alone: Python may overlook one that comes just before it begins to wait
 SOON: Final = 0.005  # seconds after which who is busy looks around for new peers and for lost ones
 HOT: Final = 1 << 20  # bytes, about what the caches of a core hold: a slot that comes back before so much was written is quick to write
 KEPT: Final = 1 << 31
@@ -128,8 +129,8 @@ def unpack_slots(packet: bytes) -> list[int]:
     return [number for (number,) in _SLOT.iter_unpack(packet)]
 
 
-def until(deadline: float, late: str) -> float:
-    """Return how long to wait now.
+def until(deadline: float, late: str, tick: float = TICK) -> float:
+    """Return how long to wait now: to the deadline, but no longer than a ``tick``.
 
     Raises:
         TimeoutError: the deadline has passed.
@@ -137,4 +138,4 @@ def until(deadline: float, late: str) -> float:
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError(late)
-    return min(TICK, remaining)
+    return min(tick, remaining)

@@ -12,12 +12,12 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from highway.engine.cancel import check_cancelled
+from highway.engine.cancel import check_cancelled, in_stage
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress, deadline_of
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
-from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SOON, unpack
+from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SELDOM, SOON, TICK, unpack
 from highway.wire.transports.shm.slots import check_platform, offsets
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
@@ -125,8 +125,9 @@ class ShmReceiver:
             raise LinkError(f"{self.link}: the sender is gone")
         for peer in self.connections.peers:
             peer.expect()
+        late = f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"
         try:
-            self.look(packets.until(deadline, f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"))
+            self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))
         finally:
             for peer in self.connections.peers:
                 peer.is_expected = False

@@ -28,22 +28,21 @@ class ShmSender:
     Args:
         link: How messages call the link.
         budget_mb: Megabytes of shared memory that may be in use; one message may take half.
+        most: How many messages may be in use; half of them by who reads them, who gets copies of more.
 
     Raises:
         ConfigError: this platform has no same-host links.
     """
 
-    def __init__(self, link: str, budget_mb: float = 256.0) -> None:
+    def __init__(self, link: str, budget_mb: float = 256.0, most: int = packets.MOST_SLOTS) -> None:
         check_platform()
         self.link = link
         self.lost = 0
         self._budget_mb = budget_mb
-        self._pool = Pool(int(budget_mb * MEGABYTE))
+        self._pool = Pool(int(budget_mb * MEGABYTE), most)
         self._looked = 0.0
         self._written = 0  # bytes since then
-        self.connections: Connections[_Receiving] = Connections(
-            link, packets.Hello("sender", self._pool.budget, packets.MOST_SLOTS), _Receiving
-        )
+        self.connections: Connections[_Receiving] = Connections(link, packets.Hello("sender", self._pool.budget, most), _Receiving)
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
@@ -72,6 +71,10 @@ class ShmSender:
         self.look()
         for peer in list(self.connections.peers):
             self._send(frames, deadline, peer)
+
+    def in_use(self) -> int:
+        """Return how many messages receivers have not read, or still look at, as far as it is known."""
+        return sum(len(peer.out) for peer in self.connections.peers)
 
     def unsent(self) -> int:
         """Return 0: a message that was sent is with its receiver."""

@@ -92,14 +92,16 @@ class MemorySlot:
 
 
 class Pool:
-    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget or ``MOST_SLOTS``.
+    """The slots of a sender: made when they are needed, used again when they come back, never more than the budget or so many.
 
     Args:
         budget: Bytes that all slots together may take, rounded up to whole pages. One slot may take half, so that there is room for a
             message when receivers hold on to others.
+        most: How many there may be.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, most: int = MOST_SLOTS) -> None:
+        self._most = most
         self.largest = -(-budget // (2 * _PAGE)) * _PAGE
         self.budget = 2 * self.largest
         self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
@@ -117,9 +119,9 @@ class Pool:
         """Return a new slot, in place of free ones that do not fit if need be, or ``None`` if what is in use leaves no room for it."""
         size = min(_rounded(nbytes), self.largest)
         used = self._bytes - sum(slot.size for slot in self._free)
-        if used + size > self.budget or self._count - len(self._free) >= MOST_SLOTS:
+        if used + size > self.budget or self._count - len(self._free) >= self._most:
             return None
-        while self._bytes + size > self.budget or self._count >= MOST_SLOTS:
+        while self._bytes + size > self.budget or self._count >= self._most:
             self.drop(self._free.pop(0))
         slot = MemorySlot(self._made, size)
         self._made += 1
