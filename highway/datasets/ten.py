@@ -57,9 +57,9 @@ class TenFiles:
         return len(self.keys)
 
     def __getitem__(self, number: int) -> Any:
-        return self.stamped(number).item
+        return self.with_passport(number).item
 
-    def stamped(self, number: int) -> Stamped:
+    def with_passport(self, number: int) -> Stamped:
         """Return an item with the passport that was saved with it; if that names no samples, the file's path does."""
         path = self.keys[number]
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ class Consumer:
         self._loop: int | None = None  # the epoch that a loop is in
         self._looped = False  # whether there was a loop over a whole epoch
         self._marker = Marker()  # the last that came
+        self._met: Marker | None = None  # it, unless it came in another run
+        self._errors: Counter[int] = Counter()  # what was left out before it, by the stage's number
         self._taken = 0  # items that came behind it
         self._last: tuple[int, int] | None = None  # epoch and index of the last item
         self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
@@ -66,6 +69,8 @@ class Consumer:
         """Note what has come, and say whether it is an item that is wanted."""
         self._held = None
         if type(stamped.item) is Marker:
+            self._errors.update({worker.number: worker.left_out.behind.pop(self._met, 0) for worker in self._run.workers})
+            self._met = stamped.item
             self._marker, self._taken, self._repeated = stamped.item, 0, max(0, self._repeated - self._taken)
             self._given.clear()
             return False
@@ -143,6 +148,7 @@ class Consumer:
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
             "given": [*self._given, *sorted(self._left_out)],
+            "errors": {str(number): errors for number, errors in self._errors.items() if errors},
             **self._marker.as_json(),
         }
 
@@ -187,7 +193,9 @@ class Consumer:
         items, ranks = state["items"], _ranks(workers[0])
         if state["ranks"] != ranks and state["last"] is not None:
             items = self._deal_anew(workers, state, items)
+        self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
+            worker.left_out.earlier = self._errors[number]
             resume(worker, self._marker.states.get(number), Remaker(workers, number, state["made"]))
         self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
         self._last = state["last"] and tuple(state["last"])

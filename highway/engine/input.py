@@ -27,7 +27,7 @@ class StageInput:
 
     @property
     def left_out(self) -> int:
-        return sum(workers.errors for workers in self._workers.before)
+        return sum(workers.left_out.errors for workers in self._workers.before)
 
     def __iter__(self) -> StageInput:
         return self
@@ -45,6 +45,7 @@ class StageInput:
                 stamped: Stamped = self._workers.inbox.get()
                 if type(stamped.item) is Marker:
                     mark(self._workers, stamped, self.epoch)
+                    self._workers.here.marker = stamped.item
                 elif stamped.passport.epoch > self._workers.scope.skipped or self._workers.traits.repeats:
                     return stamped
         except EndOfStream:

@@ -94,7 +94,8 @@ class Stage:
         on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
             :func:`highway.engine.cancel.report_error`.
-        max_errors: With ``"skip"``: the errors that may be left out; one more ends the run. ``None`` is no limit.
+        max_errors: With ``"skip"``: the errors that may be left out, in a run that goes on from a state those before it too; one more ends
+            the run. ``None`` is no limit.
         per_worker: Of a map that is not thread-safe, such as a tokenizer: whether each worker has a copy of its own, made by
             ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op``
             itself is copied only, never called. The copies start alike, so one that draws by a generator of its own must seed it by

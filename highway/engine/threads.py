@@ -48,6 +48,8 @@ class Run:
                 self.workers[-1].scope.workers_behind = count
             self.workers.append(workers)
         first, last = self.workers[0], self.workers[-1]
+        for workers in self.workers:
+            workers.is_asked = last.shape != "sink"
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
         self._seed = seed

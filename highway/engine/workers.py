@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -14,6 +13,7 @@ from highway.engine.batch import nbytes
 from highway.engine.channel import Channel
 from highway.engine.component import Shape, layers, takes_rng
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
+from highway.engine.left_out import LeftOut
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, MarkerClock, Saved, keep, made_by, mark
 from highway.engine.source import OpenSource
@@ -25,16 +25,13 @@ from highway.process.cores import available_cores
 if TYPE_CHECKING:  # which imports this
     from highway.engine.threads import Run
 
-log = logging.getLogger("highway")
-
-WARN_EVERY = 5.0  # seconds between two warnings of one stage about what it left out
-
 
 class _Here(threading.local):
-    """A worker's number, and the passport of the item that it works on, for messages; other threads make items of the stage again."""
+    """A worker's number, and the item that it works on; other threads make items of the stage again."""
 
     number = 0
     passport: Passport | None = None
+    marker: Marker | None = None  # the last before it
 
 
 class StageWorkers:
@@ -51,10 +48,9 @@ class StageWorkers:
         self.copying = threading.Lock()
         self._running = len(self.meters)
         self.here = _Here()
-        self.errors = 0
+        self.left_out = LeftOut(stage)
+        self._marker: Marker | None = None  # the last that a map has met
         self.before: list[StageWorkers] = []  # the stages that its input has passed through
-        self._unreported = 0
-        self._warned = -WARN_EVERY
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
@@ -62,6 +58,7 @@ class StageWorkers:
         self._in_work = EpochInWork(self.scope)
         self._key = 0
         self.number = 0
+        self.is_asked = True  # whether the pipeline may be asked where it is
         self.resumed: Any = None  # what another run has written down of this stage, to go on from
 
     def use_seed(self, seed: int) -> None:
@@ -136,6 +133,7 @@ class StageWorkers:
 
     def _map(self, meter: Meter) -> None:
         op, ordered = self._own_copy() if self.stage.per_worker else self.stage.op, self.stage.ordered
+        marker = None
         while True:
             meter.enter(BLOCKED)
             self.outbox.acquire()
@@ -146,9 +144,12 @@ class StageWorkers:
                 except EndOfStream:
                     return
                 if type(item) is Marker:
+                    self._marker = item
                     self._in_work.wait()
                     self.outbox.append(Stamped(item, passport))
                     continue
+                if marker is not self._marker:
+                    marker = self.here.marker = self._marker
                 slot = self.outbox.reserve() if ordered else None
                 if slot is None:
                     self._in_work.enter(passport.epoch if self.numbers_epochs else 0)
@@ -212,9 +213,10 @@ class StageWorkers:
                     meter.bytes += nbytes(output.item)
                     self.here.passport = output.passport
                 is_source = self.shape == "source" or self.scope.is_source
-                due = is_source and self.scope.save is not None and clock.is_due(meter.items)
-                if due and mark(self, Stamped(Marker(clock), output.passport)):  # not in the middle of a batch
+                due = is_source and self.is_asked and self.scope.save is not None and clock.is_due(meter.items)
+                if due and mark(self, marker := Stamped(Marker(clock), output.passport)):  # not in the middle of a batch
                     clock.begin(meter.items)
+                    self.here.marker = marker.item
                 if self._ends_between:
                     self.scope.check()
         finally:
@@ -236,23 +238,8 @@ class StageWorkers:
         """Count and report an error that the stage may leave out, or raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error
-        meter = self.meters[self.here.number]
-        meter.errors += 1
-        with self._tally:
-            self.errors += 1
-            self._unreported += 1
-            spent = self.stage.max_errors is not None and self.errors > self.stage.max_errors
-            now = time.monotonic()
-            count, due = self._unreported, now - self._warned >= WARN_EVERY
-            if due:
-                self._warned, self._unreported = now, 0
-        if spent:
-            error.add_note(f"max_errors={self.stage.max_errors} is spent: this is error {self.errors}")
-            raise error
-        if due:
-            what = f"{count} items, the last" if count > 1 else "an item"
-            text = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
-            log.warning("%s left out %s (%s): %s", self.stage.name, what, self._where(), text)
+        self.meters[self.here.number].errors += 1
+        self.left_out.add(error, self.here.marker, self._where)
 
     def _located(self, error: BaseException, cause: BaseException | None = None) -> BaseException:
         """Return the error with a note that says where it was raised; never one that could pass for an end of the stream."""

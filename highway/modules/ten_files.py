@@ -26,7 +26,7 @@ from highway.wire.envelope import Envelope
 
 class _WithPassports(TenFiles):
     def __getitem__(self, number: int) -> Stamped:
-        return self.stamped(number)
+        return self.with_passport(number)
 
 
 @dataclass

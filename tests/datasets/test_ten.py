@@ -26,7 +26,7 @@ def test_items_are_read_by_number_and_known_by_their_paths(folder, mmap):
     assert len(dataset) == 12
     assert [int(item["x"][0]) for item in dataset] == list(range(12))
     assert dataset.keys[3] == dataset.locate(3) == os.path.join(folder, "000-00000003.ten")
-    assert dataset.stamped(3).passport.keys == ("key 3",)
+    assert dataset.with_passport(3).passport.keys == ("key 3",)
     again = pickle.loads(pickle.dumps(dataset))
     assert again == dataset and int(again[5]["x"][1]) == 5
 

@@ -1,5 +1,6 @@
 """The rest of a run after ``load_state_dict()`` is what it would have been, bit for bit."""
 
+import copy
 import gc
 import json
 import queue
@@ -87,6 +88,10 @@ def fails(number):
     if number % 7 == 3:
         raise ValueError("a bad one")
     return number
+
+
+def fails_at_noise(item):
+    return fails(int(item)) + item % 1
 
 
 class Plus:
@@ -875,6 +880,45 @@ def test_a_state_of_another_pipeline_is_refused(build, words):
         pipeline.load_state_dict(state)
 
 
+IMAGES = [(np.full((9, 9, 3), number % 200, np.uint8), number % 3, f"image {number}" * 900) for number in range(500)]
+OTHERS = {
+    "the last": lambda last: [*IMAGES[:-1], last],
+    "the first": lambda last: [last, *IMAGES[1:]],
+    "all": lambda last: [last] * 500,
+    "fewer": lambda last: IMAGES[:-1],
+    "array": lambda last: np.arange(500)[::-1],
+    "objects": lambda last: np.array([str(number) for number in range(500)][::-1], object),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_list_of_other_entries_is_another_pipeline(other):
+    built = {"array": np.arange(500), "objects": np.array([str(number) for number in range(500)], object)}.get(other, IMAGES)
+    changed = IMAGES[-1][0].copy()
+    changed[-1, -1] = 7
+    for last in ((changed, *IMAGES[-1][1:]), (*IMAGES[-1][:2], IMAGES[-1][2][:-1] + "_")):
+        for build in (lambda of: [Reader(of)], lambda of: [Mix([Pipeline([Stage(Reader(of, epochs=1), num_workers=2)])])]):
+            _, state = state_after(lambda: Pipeline(build(built)), 3)  # noqa: B023  # called at once
+            with Pipeline(build(copy.deepcopy(built))) as pipeline:
+                pipeline.load_state_dict(state)
+            with Pipeline(build(OTHERS[other](last))) as pipeline, pytest.raises(PipelineError, match="read something else"):
+                pipeline.load_state_dict(state)
+
+
+def test_a_long_list_is_known_again_without_reading_all_of_it():
+    class Entry:
+        asked = 0
+
+        def fingerprint(self):
+            Entry.asked += 1
+            return "entry"
+
+    with Pipeline([[Entry() for _ in range(10_000)]]) as pipeline:
+        pipeline.dequeue()
+        pipeline.state_dict()
+    assert 0 < Entry.asked < 100
+
+
 @pytest.mark.parametrize(("state", "words"), [({}, "got a dict"), (None, "got a NoneType"), ({"format": 7}, "got format 7")])
 def test_what_is_no_state_is_refused(state, words):
     with reader() as pipeline, pytest.raises(PipelineError, match=words):
@@ -918,6 +962,34 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
                 pipeline.state_dict()
         else:
             assert pipeline.state_dict()["stages"]
+
+
+BUDGETS = {
+    "map": lambda skip: [Reader(range(500), epochs=1), noise, Shuffle(30), Stage(fails_at_noise, num_workers=3, **skip)],
+    "map without an order": lambda skip: [Reader(range(500), epochs=1), Stage(fails, num_workers=3, ordered=False, **skip)],
+    "source": lambda skip: [Mix([Stage(Reader(SomeBad(range(500)), epochs=1), **skip)]), Batch(3)],
+    "reader": lambda skip: [Stage(Reader(SomeBad(range(500)), 4, shuffle=False, epochs=1, num_workers=3), **skip)],
+    "pipeline": lambda skip: [Pipeline([Reader(range(500), epochs=1), Shuffle(9), Stage(fails, num_workers=3, **skip)]), Batch(3)],
+}
+
+
+@pytest.mark.parametrize("stages", BUDGETS.values(), ids=BUDGETS)
+def test_the_budget_of_errors_is_one_for_the_whole_run(stages):
+    def build(max_errors):
+        return Pipeline(stages({"on_error": "skip", "max_errors": max_errors}))
+
+    errors = sum(number % 7 == 3 for number in range(500))
+    count = len(whole(lambda: build(errors)))
+    for cut in (count // 3, count // 2):
+        _, state = state_after(lambda: build(errors), cut)
+        with build(errors) as pipeline:
+            pipeline.load_state_dict(state)
+            assert pipeline.dequeue() is not None
+            state = json.loads(json.dumps(pipeline.state_dict()))
+        assert len(rest_from(lambda: build(errors), state)) == count - cut - 1
+        with pytest.raises(ValueError, match="a bad one") as caught:
+            rest_from(lambda: build(errors - 1), state)
+        assert f"max_errors={errors - 1} is spent: this is error {errors}" in caught.value.__notes__
 
 
 def test_more_epochs_and_other_workers_are_the_same_pipeline():

@@ -137,7 +137,7 @@ def _of_cache(file: CacheFile, row: int) -> tuple[Any, tuple[str, ...]]:
 
 
 def _of_ten(files: TenFiles, number: int) -> tuple[Any, tuple[str, ...]]:
-    item, passport = files.stamped(number)
+    item, passport = files.with_passport(number)
     return item, passport.keys
 
 
