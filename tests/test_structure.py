@@ -41,6 +41,7 @@ ONLY_IN = {
         "engine/channel.py",
         "engine/consumer.py",
         "engine/input.py",
+        "engine/left_out.py",
         "engine/script.py",
         "engine/threads.py",
         "engine/workers.py",
