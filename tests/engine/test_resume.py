@@ -798,7 +798,8 @@ def test_few_items_are_made_once_more():
     assert len(made) <= 5000 + 20 + 8 * MARK_EVERY  # which are runs of 8 samples
 
 
-def test_a_marker_that_has_to_wait_for_the_end_of_a_batch_comes_then():
+def test_a_marker_that_has_to_wait_for_the_end_of_a_batch_comes_then(monkeypatch):
+    monkeypatch.setattr("highway.reading.plan.QUICK", 0.0)  # so that runs of rows do not become longer
     with Pipeline([Reader(range(100_000), 2048, num_workers=1)]) as pipeline:  # of 64 runs of rows
         for _ in range(20):
             pipeline.dequeue()
