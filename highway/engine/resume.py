@@ -43,7 +43,7 @@ Save = Callable[[], Saved | None]
 
 
 def keep(save: Save, as_source: bool = False) -> None:
-    """Say how the state of the source or stream that runs on this thread is found; called at its begin.
+    """Say how the state of the source or stream that runs on this thread is found; called when it starts.
 
     A stream is asked when it asks for its next input, a source when it has yielded; one that cannot be left there returns ``None``. A
     stream without a state says ``keep(Saved)``.
@@ -58,7 +58,7 @@ def keep(save: Save, as_source: bool = False) -> None:
 
 
 def saved() -> Saved | None:
-    """Return what the source or stream that begins on this thread is to go on from; ``None`` if it begins at the begin."""
+    """Return what the source or stream that begins on this thread is to go on from; ``None`` if it begins at the start."""
     scope = cancel.here()
     resume, scope.resume = scope.resume, None
     return resume() if resume is not None else None
@@ -77,7 +77,7 @@ class Keeper:
     """A block in which :func:`keep` and :func:`saved` are those of a source inside of the one that runs on this thread.
 
     Args:
-        state: What the inner one is to go on from; ``None``: it begins at the begin.
+        state: What the inner one is to go on from; ``None``: it begins at the start.
     """
 
     def __init__(self, state: Any) -> None:

@@ -37,7 +37,7 @@ class Repeat:
         times: Passes, at least 1, or ``None`` to repeat for ever.
 
     Raises:
-        ConfigError: a source is given in the middle of a pipeline, or none at its begin; a stage before repeats for ever by itself.
+        ConfigError: a source is given in the middle of a pipeline, or none at its start; a stage before repeats for ever by itself.
         ValueError: a pass gives nothing: the source is empty, or used up as a generator is (when running).
 
     >>> [stamped.item for stamped in Repeat("ab", 2)]

@@ -141,7 +141,7 @@ class _Reading:
         """Yield the batches of an epoch from ``index`` on, or of single samples as many as are read together."""
         if (total := length_of(self.dataset)) != self.sampler.total:
             raise DatasetError(
-                f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the begin of "
+                f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the start of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)

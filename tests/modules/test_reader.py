@@ -273,7 +273,7 @@ def test_a_dataset_that_shrinks_or_grows_between_epochs_is_an_error():
             pipeline.dequeue()
             dataset.total += change
             with pytest.raises(
-                DatasetError, match=rf"Samples had 20 samples when it was first read, and has {20 + change} at the begin of epoch"
+                DatasetError, match=rf"Samples had 20 samples when it was first read, and has {20 + change} at the start of epoch"
             ):
                 for _ in pipeline:
                     pass
