@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from highway.datasets.file import FileState
+from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, plain_file
 from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import Archive, open_shard
 from highway.datasets.writing import writing
@@ -21,7 +22,6 @@ from highway.errors import ShardError
 
 SUFFIX = ".index"
 _VERSION = 1
-_BLOCK = tarfile.BLOCKSIZE
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -126,11 +126,11 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, tuple[int, int]]]:
     with Archive.open(fileobj=file, mode="r:") as archive:
         while not archive.has_end:
             check_cancelled()
-            header = os.pread(descriptor, _BLOCK, position)
-            if not archive.pax_headers and (plain := _plain(header)) is not None:
-                name, size = plain
-                offset = position + _BLOCK
-                behind = offset + -(-size // _BLOCK) * _BLOCK
+            header = os.pread(descriptor, PAX_BLOCKS * BLOCK, position)
+            if not archive.pax_headers and (plain := plain_file(header)) is not None:
+                name, size, length = plain
+                offset = position + length
+                behind = offset + -(-size // BLOCK) * BLOCK
             else:
                 file.seek(position)
                 try:
@@ -147,16 +147,3 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, tuple[int, int]]]:
             if name:
                 yield name, (offset, size)
             position = behind
-
-
-def _plain(header: bytes) -> tuple[str, int] | None:
-    """Return the name and size of a regular file, or ``None`` where there is more to be said."""
-    name = header[: header.find(b"\0", 0, 101)] if header[99:100] == b"\0" else b""
-    if header[156:157] not in (b"0", b"\0") or header[345:346] != b"\0" or not name or name.endswith(b"/"):
-        return None
-    try:
-        size, checksum = int(header[124:136].rstrip(b"\0 "), 8), int(header[148:156].rstrip(b"\0 "), 8)
-    except ValueError:
-        return None
-    fits = sum(header) - sum(header[148:156]) + 8 * ord(" ") == checksum
-    return (name.decode(errors="surrogateescape"), size) if fits else None

@@ -12,8 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Generator, Iterator
 from lzma import LZMAError
+from types import SimpleNamespace
 from typing import IO, Any, BinaryIO, NamedTuple
 
+from highway.datasets.tar_ahead import Ahead
+from highway.datasets.tar_headers import BLOCK, is_header
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
@@ -44,21 +47,49 @@ def read_members(url: str) -> Generator[Member, None, None]:
     count = 0
     with _open(url) as stream:
         try:
-            with Archive.open(fileobj=stream, mode="r|*") as archive:
-                while (info := archive.next()) is not None:
-                    file = archive.extractfile(info)
-                    if file is not None:
-                        data = file.read()
-                        count += 1
-                        yield Member(info.name, data)
-                    archive.members.clear()  # it would list all that it has read
-                    check_cancelled()
-            if not archive.has_end:
-                raise tarfile.ReadError("it has no end marker")
+            for member in _members(Ahead(stream)):
+                count += 1
+                yield member
         except (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError) as error:
             _read_to_end(stream)
             raise ShardError(f"{url}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
         _read_to_end(stream)
+
+
+def _members(ahead: Ahead) -> Iterator[Member]:
+    """Yield the files of an archive; tarfile is asked about headers that say more than most, and about what is no archive as it is."""
+    ahead.fetch(BLOCK)
+    as_it_is = is_header(ahead.block)
+    archive = Archive.over(ahead) if as_it_is else Archive.open(fileobj=SimpleNamespace(read=ahead.read_some), mode="r|*")
+    while True:
+        if as_it_is:
+            if not archive.pax_headers:  # which hold for all files behind them
+                yield from _plain_members(ahead)
+            archive.offset = ahead.tell()
+        if (info := archive.next()) is None:
+            if archive.has_end:
+                return
+            raise tarfile.ReadError("it has no end marker")
+        if info.islnk() or info.issym():
+            raise tarfile.StreamError("cannot extract (sym)link as file object")
+        if (file := archive.extractfile(info)) is not None:
+            yield Member(info.name, file.read())
+        archive.members.clear()  # it would list all that it has read
+        if as_it_is:
+            ahead.seek(archive.offset)
+        check_cancelled()
+
+
+def _plain_members(ahead: Ahead) -> Iterator[Member]:
+    """Yield files up to the first header that is more than a plain one."""
+    while (file := ahead.plain_file()) is not None:
+        ahead.at += file.header
+        data = ahead.read(file.size)
+        if len(data) < file.size:
+            raise tarfile.ReadError("unexpected end of data")
+        yield Member(file.name, data)
+        if padding := -file.size % BLOCK:
+            ahead.seek(ahead.tell() + padding)
 
 
 class _Ending(tarfile.TarInfo):
@@ -79,6 +110,13 @@ class Archive(tarfile.TarFile):
     tarinfo = _Ending
     has_end = False
     members: list[tarfile.TarInfo]  # typing knows it not
+
+    @classmethod
+    def over(cls, stream: Any) -> Archive:
+        """Return one that begins to read a stream when it is asked for a file, not now."""
+        archive = cls(fileobj=io.BytesIO(bytes(BLOCK)))
+        archive.fileobj, archive.has_end = stream, False
+        return archive
 
 
 def is_path(url: str) -> bool:
@@ -106,7 +144,7 @@ def open_shard(path: str) -> BinaryIO:
 def _open(url: str) -> Iterator[BinaryIO]:
     if is_path(url):
         with open_shard(path_of(url)) as file:
-            yield file
+            yield file.raw  # type: ignore[attr-defined]  # it is read ahead elsewhere
         return
     try:
         from webdataset.gopen import gopen

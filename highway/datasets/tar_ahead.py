@@ -1,0 +1,100 @@
+"""A stream of a tar archive, read ahead: few calls of the system for small files, and no copy of large ones."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import Any
+
+from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, PlainFile, plain_file
+from highway.engine.cancel import check_cancelled
+
+LEAST, MOST = 1 << 12, 1 << 16  # bytes that are read ahead: the more, the more small files stand one after the other
+LARGE = 1 << 15  # bytes of a file of which no part is read ahead
+_AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
+
+
+class Ahead:
+    """A stream that is read ahead in blocks.
+
+    Args:
+        stream: Its ``read`` may return fewer bytes than it is asked for, but none at the end alone.
+
+    Attributes:
+        block: What was read last.
+        at: How much of it was taken.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._on_disk = stream.seekable()
+        self.block, self.at = b"", 0
+        self._begin = 0  # of the block
+        self._size = LEAST
+
+    def tell(self) -> int:
+        """Return how many bytes were taken."""
+        return self._begin + self.at
+
+    def plain_file(self) -> PlainFile | None:
+        """Return the file whose header is next, if it is a plain one."""
+        if len(self.block) - self.at < BLOCK:
+            self.fetch(BLOCK)
+        if self.block[self.at + 156 : self.at + 157] == b"x":
+            self.fetch(PAX_BLOCKS * BLOCK)
+        return plain_file(self.block, self.at)
+
+    def fetch(self, size: int) -> None:
+        """Have so many bytes in the block that were not taken, or fewer at the end of the stream."""
+        while len(self.block) - self.at < size:
+            more = self._more(max(self._size, size))
+            if not more:
+                return
+            self._begin, self.block, self.at = self.tell(), self.block[self.at :] + more, 0
+            self._size = min(2 * self._size, MOST)
+
+    def read(self, size: int) -> bytes:
+        """Take so many bytes, or fewer at the end of the stream."""
+        begin, end = self.at, self.at + size
+        if end <= len(self.block):
+            self.at = end
+            return self.block[begin:end]
+        parts = [self.block[begin:]]
+        if size >= LARGE:
+            self._size = LEAST
+            if self._on_disk:  # to join parts would be to copy them
+                self._stream.seek(self.tell())
+                parts = []
+        self._begin, self.block, self.at = self.tell(), b"", 0
+        missing = size - sum(map(len, parts))
+        while missing and (part := self._more(min(missing, _AT_ONCE))):
+            parts.append(part)
+            missing -= len(part)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._begin += len(data)
+        return data
+
+    def read_some(self, size: int) -> bytes:
+        """Take at most so many bytes: what is there, and none only at the end of the stream."""
+        if self.at == len(self.block):
+            self._begin, self.block, self.at = self.tell(), self._more(size), 0
+        return self.read(min(size, len(self.block) - self.at))
+
+    def seek(self, position: int) -> None:
+        """Go on to a place further behind.
+
+        Raises:
+            tarfile.ReadError: the stream ends before.
+            tarfile.StreamError: it lies before what is in the block.
+        """
+        if position < self._begin:
+            raise tarfile.StreamError("seeking backwards is not allowed")
+        while position > self._begin + len(self.block):
+            self._begin, self.block, self.at = self._begin + len(self.block), self._more(MOST), 0
+            if not self.block:
+                raise tarfile.ReadError("unexpected end of data")
+        self.at = position - self._begin
+
+    def _more(self, size: int) -> bytes:
+        check_cancelled()
+        more: bytes = self._stream.read(size)
+        return more

@@ -1,0 +1,84 @@
+"""The headers of tar archives that say no more than name and size, as most do: read here, many times as fast as by tarfile."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tarfile
+import zlib
+from typing import NamedTuple
+
+BLOCK = tarfile.BLOCKSIZE
+PAX_BLOCKS = 3  # of a file whose header has one of pax before it: that, its records, and the header itself
+
+_FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name
+_FILE, _PAX = b"0\0", ord("x")
+# Records of pax that say nothing of name or size; Python's tarfile writes one for every time that is no whole second.
+_SILENT = re.compile(rb"(\d+) (?:[amc]time|[ug]id|[ug]name)=[^\n]*\n")
+
+
+class PlainFile(NamedTuple):
+    """A regular file in an archive.
+
+    Args:
+        name: Its path.
+        size: Bytes that it has.
+        header: Bytes that its header has.
+    """
+
+    name: str
+    size: int
+    header: int
+
+
+def is_header(data: bytes, at: int = 0) -> bool:
+    """Say whether a header begins at a place in a part of an archive, by its checksum."""
+    if len(data) - at < BLOCK:
+        return False
+    return _number(_FIELDS.unpack_from(data, at)[3]) == _checksum(data, at)
+
+
+def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
+    """Return the file whose header begins at a place in a part of an archive; ``None`` if it says more, or is none, or not whole."""
+    if len(data) - at < BLOCK:
+        return None
+    if data[at + 156] == _PAX:
+        before = _silent_header(data, at)
+        found = plain_file(data, at + before) if before and data[at + before + 156 : at + before + 157] != b"x" else None
+        return found and PlainFile(found.name, found.size, before + found.header)
+    name, last, size, checksum, kind, prefix = _FIELDS.unpack_from(data, at)
+    name = name[: name.find(b"\0")] if b"\0" in name else name
+    if kind not in _FILE or last or prefix or not name or name.endswith(b"/"):
+        return None
+    length = _number(size)
+    if length < 0 or _number(checksum) != _checksum(data, at):
+        return None
+    return PlainFile(name.decode(errors="surrogateescape"), length, BLOCK)
+
+
+def _silent_header(data: bytes, at: int) -> int:
+    """Return how many bytes a header of pax and its records have, if these say nothing of name or size and fit into a block; else 0."""
+    size = _number(data[at + 124 : at + 136])
+    if not 0 < size <= BLOCK or not is_header(data, at):
+        return 0
+    begin, end = at + BLOCK, at + BLOCK + size
+    while begin < end:
+        record = _SILENT.match(data, begin, end)
+        if record is None or int(record[1]) != record.end() - begin:
+            return 0
+        begin = record.end()
+    return 2 * BLOCK
+
+
+def _number(field: bytes) -> int:
+    """Return the number in a field of a header; -1 if it is no plain one."""
+    try:
+        return int(field.rstrip(b"\0 "), 8)
+    except ValueError:
+        return -1
+
+
+def _checksum(data: bytes, at: int) -> int:
+    """Return the sum of a header's bytes, with spaces for those of the checksum: of each half by Adler-32, whose lower part is one more."""
+    halves = (zlib.adler32(data[at : at + 256]) & 0xFFFF) + (zlib.adler32(data[at + 256 : at + BLOCK]) & 0xFFFF) - 2
+    return halves - sum(data[at + 148 : at + 156]) + 8 * ord(" ")
