@@ -39,6 +39,7 @@ class Scope:
         self.inner = 0  # sources inside of the one that runs, which number epochs of their own
         self.skipped = -1  # the last epoch whose items nobody wants any more
         self.draining = False
+        self.flushed: set[str] = set()  # stages of a pipeline inside that have handed on what waited in them, since it was drained
         self.lock = threading.Lock()
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
         self.report_error = report_error

@@ -123,18 +123,25 @@ class Consumer:
         Raises:
             PipelineError: a stage does not say its state.
         """
-        first, *rest = self._run.workers
+        if flushed := self.flushed():
+            raise PipelineError(
+                f"state_dict: since drain() {', '.join(sorted(flushed))} may have handed on what else would have waited for more; call "
+                "state_dict() before drain()"
+            )
+        first = self._run.workers[0]
         if refused := self._marker.refused or (first.stage.name if self._taken and not first.scope.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
         self._expect_items_to_be_known_again()
-        if first.scope.draining and (holding := [worker.stage.name for worker in rest if worker.scope.holds]):
-            raise PipelineError(
-                f"state_dict: since drain() {', '.join(holding)} may have handed on what else would have waited for more; call "
-                "state_dict() before drain()"
-            )
         with self._place:
             state = self._state(first)
         return state | {"digest": _digest(state)}
+
+    def flushed(self) -> set[str]:
+        """Return which stages may have handed on, since the pipeline was drained, what else would have waited for more."""
+        first = self._run.workers[0]
+        if not first.scope.draining:
+            return first.scope.flushed
+        return first.scope.flushed | {worker.stage.name for worker in self._run.workers[1:] if worker.scope.holds}
 
     def _state(self, source: StageWorkers) -> dict[str, Any]:
         return {

@@ -140,17 +140,23 @@ class Pipeline:
         return self._stamped()
 
     def _stamped(self) -> Iterator[Stamped]:
+        drained = False
         try:
             while True:
                 try:
                     item = self._dequeue(None)
                 except EndOfStream:
+                    if drained:  # and there may be other sources beside this one
+                        raise Cancelled from None
                     return
                 except Cancelled:  # the pipeline that this one is the source of
                     if not cancel.finish():
                         raise
                     self.drain()
+                    drained = True
                     continue
+                if cancel.in_stage() and (flushed := self._consumer.flushed()):
+                    cancel.here().flushed |= flushed
                 yield item
         finally:
             if cancel.is_cancelled():

@@ -19,6 +19,8 @@ from highway import DROP, Pipeline, Stage
 from highway.datasets import ImageFolder
 from highway.datasets.shards import encoded, shard_writer
 from highway.datasets.tar_stream import read_members
+from highway.engine import cancel
+from highway.engine.cancel import is_draining
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.errors import PipelineError
 from highway.modules import (
@@ -963,6 +965,37 @@ def test_a_drained_pipeline_has_no_state_where_a_stream_handed_on_what_waited(st
                 pipeline.state_dict()
         else:
             assert pipeline.state_dict()["stages"]
+
+
+def waits(item):
+    """Wait with an item until the pipeline is drained."""
+    while item == 30 and not is_draining():
+        cancel.wait(0.01)
+    return item
+
+
+DRAINED = {
+    "a pipeline": lambda inner: [inner, double],
+    "its pipeline": lambda inner: [Pipeline([inner, double])],
+    "one of several": lambda inner: [Mix([inner, range(1000, 9999)], weights=[1000, 0.001]), double],
+}
+
+
+@pytest.mark.parametrize("stages", DRAINED.values(), ids=DRAINED)
+@pytest.mark.parametrize("stream", [[Batch(4)], []], ids=["holds", "holds nothing"])
+def test_a_pipeline_inside_that_was_drained_has_no_state_either(stages, stream):
+    """Else the batch of 2 that is handed on in the end would be taken for one of 4."""
+    with Pipeline(stages(Pipeline([range(1000), waits, *stream, double]))) as pipeline:
+        for _ in range(30 // 4 if stream else 30):
+            pipeline.dequeue()
+        assert pipeline.state_dict()
+        pipeline.drain()
+        assert 1 <= len(list(pipeline.stamped())) < 10
+        if stream:
+            with pytest.raises(PipelineError, match=r"since drain\(\) Batch may have handed on"):
+                pipeline.state_dict()
+        else:
+            assert pipeline.state_dict()
 
 
 BUDGETS = {
