@@ -178,13 +178,6 @@ def consumed(pool, shape=(4, 3)):
     return array, array.__array_interface__["data"][0]
 
 
-def imported_torch():
-    torch = pytest.importorskip("torch")
-    gc.collect()
-    gc.freeze()  # what torch makes when it is imported stays; without this each later collection would look through it
-    return torch
-
-
 @pytest.mark.parametrize(
     "hold",
     [
@@ -203,7 +196,7 @@ def imported_torch():
         lambda a: np.ma.masked_array(a)[0],
         lambda a: np.from_dlpack(a)[1],
         lambda a: (ctypes.c_uint8 * 12).from_buffer(a),
-        lambda a: imported_torch().from_numpy(a)[1:].t(),
+        lambda a: pytest.importorskip("torch").from_numpy(a)[1:].t(),
     ],
 )
 def test_memory_is_not_used_again_while_anybody_holds_any_view_of_it(hold):
