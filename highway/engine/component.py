@@ -57,6 +57,7 @@ class Traits:
         numbers_epochs: Whether its passports say in which epoch an item is, in order, so that a loop over the pipeline is one epoch.
         skips_epochs: Of a source that numbers epochs: whether the rest of one is left out when a loop over it is left.
         per_epoch: Of a stream: whether it begins anew with each epoch: ``items`` end with the epoch.
+        whole_epochs: Of a stream: whether the rest of an epoch that was left is made nevertheless, up to it.
         repeats: Of a stream: whether it makes epochs of its own, so that no ``Repeat`` can stand behind it.
         finishes: Of a source: whether it ends by itself when the pipeline is drained (:func:`highway.engine.cancel.finish`); else it is
             ended between two items.
@@ -86,6 +87,7 @@ class Traits:
     numbers_epochs: bool = False
     skips_epochs: bool = True
     per_epoch: bool = False
+    whole_epochs: bool = False
     repeats: bool = False
     finishes: bool = False
     on_demand: bool = False

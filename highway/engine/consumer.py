@@ -116,6 +116,8 @@ class Consumer:
         if number < 0 and (self._looped or self._skipped >= 0):
             raise EndOfStream(ENDED)
         self._looped = True
+        if number >= 0 and not (self._run.stopped or self._run.workers[0].scope.draining):
+            self.epoch = number + 1
 
     def state(self) -> dict[str, Any]:
         """Return what ``state_dict()`` does, for :meth:`go_on`.

@@ -46,7 +46,7 @@ class StageInput:
                 if type(stamped.item) is Marker:
                     mark(self._workers, stamped, self.epoch)
                     self._workers.here.marker = stamped.item
-                elif stamped.passport.epoch > self._workers.scope.skipped or self._workers.traits.repeats:
+                elif stamped.passport.epoch > self._workers.scope.skipped or self._workers.traits.whole_epochs:
                     return stamped
         except EndOfStream:
             raise StopIteration from None

@@ -205,10 +205,10 @@ class Run:
 
     def skip(self, epoch: int) -> bool:
         """Have nothing more made of an epoch, and of those before it; return whether that can be done."""
-        first = max((number for number, workers in enumerate(self.workers) if workers.traits.repeats), default=0)  # a cache needs it whole
-        if not self.workers[first].traits.skips_epochs:
+        source = max((number for number, workers in enumerate(self.workers) if workers.traits.repeats), default=0)
+        if not self.workers[source].traits.skips_epochs:
             return False
-        for workers in self.workers[first:]:
+        for workers in self.workers[max((workers.number for workers in self.workers if workers.traits.whole_epochs), default=0) :]:
             workers.scope.skipped = max(workers.scope.skipped, epoch)
         return True
 

@@ -141,6 +141,7 @@ class _EachPass:
     """A stream that begins anew with each pass, and is over with it, or by itself."""
 
     per_epoch = True
+    whole_epochs = False  # what it counts, it counts anew
 
     def __init__(self, op: Any, passes: _Passes) -> None:
         self.stands_for, self._passes = op, passes

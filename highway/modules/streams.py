@@ -234,9 +234,13 @@ class Duplicate:
 class Take:
     """Hand on the first ``n`` items, whatever their epochs, and end the pipeline; with them everything before it is cancelled.
 
+    Where a loop over an epoch is left, the rest of the epoch counts too, and is made up to here.
+
     Args:
         n: Items, at least 0.
     """
+
+    whole_epochs: ClassVar[bool] = True
 
     n: Annotated[int, Range(ge=0)]
 

@@ -171,6 +171,30 @@ def test_each_pass_of_repeat_is_an_epoch(source):
         assert epochs_of(pipeline, 3) == [TEN] * 3
 
 
+@pytest.mark.parametrize(("n", "epochs"), [(25, [10, 5]), (20, [10]), (10, []), (7, [])])
+@pytest.mark.parametrize("left", [1, 5, 7])
+def test_take_counts_an_epoch_that_was_left_as_a_whole_one(n, epochs, left):
+    """Whatever the workers have made when the loop is left."""
+
+    def rest(pipeline):
+        found = []
+        with pytest.raises(EndOfStream, match="the pipeline has ended"):
+            for _ in range(9):
+                found.append(len(list(pipeline)))
+        return found
+
+    def build():
+        return Pipeline([reader(num_workers=2), Stage(same, num_workers=2), Take(n), Duplicate(1)])
+
+    with build() as pipeline:
+        assert [number for number, _ in zip(pipeline, range(left))] == TEN[:left]
+        state = pipeline.state_dict()
+        assert rest(pipeline) == epochs
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        assert rest(pipeline) == epochs
+
+
 def test_what_is_left_of_a_pass_is_not_read():
     read = []
 

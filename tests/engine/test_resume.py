@@ -643,6 +643,17 @@ def test_after_the_last_item_there_is_nothing():
     assert rest_from(reader, state) == []
 
 
+def test_after_the_last_loop_the_next_epoch_is_one_that_there_is_not():
+    with reader() as pipeline:
+        found = len(loops(pipeline))
+        assert pipeline.epoch == found
+        state = pipeline.state_dict()
+    with reader() as pipeline:
+        pipeline.load_state_dict(state)
+        assert pipeline.epoch == found
+        assert loops(pipeline) == []
+
+
 # --- ranks ---
 
 

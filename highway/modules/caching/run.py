@@ -43,6 +43,7 @@ class CacheRun:
     """
 
     repeats: ClassVar[bool] = True  # makes epochs of its own
+    whole_epochs: ClassVar[bool] = True
     numbers_epochs: ClassVar[bool] = True
 
     cache: Cache
