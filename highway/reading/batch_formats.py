@@ -73,10 +73,10 @@ class Stacked:
         try:
             return collate(memory, self._as_list)
         except ValueError as error:
-            raise _odd_one(memory, error) from error
+            raise odd_one(memory, error) from error
 
 
-def _odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
+def odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
     """Return which sample of a batch that cannot be stacked, because of an ``error``, is not like most others."""
     forms: list[str] = []
     for row, sample in enumerate(samples):

@@ -221,6 +221,17 @@ def test_what_is_cached_as_samples_a_cache_reader_gives_in_batches(tmp_path):
     assert batch["n"].tolist() == [0, 1, 2] and batch["boxes"] == [[], [1], [2, 2]]
 
 
+def test_a_cache_reader_has_another_sample_in_the_row_of_one_that_is_larger(tmp_path):
+    samples = [(np.full((2 + (n == 4), 2), n), n) for n in range(8)]
+    items([samples, Cache(str(tmp_path / "c"), epochs=1, key="k")])
+    reader = CacheReader(str(tmp_path / "c"), 3, shuffle=False, epochs=1)
+    with Pipeline([Stage(reader, on_error="skip", max_errors=1)]) as pipeline:
+        assert [labels.tolist() for _, labels in pipeline] == [[0, 1, 2], [3, 5, 5], [6, 7]]
+    with pytest.raises(ValueError, match=r"field 0 has the shapes \[\(2, 2\), \(3, 2\)\]") as caught:
+        items([reader])
+    assert any("it is about sample 4" in note for note in caught.value.__notes__)
+
+
 # --- batches, or samples? ---
 
 ROWS = (np.arange(8).reshape(4, 2), np.arange(4))

@@ -13,7 +13,7 @@ from highway.datasets.decoded_cache import DecodedCache
 from highway.engine.batch import Item
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
-from highway.reading.batch_formats import NO_ERRORS
+from highway.reading.batch_formats import NO_ERRORS, BadRow, odd_one
 from highway.reading.draws import Draws
 
 Memory = list[np.ndarray | list[Any]]
@@ -63,5 +63,8 @@ class CachedRows:
         layout, values = self._file.layout, list[Any]()
         for field, (name, spec, part) in enumerate(zip(layout.names, layout.fields, memory, strict=True)):
             column = self._file.column(field, part) if isinstance(part, np.ndarray) else part
-            values.append(column if spec.kind in FROM_BYTES else self._stacker.column(name, column))
+            try:
+                values.append(column if spec.kind in FROM_BYTES else self._stacker.column(name, column))
+            except ValueError as error:  # samples differ in shape
+                raise BadRow(odd_one(list(column), error).place, error) from error
         return layout.item(values)
