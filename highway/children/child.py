@@ -1,4 +1,4 @@
-"""What runs in a child process."""
+"""What runs in a child process: how each begins, and a whole pipeline."""
 
 from __future__ import annotations
 
@@ -6,45 +6,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from highway.children.pickling import Failure, importing, pack, unpack
 from highway.engine import Pipeline, cancel
-from highway.engine.component import takes_rng
-from highway.engine.randomness import generator, stage_key
-from highway.engine.stage import DROP, Stage, Stamped
+from highway.engine.stage import Stage, Stamped
 from highway.errors import LinkError
 from highway.process.interrupt import die_with_parent
 from highway.wire.transports.shm import ShmReceiver, ShmSender
-
-
-class ApplyMaps(NamedTuple):
-    """The task of a child that maps items.
-
-    Args:
-        names: The names of the maps, on which their randomness hangs.
-        maps: The maps, applied one after the other.
-        seed: The pipeline's.
-    """
-
-    names: list[str]
-    maps: list[Callable[..., Any]]
-    seed: int
-
-    def apply(self, item: Any, epoch: int, index: int) -> Any:
-        """Return what the maps make of an item, as they would in the pipeline's own process."""
-        passport = None
-        for name, fn in zip(self.names, self.maps, strict=True):
-            item = fn(item, generator(stage_key(self.seed, name), epoch, index)) if takes_rng(fn) else fn(item)
-            if item is None:
-                raise TypeError(f"{name} returned None; return the item, or return DROP to leave it out")
-            if item is DROP:
-                return DROP
-            if type(item) is Stamped:
-                item, passport = item
-                epoch, index = passport.epoch, passport.index
-        return item if passport is None else Stamped(item, passport)
 
 
 class RunPipeline(NamedTuple):
@@ -65,12 +35,17 @@ class RunPipeline(NamedTuple):
                 yield Stamped(item, passport._replace(made_of=()))  # the parent cannot make it again
 
 
-def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
-    """Work on items from one socket, and send what they become to the other, until the parent closes them or is gone."""
+def begin(parent: int) -> None:
+    """Tie a child to its parent, whose number this is: it ends with the thread that started it, and leaves Ctrl-C to it."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its children
+
+
+def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:
+    """Run the pipeline that comes from one socket, and send its items to the other, until the parent closes them or is gone."""
+    begin(parent)
     items, results = ShmReceiver("Processes"), ShmSender("Processes", budget_mb)
     items.connections.adopt(socket.socket(fileno=items_fd))
     results.connections.adopt(socket.socket(fileno=results_fd))
@@ -93,28 +68,12 @@ def _serve(items: ShmReceiver, results: ShmSender) -> None:
 
     importing.script, sys.argv, seed = unpack(items.recv())
     cancel.enter(cancel.Scope(report_error, seed=seed))
-    frames = items.recv()
-    task: ApplyMaps | None = None
-    while True:
-        try:
-            if task is None:
-                first = unpack(frames)
-                if isinstance(first, RunPipeline):
-                    results.send(pack(("result", None)))
-                    for stamped in first.items():
-                        results.send(pack(("result", stamped)))
-                    results.send(pack(("end", None)))
-                    return
-                task, answer = first, None
-            else:
-                answer = task.apply(*unpack(frames))
-            results.send(pack(("result", answer)))
-        except BaseException as error:
-            if results.connections.is_over:
-                return
+    try:
+        task: RunPipeline = unpack(items.recv())
+        results.send(pack(("result", None)))
+        for stamped in task.items():
+            results.send(pack(("result", stamped)))
+        results.send(pack(("end", None)))
+    except BaseException as error:
+        if not results.connections.is_over:
             results.send(pack(("error", Failure.of(error))))
-            if task is None:
-                return
-        del frames
-        answer = None  # the item's memory goes back before the next one is waited for
-        frames = items.recv()

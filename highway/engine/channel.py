@@ -45,8 +45,8 @@ class Channel:
     """
 
     def __init__(self, capacity: int, writers: int = 1) -> None:
-        self.capacity: Final = capacity
-        self._enough = (capacity + 1) // 2 if writers == 1 else 1  # free permits for which a writer is woken
+        self.capacity = capacity
+        self._alone = writers == 1
         self._slots: deque[Slot] = deque()
         self._free = capacity
         self._closed = False
@@ -60,14 +60,30 @@ class Channel:
         """Items that wait or are being made."""
         return len(self._slots)
 
-    def acquire(self) -> None:
-        """Wait for room and take it."""
+    def acquire(self, wait: bool = True) -> bool:
+        """Wait for room and take it; say whether there was some, if it does not wait."""
         with self._lock:
-            while self._free == 0 and not self._cancelled:
+            while self._free <= 0 and wait and not self._cancelled:
                 self._writable.wait()
             if self._cancelled:
                 raise Cancelled
+            if self._free <= 0:
+                return False
             self._free -= 1
+            return True
+
+    def release(self) -> None:
+        """Give back a permit without having made a slot."""
+        with self._lock:
+            self._release()
+
+    def grow(self, by: int) -> None:
+        """Let more items wait or be in the making; fewer if that is below 0, as soon as there are no more than that."""
+        if by:
+            with self._lock:
+                self.capacity += by
+                self._free += by
+                self._writable.notify_all()
 
     def reserve(self) -> Slot:
         """Turn a permit into the last slot in the order."""
@@ -111,10 +127,12 @@ class Channel:
                 if remaining is not None and remaining <= 0:
                     raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
                 self._readable.wait(remaining)
-            value = self._slots.popleft().value
-            self._release()
-            self._settle()
-            return value
+            return self._first()
+
+    def take(self) -> Any:
+        """Return the next item if it is there, else ``None``."""
+        with self._lock:
+            return self._first() if self._slots and self._slots[0].value is not _PENDING else None
 
     def close(self) -> None:
         """Say that nothing more will be written."""
@@ -130,9 +148,15 @@ class Channel:
             self._readable.notify_all()
             self._writable.notify_all()
 
+    def _first(self) -> Any:
+        value = self._slots.popleft().value
+        self._release()
+        self._settle()
+        return value
+
     def _release(self) -> None:
         self._free += 1
-        if self._free >= self._enough:
+        if self._free >= ((self.capacity + 1) // 2 if self._alone else 1):
             self._writable.notify()
 
     def _settle(self) -> None:

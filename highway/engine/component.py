@@ -21,9 +21,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from highway.errors import PipelineError
+
+if TYPE_CHECKING:
+    from highway.engine.ahead import WorkerAhead
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
@@ -65,6 +68,8 @@ class Traits:
         adds_a_stage: Whether the last of what ``after`` returns runs as the stage does that the component is in.
         stands_for: The component that the user wrote, if this one is a part of it or stands around it. Of what is no method, that one
             says what this one does not.
+        ahead: Of a map that has several items in work at once: makes a :class:`highway.engine.ahead.WorkerAhead` for each worker, on its
+            thread. The map itself is called for single items that are made again.
         after: Takes the stages before it, and returns what takes their place and its own: for who must know what stands before it.
         start_threads: Starts what runs beside the threads of the pipeline, before these are started.
         stamped: Of a source: iterates with passports, as ``__iter__`` does without.
@@ -93,6 +98,7 @@ class Traits:
     on_demand: bool = False
     adds_a_stage: bool = True
     stands_for: Any = None
+    ahead: Callable[[], WorkerAhead] | None = None
     after: Callable[[list[Any]], list[Any]] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None

@@ -6,11 +6,13 @@ import itertools
 import threading
 import time
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
+from highway.engine.ahead import work_ahead
 from highway.engine.batch import nbytes
-from highway.engine.channel import Channel
+from highway.engine.channel import Channel, Slot
 from highway.engine.component import Shape, layers, takes_rng
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
@@ -41,21 +43,22 @@ class StageWorkers:
         self.stage, self.shape, self.origin, self.traits = stage, shape, origin, stage.traits
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(count)]
-        self.scope = cancel.Scope(self._report_error, self._report_state)
-        self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
-        self._turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
+        self.scope = cancel.Scope(self.report_error, self._report_state)
+        a_map = self._map if (ahead := self.traits.ahead) is None else partial(work_ahead, self, ahead)
+        self.body = {"source": self._source, "map": a_map, "stream": self._stream, "sink": self._sink}[shape]
+        self.turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
         self._running = len(self.meters)
         self.here = _Here()
         self.left_out = LeftOut(stage)
-        self._marker: Marker | None = None  # the last that a map has met
+        self.last_marker: Marker | None = None  # the last that a map has met
         self.before: list[StageWorkers] = []  # the stages that its input has passed through
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
-        self._in_work = EpochInWork(self.scope)
+        self.in_work = EpochInWork(self.scope)
         self._key = 0
         self.number = 0
         self.is_asked = True  # whether the pipeline may be asked where it is
@@ -138,32 +141,36 @@ class StageWorkers:
             meter.enter(BLOCKED)
             self.outbox.acquire()
             meter.enter(STARVED)
-            with self._turn:
+            with self.turn:
                 try:
                     item, passport = self.inbox.get()
                 except EndOfStream:
                     return
                 if type(item) is Marker:
-                    self._marker = item
-                    self._in_work.wait()
+                    self.last_marker = item
+                    self.in_work.wait()
                     self.outbox.append(Stamped(item, passport))
                     continue
-                if marker is not self._marker:
-                    marker = self.here.marker = self._marker
+                if marker is not self.last_marker:
+                    marker = self.here.marker = self.last_marker
                 slot = self.outbox.reserve() if ordered else None
                 if slot is None:
-                    self._in_work.enter(passport.epoch if self.numbers_epochs else 0)
+                    self.in_work.enter(passport.epoch if self.numbers_epochs else 0)
             meter.enter(BUSY)
             self.here.passport = passport
             result = self.apply(item, passport, op) if passport.epoch > self.scope.skipped else DROP
-            if result is not DROP:
-                meter.items += 1
-                meter.bytes += nbytes(result.item)
-            if slot is not None:
-                self.outbox.fill(slot, result)
-            else:
-                self.outbox.append(result)
-                self._in_work.leave()
+            self.hand_on(slot, result, meter)
+
+    def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
+        """Hand on what a map has made of an item, or ``DROP``: in its slot where the order is kept."""
+        if result is not DROP:
+            meter.items += 1
+            meter.bytes += nbytes(result.item)
+        if slot is not None:
+            self.outbox.fill(slot, result)
+        else:
+            self.outbox.append(result)
+            self.in_work.leave()
 
     def _own_copy(self) -> Any:
         """Return a worker's copy of a map that is not thread-safe; its counters are those of the map."""
@@ -177,14 +184,22 @@ class StageWorkers:
         """Return what the map makes of an item, with its passport, or ``DROP``."""
         try:
             result = op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else op(item)
-            if result is None:
-                raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
-            if type(result) is Stamped:
-                return self._stamped(result, passport)
-            return result if result is DROP else Stamped(result, passport)
+            return self.stamped(result, passport)
         except Exception as error:
-            self._report_error(error)
+            self.report_error(error)
             return DROP
+
+    def stamped(self, result: Any, passport: Passport) -> Any:
+        """Return what a map has returned for the item of a passport, with its own; ``DROP`` as it is.
+
+        Raises:
+            TypeError: it is ``None``.
+        """
+        if result is None:
+            raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
+        if type(result) is Stamped:
+            return self._complete(result, passport)
+        return result if result is DROP else Stamped(result, passport)
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
         """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more.
@@ -202,7 +217,7 @@ class StageWorkers:
                     last = items.passport
                     output = Stamped(output, Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),)))
                 elif not output.passport.times:
-                    output = self._stamped(output, Passport(origin=self.origin, times=(time.time(),)))
+                    output = self._complete(output, Passport(origin=self.origin, times=(time.time(),)))
                 if output.passport.made_of:
                     output = Stamped(output.item, made_by(self, output.passport))
                 if output.passport.epoch > self.scope.skipped:
@@ -223,7 +238,7 @@ class StageWorkers:
             if isinstance(outputs, (Generator, OpenSource)):
                 outputs.close()
 
-    def _stamped(self, given: Stamped, default: Passport) -> Stamped:
+    def _complete(self, given: Stamped, default: Passport) -> Stamped:
         """Fill in who made the item and when, if the stage that stamped it left that out."""
         if given.passport.times:
             return given
@@ -234,7 +249,7 @@ class StageWorkers:
     def _report_state(self, state: cancel.State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])
 
-    def _report_error(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         """Count and report an error that the stage may leave out, or raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error

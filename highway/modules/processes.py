@@ -14,13 +14,15 @@ from typing import Annotated, Any
 
 from numpy.random import Generator
 
-from highway.children.child import ApplyMaps, RunPipeline
+from highway.children.child import RunPipeline
+from highway.children.maps import ApplyMaps
 from highway.children.pickling import Script, pack, unpack
 from highway.children.process import death, end, expect_no_import, start
+from highway.children.remote import RemoteMaps
 from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
-from highway.engine.stage import Stage, Stamped, expand
+from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Predicate, Range
@@ -123,29 +125,31 @@ def _check_picklable(part: Stage) -> None:
 
 
 class _Remote:
-    """A map whose work is done in another process: one for each of its worker threads, for as long as that lives."""
+    """A map whose work is done in other processes: one for each of its worker threads, for as long as that lives."""
 
     workers_parameter = "num_processes"  # what says how many
 
     def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: float) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
-        self._children: dict[int, _Child] = {}  # by thread
+        self._making_again: dict[int, RemoteMaps] = {}  # by thread
 
     def __deepcopy__(self, memo: object) -> _Remote:
         """Return itself: the process of each worker has copies of the maps as it is."""
         return self
 
+    def ahead(self) -> RemoteMaps:
+        """Start a process for the worker on this thread, which ends with it."""
+        remote = RemoteMaps(ApplyMaps(self._names, self._maps, cancel.seed()), self._budget_mb)
+        cancel.at_end(remote.close)
+        return remote
+
     def __call__(self, item: Any, rng: Generator) -> Any:
+        """Make an item again that waited in a stage when a state was saved; the process stays for the next one."""
         thread = get_ident()
-        child = self._children.get(thread)
-        if child is None:
-            child = self._children[thread] = _Child(ApplyMaps(self._names, self._maps, cancel.seed()), self._budget_mb)
-            cancel.at_end(child.close)
-        try:
-            return child.apply(item, *epoch_and_index(rng))
-        finally:
-            if child.is_gone:
-                self._children.pop(thread).close()
+        if thread not in self._making_again:
+            self._making_again[thread] = self.ahead()
+            cancel.at_end(lambda: self._making_again.__delitem__(thread))
+        return self._making_again[thread].apply(Stamped(item, Passport(*epoch_and_index(rng))))
 
 
 class _Sources:
@@ -181,7 +185,7 @@ class _Sources:
 class _Child:
     """A process, the links to it, and whether it is at work."""
 
-    def __init__(self, task: ApplyMaps | RunPipeline, budget_mb: float) -> None:
+    def __init__(self, task: RunPipeline, budget_mb: float) -> None:
         expect_no_import("Processes")
         self._is_busy = True
         self._items, self._results = ShmSender("Processes", budget_mb), ShmReceiver("Processes")
@@ -208,19 +212,15 @@ class _Child:
                 theirs.enter_context(their)
                 connections.adopt(our)
                 fds.append(their.fileno())
-            return start(ApplyMaps.__module__, (*fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1"))
+            return start(RunPipeline.__module__, (*fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1"))
 
     @property
     def is_gone(self) -> bool:
         """Whether nothing can be asked of it any more."""
         return self._items.connections.is_over or self._results.connections.is_over
 
-    def apply(self, item: Any, epoch: int, index: int) -> Any:
-        """Return what the maps make of an item; raise what they raised, or a RemoteError if the process has died."""
-        return self._ask(pack((item, epoch, index)))
-
     def take(self) -> Stamped | None:
-        """Return the next item of the pipeline in the process, ``None`` at its end; raise as :meth:`apply` does."""
+        """Return the next item of the pipeline in the process, ``None`` at its end; raise what it raised, or that it has died."""
         taken: Stamped | None = self._ask()
         self._is_busy = taken is not None  # it works on the next one
         return taken

@@ -103,6 +103,11 @@ class ShmReceiver:
             with suppress(OSError):  # it is gone
                 peer.sock.shutdown(socket.SHUT_RD)
 
+    def expect(self) -> None:
+        """Give back what is to be given back, and from here on at once: this thread waits, but for something else than messages."""
+        for peer in self.connections.peers:
+            peer.expect()
+
     def source(self, frames: Sequence[Frame]) -> SourceAddress:
         """Return the connection that the last message came over."""
         return self._source
@@ -123,8 +128,7 @@ class ShmReceiver:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the sender is gone")
-        for peer in self.connections.peers:
-            peer.expect()
+        self.expect()
         late = f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"
         try:
             self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))

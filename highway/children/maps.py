@@ -1,0 +1,120 @@
+"""What runs in a child process that maps items for its parent."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from highway.children.child import begin
+from highway.children.objects import ObjectLink, Record, size
+from highway.children.pickling import Failure, importing, pack
+from highway.engine import cancel
+from highway.engine.component import takes_rng
+from highway.engine.randomness import generator, stage_key
+from highway.engine.stage import DROP, Stamped
+from highway.errors import LinkError
+
+Kind = Literal["result", "error", "skippable", "unfit"]
+"""Of an answer: what has become of an item, an error in its place, one that a map may go on from, or why the child cannot begin."""
+
+
+class ApplyMaps(NamedTuple):
+    """The task of a child that maps items.
+
+    Args:
+        names: The names of the maps, on which their randomness hangs.
+        maps: The maps, applied one after the other.
+        seed: The pipeline's.
+    """
+
+    names: list[str]
+    maps: list[Callable[..., Any]]
+    seed: int
+
+    def prepared(self) -> Callable[[Any, int, int], Any]:
+        """Return what makes a result of an item, its epoch and its index, as the maps would in the pipeline's own process."""
+        steps = [(name, fn, stage_key(self.seed, name) if takes_rng(fn) else None) for name, fn in zip(self.names, self.maps, strict=True)]
+
+        def apply(item: Any, epoch: int, index: int) -> Any:
+            passport = None
+            for name, fn, key in steps:
+                item = fn(item) if key is None else fn(item, generator(key, epoch, index))
+                if item is None:
+                    raise TypeError(f"{name} returned None; return the item, or return DROP to leave it out")
+                if item is DROP:
+                    return DROP
+                if type(item) is Stamped:
+                    item, passport = item
+                    epoch, index = passport.epoch, passport.index
+            return item if passport is None else Stamped(item, passport)
+
+        return apply
+
+
+def main(parent: int, fds: list[int], budget_mb: float) -> None:
+    """Answer items, in their order, until the parent closes the sockets or is gone."""
+    begin(parent)
+    link = ObjectLink("Processes", [socket.socket(fileno=fd) for fd in fds], budget_mb, is_child=True)
+    try:
+        _Mapping(link).serve()
+    except LinkError:  # of the socket, since those of a record are answers
+        return
+    finally:
+        link.close()
+
+
+class _Mapping:
+    """The work of a child: what waits for it, and what it has been told."""
+
+    def __init__(self, link: ObjectLink) -> None:
+        self._link = link
+        self._waiting: deque[Record] = deque()
+        self._verdicts: deque[bool] = deque()
+
+    def serve(self) -> None:
+        kind: Kind
+        (importing.script, sys.argv, task), *messages = self._link.receive()
+        self._take(messages)
+        try:
+            maps = self._link.value(task)
+            cancel.enter(cancel.Scope(self._report_error, seed=maps.seed))
+            apply = maps.prepared()
+        except BaseException as error:
+            self._answer("unfit", Failure.of(error))
+            return
+        while True:
+            while not self._waiting:
+                self._take(self._link.receive())
+            began = time.perf_counter()
+            try:
+                kind, value = "result", apply(*self._link.value(self._waiting.popleft()))
+            except BaseException as error:
+                kind, value = "error", Failure.of(error)
+            try:
+                self._answer(kind, value, time.perf_counter() - began)
+            except Exception as error:  # it cannot be pickled, or takes more memory than it may
+                self._answer("error", Failure.of(error))
+            value = None  # the item's memory goes back before the next one is waited for
+
+    def _take(self, messages: list[Any]) -> None:
+        for message in messages:
+            if isinstance(message, bool):
+                self._verdicts.append(message)
+            else:
+                self._waiting.extend(message)
+
+    def _answer(self, kind: Kind, value: Any, seconds: float = 0.0) -> None:
+        frames = pack(value)
+        self._link.send((kind, self._link.record(frames), seconds, size(frames)))
+
+    def _report_error(self, error: Exception) -> None:
+        """Ask the parent, whose stage knows what to do with errors."""
+        self._answer("skippable", Failure.of(error))
+        while not self._verdicts:
+            self._take(self._link.receive())
+        if not self._verdicts.popleft():
+            raise error

@@ -1,0 +1,129 @@
+"""Maps that have several items in work at once on each worker: they are handed over to somewhere else, such as another process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from highway.engine.channel import Slot
+from highway.engine.resume import Marker
+from highway.engine.stage import DROP, Passport, Stamped
+from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
+from highway.errors import EndOfStream
+
+if TYPE_CHECKING:
+    from highway.engine.workers import StageWorkers
+
+Outcome = tuple[BaseException | None, Any]
+"""The error that an item has become, or its result."""
+
+
+class WorkerAhead(Protocol):
+    """What does the work of one worker."""
+
+    @property
+    def depth(self) -> int:
+        """How many items should be in flight now, at least 1."""
+
+    def exchange(self, items: Sequence[Stamped]) -> Iterator[Outcome]:
+        """Hand over items; wait for outcomes, and yield those that are there, in the order of the items."""
+
+
+def work_ahead(workers: StageWorkers, ahead: Callable[[], WorkerAhead], meter: Meter) -> None:
+    """Do what a worker of such a map does, until there are no more items."""
+    _ItemsAhead(workers, meter, ahead()).work()
+
+
+class _ItemsAhead:
+    """The items that one worker of a map has in flight: taken and handed over, but not handed on.
+
+    What holds of a worker with one item holds of these: each has a permit of the output and, where the order is kept, the slot that was
+    reserved when it was taken; where it is not, no epoch begins before the last one is done.
+    """
+
+    def __init__(self, workers: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
+        self._workers, self._meter, self._ahead = workers, meter, ahead
+        self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
+        self._depth = 1  # for which there is room in the output
+        self._epoch = 0  # of the last item, where no order is kept
+        self._has_ended = False
+
+    def work(self) -> None:
+        """Take items and hand them on until there are no more."""
+        while self._flying or not self._has_ended:
+            items: list[Stamped] = []
+            self._take(items)
+            self._meter.enter(BUSY)
+            self._exchange(items)
+
+    def _take(self, items: list[Stamped]) -> None:
+        """Add items: wait for one if none is in flight, else take those that are there and that there is room for."""
+        workers, outbox, depth = self._workers, self._workers.outbox, self._ahead.depth
+        for channel in (workers.inbox, outbox):
+            channel.grow(depth - self._depth)
+        self._depth = depth
+        most = max(1, depth // 2)  # others may be free earlier for the rest
+        while len(items) < most and len(self._flying) < depth and not self._has_ended:
+            waits = not self._flying
+            if waits:
+                self._meter.enter(BLOCKED)
+            if not outbox.acquire(waits):
+                return
+            if waits:
+                self._meter.enter(STARVED)
+            stamped = None
+            if workers.turn.acquire(waits):  # if not, another one waits for an item
+                try:
+                    stamped = workers.inbox.get() if waits else workers.inbox.take()
+                    if stamped is not None:
+                        self._begin(stamped, items)
+                except EndOfStream:
+                    self._has_ended = True
+                finally:
+                    workers.turn.release()
+            if stamped is None:
+                outbox.release()
+                return
+
+    def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
+        """Have an item fly, in its turn; hand on a marker, and let vanish what nobody wants any more."""
+        workers, (item, passport) = self._workers, stamped
+        is_marker, ordered = type(item) is Marker, workers.stage.ordered
+        epoch = passport.epoch if workers.numbers_epochs else 0
+        while not ordered and self._flying and (is_marker or epoch != self._epoch):
+            self._exchange(items)
+            items.clear()
+        if is_marker:
+            workers.last_marker = item
+            workers.in_work.wait()
+            workers.outbox.append(stamped)
+            return
+        slot = workers.outbox.reserve() if ordered else None
+        if slot is None:
+            self._epoch = epoch
+            workers.in_work.enter(epoch)
+        if passport.epoch > workers.scope.skipped:
+            self._flying.append((slot, passport, workers.last_marker))
+            items.append(stamped)
+        else:
+            workers.hand_on(slot, DROP, self._meter)
+
+    def _exchange(self, items: list[Stamped]) -> None:
+        """Hand over items, and hand on those that are done, at least one of those in flight."""
+        if not self._flying:
+            return
+        here = self._workers.here
+        _, here.passport, here.marker = self._flying[0]  # for errors, and for what the next one asks on its way
+        for error, value in self._ahead.exchange(items):
+            slot, passport, _ = self._flying.popleft()
+            try:
+                if error is not None:
+                    raise error
+                result = self._workers.stamped(value, passport)
+            except Exception as caught:
+                self._workers.report_error(caught)
+                result = DROP
+            self._workers.hand_on(slot, result, self._meter)
+            if self._flying:
+                _, here.passport, here.marker = self._flying[0]
