@@ -1,8 +1,8 @@
 """A list of stages, running.
 
 ``component`` says what a component is and may say of itself, ``stage`` how one is run, ``pipeline`` is what its user sees; ``channel`` is
-the queue, ``workers`` what a thread of a stage does, ``threads`` starts them. May use: parameters, process. Begin with ``component``, then
-``pipeline``.
+the queue, ``workers`` what a thread of a stage does, ``ahead`` what one does that has several items in work, ``threads`` starts them. May
+use: parameters, process. Begin with ``component``, then ``pipeline``.
 """
 
 from highway.engine.pipeline import Pipeline

@@ -35,13 +35,14 @@ from highway.wire.transports.shm import ShmReceiver, ShmSender
 class Processes:
     """Apply maps in several processes at once, for Python code that holds the GIL. Nothing else changes: neither order, nor random numbers.
 
-    The processes are spawned, never forked; items and results cross in shared memory with one copy each, so arrays come out read-only. The
-    maps are pickled once for each process, and may be any functions or objects at the top level of a module. In a script, what starts
-    the pipeline stands under ``if __name__ == "__main__":``, since the processes import the script if a map is defined in it.
+    The processes are spawned, never forked, and have several items in flight; small ones cross together, large arrays in shared memory with
+    one copy, and arrays come out read-only. The maps are pickled once for each process, and may be any functions or objects at the top
+    level of a module. In a script, what starts the pipeline stands under ``if __name__ == "__main__":``, since the processes import the
+    script if a map is defined in it.
 
     What a map raises is raised here, of the same type, with the traceback of the process as a note; ``on_error`` and ``num_workers``
-    belong to a ``Stage`` around this. A process that dies is an error of the item it had; with ``on_error="skip"`` another one takes
-    its place.
+    belong to a ``Stage`` around this. A process that dies is an error of the item it worked on; with ``on_error="skip"``
+    another one takes its place, and the other items that it had.
 
     A whole pipeline, source and streams included, runs in one process: ``Processes([source, decode, Batch(32)])``. For several sources in
     parallel give a list of stages for each: ``Processes([[TenSource("a.ten"), Batch(32)], [TenSource("b.ten"), Batch(32)]])``; their items

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,35 @@ def die_at_3(n):
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
+
+
+class Logged:
+    """Writes down each item that it begins, and dies at each hundredth and one."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, n):
+        with open(self.path, "a") as log:
+            log.write(f"{n}\n")
+        if n % 100 == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+
+def never_end_at_300(n):
+    if n == 300:
+        time.sleep(3600)
+    return n
+
+
+def add_one(box):
+    box["n"] += 1
+    return box
+
+
+def a_lock_at_5(n):
+    return threading.Lock() if n == 5 else n
 
 
 def exit_at_3(n):
@@ -177,6 +207,50 @@ def test_passports_go_with_the_items():
         assert [passport[:2] for _, passport in pipeline.stamped()] == [(5, 100), (5, 101)]
 
 
+# --- several items in flight ---
+
+
+def test_neither_an_item_nor_a_result_waits_for_others():
+    taken = threading.Semaphore(0)
+
+    def one_at_a_time():
+        yield from range(200)  # so quickly that many are in flight
+        for n in range(200, 300):
+            yield n
+            assert taken.acquire(timeout=60)
+        yield 300
+
+    with Pipeline([one_at_a_time, Processes([never_end_at_300], 1)]) as pipeline:
+        for n in range(300):
+            assert pipeline.dequeue(timeout=60) == n
+            if n >= 200:
+                taken.release()
+
+
+def test_many_small_items_may_be_in_flight_and_few_large_ones():
+    for item, most, least in ((b"", 200, 10), (np.zeros(1_000_000, np.uint8), 6, 3)):
+        with Pipeline([[item] * 300, Stage(Processes([Select()], 1), buffer_size=2)]) as pipeline:
+            assert sum(1 for _ in pipeline) == 300
+            assert least <= pipeline.stats().stages[1].capacity <= most
+
+
+def test_an_object_that_comes_twice_arrives_as_two():
+    box = {"n": 0}
+    assert run(add_one, source=[box] * 100, num_processes=1) == [{"n": 1}] * 100
+
+
+def test_items_larger_and_smaller_than_the_budget_has_slots_for_come_in_order_while_results_are_kept():
+    sizes = np.random.default_rng(0).integers(1, 100_000, 150)
+    with Pipeline([[np.full(size, n, np.uint8) for n, size in enumerate(sizes)], Processes([Select()], 2, budget_mb=0.3)]) as pipeline:
+        kept = list(pipeline)
+    assert [(int(array[0]), array.size) for array in kept] == list(enumerate(sizes))
+
+
+def test_epochs_are_kept_apart_where_no_order_is():
+    with Pipeline([Repeat(range(40), times=3), Stage(Processes([slow_in_turns], 2), ordered=False)]) as pipeline:
+        assert [sorted(pipeline) for _ in range(3)] == [list(range(40))] * 3
+
+
 # --- errors of the maps ---
 
 
@@ -222,7 +296,7 @@ def test_a_map_that_returns_none_is_an_error_that_names_it():
 
 
 def test_errors_that_a_map_could_go_on_from_are_the_stages_to_decide(caplog):
-    assert run(report_odd_ones, on_error="skip") == list(range(8))
+    assert run(report_odd_ones, source=range(300), on_error="skip") == list(range(300))
     with pytest.raises(ValueError, match="1 is odd"):
         run(report_odd_ones, num_processes=1)
     with pytest.raises(ValueError, match="5 is odd"):
@@ -232,6 +306,14 @@ def test_errors_that_a_map_could_go_on_from_are_the_stages_to_decide(caplog):
 def test_an_item_that_cannot_be_pickled_is_an_error():
     with pytest.raises(Exception, match="pickle"):
         run(square, source=[lambda: 1])
+
+
+def test_only_the_item_or_result_that_cannot_be_sent_is_left_out():
+    large = np.zeros(100_000)
+    source = [0, 1, lambda: 2, 3, large, 5, 6]
+    with Pipeline([source, Stage(Processes([a_lock_at_5], 1, budget_mb=1.0), on_error="skip")]) as pipeline:
+        assert list(pipeline) == [0, 1, 3, 6]
+        assert pipeline.stats().stages[1].errors == 3
 
 
 def test_writing_into_an_item_is_an_error():
@@ -263,6 +345,16 @@ def test_a_child_that_cannot_be_started_is_an_error_that_leaves_no_sockets(on_er
 def test_another_child_takes_the_place_of_one_that_died(caplog):
     assert run(die_at_3, with_pid, on_error="skip", source=range(8))[-1][0] == 7
     assert "was killed by SIGKILL" in caplog.text
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_of_the_items_in_flight_at_a_death_one_is_left_out_and_none_is_begun_twice(tmp_path, ordered):
+    log = tmp_path / "begun"
+    left = [n for n in range(350) if n % 100 != 1]
+    with Pipeline([range(350), Stage(Processes([Logged(str(log))], 1), on_error="skip", ordered=ordered)]) as pipeline:
+        assert list(pipeline) == left
+        assert pipeline.stats().stages[1].errors == 4
+    assert [int(line) for line in log.read_text().split()] == list(range(350))
 
 
 def test_a_child_that_was_killed_between_items_is_an_error_of_the_next():
