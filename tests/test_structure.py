@@ -30,12 +30,14 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "run": {"engine", "observe", "parameters", "process", "topology", "wire"},
 }
 BESIDES = {  # each is said in the file, and why
-    "engine/pipeline.py": {"topology"},  # Pipeline.from_yaml
+    "engine/pipeline.py": {"children", "topology"},  # Pipeline(isolated=True), Pipeline.from_yaml
     "wire/conversion.py": {"adapters"},  # converters="torch"
 }
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},
     "threading": {
+        "children/isolated.py",
+        "children/isolated_child.py",
         "datasets/opened.py",
         "engine/cancel.py",
         "engine/channel.py",

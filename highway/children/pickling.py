@@ -40,6 +40,9 @@ def unpack(frames: Sequence[Any]) -> Any:
     Raises:
         PipelineError: something in it is defined in a script or session that a child process cannot import.
     """
+    if importing.script is None:  # a child calls the script of this process by its own name for it
+        sys.modules.setdefault(MAIN, sys.modules["__main__"])
+        return pickle.loads(frames[0], buffers=frames[1:])
     return _Unpickler(io.BytesIO(frames[0]), buffers=frames[1:]).load()
 
 
@@ -64,10 +67,10 @@ class _Importing:
     """The parent's script, in a child: imported when something that is defined in it comes, and never before."""
 
     script: Script | None = None  # None in a process that is nobody's child
-    now = False
+    now = is_loaded = False
 
     def load(self) -> None:
-        if self.script is None or MAIN in sys.modules:
+        if self.script is None or self.is_loaded:  # not MAIN in sys.modules: multiprocessing puts something else there
             return
         if self.script == Script():
             raise PipelineError("it is defined in an interactive session, which another process cannot import; put it into a module")
@@ -80,6 +83,7 @@ class _Importing:
         main = types.ModuleType(MAIN)
         main.__dict__.update(content)
         sys.modules["__main__"] = sys.modules[MAIN] = main
+        self.is_loaded = True
 
 
 importing = _Importing()

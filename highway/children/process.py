@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from highway.children.pickling import importing
+from highway.children.pickling import importing, pack
 from highway.errors import PipelineError, RemoteError
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
@@ -23,6 +24,17 @@ def expect_no_import(who: str) -> None:
             f"{who} would start while a child process imports this script; "
             'put what builds and runs the pipeline under  if __name__ == "__main__":'
         )
+
+
+def expect_picklable(part: Any, label: str, who: str) -> None:
+    """Raise PipelineError, which begins with ``who``, if a part of a pipeline cannot be pickled."""
+    try:
+        pack(part)
+    except Exception as error:  # pickle raises what it likes, and __reduce__ too
+        raise PipelineError(
+            f"{who}: {label} cannot be sent to another process: {error}; use functions and classes from the top level of a "
+            "module, which hold no open files or locks"
+        ) from error
 
 
 def start(module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:

@@ -211,6 +211,7 @@ class Consumer:
         self._left_out = {(epoch, index) for epoch, index in state["given"]}
         self._looped = self.epoch > 0 or self._loop is not None
         self._run.skip(self._skipped)
+        self._run.resumed_from = state
 
     def _expect_items_to_be_known_again(self) -> None:
         """Raise PipelineError where no order is kept, and a stage behind makes other items of those that come in another order."""

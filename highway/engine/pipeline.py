@@ -35,9 +35,12 @@ class Pipeline:
             ``rng``, with the stage's name and the item's epoch and index. ``None``: that of the pipeline that this is part of, else 0.
         origin: Host, role and replica that the items which are made here carry in their passports.
         start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
+        isolated: Whether the stages run in a process of their own, which takes nothing of this one's time but to take an item. Nothing else
+            changes, but that stages and items must be picklable, and that arrays come out read-only: they are views of shared memory.
+        budget_mb: Megabytes of shared memory that the items of an isolated pipeline may take; one of them may take half.
 
     Raises:
-        PipelineError: the stages do not fit together.
+        PipelineError: the stages do not fit together, or one cannot be sent to a process of its own.
 
     >>> with Pipeline([range(3), str]) as pipeline:
     ...     print(list(pipeline))
@@ -46,21 +49,40 @@ class Pipeline:
 
     finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
 
-    def __init__(self, stages: Sequence[Any], seed: int | None = None, origin: Origin | None = None, start: bool = True) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Any],
+        seed: int | None = None,
+        origin: Origin | None = None,
+        start: bool = True,
+        isolated: bool = False,
+        budget_mb: float = 1024.0,
+    ) -> None:
         expanded = expand(stages)
+        origin = origin or Origin(os.uname().nodename)
+        self._arguments = (stages, seed, origin, False, isolated, budget_mb)
         self.stages = [stage for stage, _ in expanded]  # as they run: composites replaced by what they consist of, with names of their own
         self.seed = seed
-        self._run = Run(expanded, seed, origin or Origin(os.uname().nodename))
+        self._run = Run(expanded, seed, origin)
+        if isolated:
+            from highway.children.isolated import IsolatedRun  # here, since it is built on the engine, and on same-host links
+
+            self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
         self.ends_in_sink = self._run.workers[-1].shape == "sink"
-        self._finalizer = weakref.finalize(self, self._run.abandon)
+        self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
         self._ended = self._stopped = False
-        self._consumer = Consumer(self._run)
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             script.run_at_end(self._run, self, frame)
 
     @staticmethod
     def from_yaml(
-        path: str | Path | Sequence[str | Path], role: str, *, replica: int = 0, plugins: Collection[str] = (), **variables: Any
+        path: str | Path | Sequence[str | Path],
+        role: str,
+        *,
+        replica: int = 0,
+        plugins: Collection[str] = (),
+        isolated: bool = False,
+        **variables: Any,
     ) -> Pipeline:
         """Build the pipeline of one role of a topology file.
 
@@ -69,14 +91,15 @@ class Pipeline:
             role: One of the file's roles.
             replica: Which one of its processes this is, from 0.
             plugins: Modules whose classes the file may name as ``package.module:Class``.
+            isolated: Whether it runs in a process of its own; see :class:`Pipeline`.
             **variables: Values for the file's ``vars``; for one that is called like an argument here, see :func:`highway.topology.load`.
 
         Raises:
             ConfigError: the file, the role or a variable is wrong; the message says where.
         """
-        from highway.topology import load  # here, since it is built on the engine: the one way from here to a room above
+        from highway.topology import load  # here, since it is built on the engine: with isolated runs the one way from here to a room above
 
-        return load(path, variables, plugins).pipeline(role, replica)
+        return load(path, variables, plugins).pipeline(role, replica, isolated=isolated)
 
     def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next item.
@@ -235,6 +258,11 @@ class Pipeline:
     def stats(self) -> PipelineStats:
         """Return what each stage has done so far."""
         return self._run.stats()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._run.has_begun or self._run.resumed_from is not None:
+            raise PipelineError(f"{self} has begun, or is to go on from a state; only a new pipeline can be sent to another process")
+        return Pipeline, self._arguments
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from highway.engine import cancel, script
 from highway.engine.channel import Channel
@@ -61,6 +62,7 @@ class Run:
         self._gate = threading.Lock()  # a bare lock: Ctrl-C may leave the one inside an Event held
         self._gate.acquire()
         self._opened = self._has_given = False
+        self.resumed_from: Any = None  # the state that it goes on from
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
@@ -175,7 +177,11 @@ class Run:
         with self._lock:
             self._unfinished -= 1
             if self._unfinished == 0:
-                self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
+                self._note_time()
+
+    def _note_time(self) -> None:
+        if not self._ended_at:
+            self._ended_at, self._cpu_at_end = time.perf_counter(), cpu_seconds()
 
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:

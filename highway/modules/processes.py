@@ -17,7 +17,7 @@ from numpy.random import Generator
 from highway.children.child import RunPipeline
 from highway.children.maps import ApplyMaps
 from highway.children.pickling import Script, pack, unpack
-from highway.children.process import death, end, expect_no_import, start
+from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.children.remote import RemoteMaps
 from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
@@ -88,7 +88,7 @@ class Processes:
                 raise PipelineError(
                     f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
                 )
-            _check_picklable(part)
+            expect_picklable(part.op, part.label, "Processes")
         names = [part.name for part, _ in parts]
         remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb)
         return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names))]
@@ -111,18 +111,8 @@ def _expanded(stages: list[Any]) -> list[Stage]:
     if shape == "sink":
         raise PipelineError(f"Processes: {last.label} is a sink; put it behind Processes, which hands on what comes out of the processes")
     for part, _ in parts:
-        _check_picklable(part)
+        expect_picklable(part.op, part.label, "Processes")
     return [part for part, _ in parts]
-
-
-def _check_picklable(part: Stage) -> None:
-    try:
-        pack(part.op)
-    except Exception as error:  # pickle raises what it likes, and __reduce__ too
-        raise PipelineError(
-            f"Processes: {part.label} cannot be sent to another process: {error}; use functions and classes from the top level of a "
-            "module, which hold no open files or locks"
-        ) from error
 
 
 class _Remote:

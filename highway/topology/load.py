@@ -87,6 +87,11 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
         return Role(name, raw, location)
     if not isinstance(raw, dict):
         raise location.error(f"expected a list of stages, or a mapping with the key stages; got {show(raw)}")
+    if "isolated" in raw:
+        raise (location / "isolated").error(
+            "a role is a process of its own already: leave it out; a training script that takes the place of one says "
+            "Pipeline.from_yaml(..., isolated=True)"
+        )
     filled = {key: value if key in ("stages", "env") else values.fill(value, location / key) for key, value in raw.items()}
     if "env" in raw:  # to check it
         filled["env"] = values.of_process(name, "0").fill(raw["env"], location / "env")

@@ -85,9 +85,9 @@ class Topology:
         """
         return self.process_spec(name, replica).build(self.registry)
 
-    def pipeline(self, name: str, replica: int = 0, host: str = "") -> Pipeline:
+    def pipeline(self, name: str, replica: int = 0, host: str = "", isolated: bool = False) -> Pipeline:
         """Return the pipeline of a role; arguments and errors as for :meth:`stages` and :meth:`ProcessSpec.pipeline`."""
-        return self.process_spec(name, replica).pipeline(self.registry, host)
+        return self.process_spec(name, replica).pipeline(self.registry, host, isolated)
 
     def process_spec(self, name: str, replica: int = 0) -> ProcessSpec:
         """Return what a process of a role needs to know to run.

@@ -56,20 +56,22 @@ class ProcessSpec:
         """
         return [registry.build_stage(stage, self.location / index) for index, stage in enumerate(self.stages)]
 
-    def pipeline(self, registry: Registry, host: str = "") -> Pipeline:
+    def pipeline(self, registry: Registry, host: str = "", isolated: bool = False) -> Pipeline:
         """Return its pipeline.
 
         Args:
             registry: Builds the components.
             host: The name of this machine in the passports of what is made here; by default the one that the file gives the process, or
                 that of the operating system.
+            isolated: Whether it runs in a process of its own.
 
         Raises:
             ConfigError: as for :meth:`build`, or the stages do not fit together.
         """
         stages = self.build(registry)
+        origin = Origin(host or self.host or os.uname().nodename, self.key.role, self.replica)
         try:
-            return Pipeline(stages, seed=self.seed, origin=Origin(host or self.host or os.uname().nodename, self.key.role, self.replica))
+            return Pipeline(stages, seed=self.seed, origin=origin, isolated=isolated)
         except PipelineError as error:
             raise self.location.error(str(error)) from None
 

@@ -104,12 +104,14 @@ def test_the_seed_of_the_file_is_that_of_its_pipelines(topology):
     assert first == again != other
 
 
-def test_a_script_takes_a_role_from_a_file(tmp_path):
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_script_takes_a_role_from_a_file(isolated, tmp_path):
     (tmp_path / "t.yaml").write_text(
         "vars: {size: 2}\nroles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: '${size}', shape: [8, 9], epochs: 1}]}"
     )
-    with Pipeline.from_yaml(tmp_path / "t.yaml", role="r", size=3) as pipeline:
+    with Pipeline.from_yaml(tmp_path / "t.yaml", role="r", isolated=isolated, size=3) as pipeline:
         images, labels = pipeline.dequeue()
+        assert images.flags.writeable is not isolated  # views of another process's memory are read-only
     assert (images.shape, labels.shape) == ((3, 8, 9, 3), (3,))
 
 
@@ -146,6 +148,11 @@ def test_checking_needs_no_data_and_returns_all_that_is_wrong(topology):
         ("roles: []", "t.yaml:1: roles: expected mapping, got a list of 0"),
         ("roles:\n  r:", "t.yaml:2: roles.r: expected a list of stages, or a mapping with the key stages; got null"),
         ("roles:\n  r:\n    stage: []", "t.yaml:3: roles.r.stage: unknown key 'stage'; did you mean stages?"),
+        (
+            "roles:\n  r:\n    isolated: true",
+            "t.yaml:3: roles.r.isolated: a role is a process of its own already: leave it out; a training script that takes the place of "
+            "one says Pipeline.from_yaml(..., isolated=True)",
+        ),
         ("roles:\n  r: {replicas: 2}", "t.yaml:2: roles.r: the key 'stages' is missing (only an external role may have none)"),
         ("roles:\n  r:\n    replicas: 0\n    stages: []", "t.yaml:3: roles.r.replicas: expected int >= 1, got int 0"),
         ("role:\n  r: []", "t.yaml:1: role: unknown key 'role'; did you mean roles?"),

@@ -29,13 +29,15 @@ class ShmSender:
         link: How messages call the link.
         budget_mb: Megabytes of shared memory that may be in use; one message may take half.
         most: How many messages may be in use; half of them by who reads them, who gets copies of more.
+        warns: Whether a receiver that leaves with messages is worth a warning.
 
     Raises:
         ConfigError: this platform has no same-host links.
     """
 
-    def __init__(self, link: str, budget_mb: float = 256.0, most: int = packets.MOST_SLOTS) -> None:
+    def __init__(self, link: str, budget_mb: float = 256.0, most: int = packets.MOST_SLOTS, warns: bool = True) -> None:
         check_platform()
+        self._warns = warns
         self.link = link
         self.lost = 0
         self._budget_mb = budget_mb
@@ -181,6 +183,7 @@ class ShmSender:
             self._pool.drop(slot)
         if peer.out:
             self.lost += len(peer.out)
+        if peer.out and self._warns:
             log.warning("%s: a receiver is gone; it had not given back %d messages, which may be lost", self.link, len(peer.out))
 
 

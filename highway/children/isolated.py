@@ -1,0 +1,254 @@
+"""The run of an isolated pipeline, as its own process sees it; docs/adr/0013 says how it works."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from highway.children import isolated_child
+from highway.children.control import Control, ControlClosed
+from highway.children.isolated_child import NAME, Begin, Begun, Ended
+from highway.children.pickling import Failure, Script, unpack
+from highway.children.process import death, end, expect_no_import, expect_picklable, start
+from highway.engine import cancel, script
+from highway.engine.component import Shape, name_of
+from highway.engine.stage import Origin, Stage, Stamped
+from highway.engine.stats import PipelineStats, StageStats
+from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
+from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
+from highway.process.interrupt import Withheld
+from highway.wire.transports.shm import ShmReceiver
+
+log = logging.getLogger("highway")
+
+EXIT_TIMEOUT = STOP_TIMEOUT + 2  # seconds that the process may take to stop its stages, of which it names those that do not, and to end
+
+
+class IsolatedRun(Run):
+    """A run whose stages are in a process of their own. The workers here never work; they say what does not change while those do.
+
+    Args:
+        given: The stages as the pipeline was given them.
+        stages: What they consist of.
+        seed: The pipeline's.
+        origin: What its passports say.
+        budget_mb: Megabytes of shared memory that items may take.
+
+    Raises:
+        ConfigError: there is no shared memory to take.
+        PipelineError: one of the stages cannot be pickled.
+    """
+
+    def __init__(self, given: Sequence[Any], stages: list[tuple[Stage, Shape]], seed: int | None, origin: Origin, budget_mb: float) -> None:
+        super().__init__(stages, seed, origin)
+        if not budget_mb > 0:
+            raise ConfigError(f"{NAME}: budget_mb={budget_mb}; expected more than 0 megabytes of shared memory, such as 1024")
+        for part in given:
+            expect_picklable(part, part.label if isinstance(part, Stage) else name_of(part), NAME)
+        self._given, self._origin, self._budget_mb = list(given), origin, budget_mb
+        self._process: _IsolatedProcess | None = None
+        self._receiving = threading.RLock()  # held by who waits for what comes next
+        self._is_over = False  # nothing comes any more
+        self._last: list[StageStats] = []
+
+    def spawn(self) -> None:
+        """Start the process; it does nothing before :meth:`start`."""
+        with self._lock:
+            if self._process is None and not self.stopped:
+                self._process = _IsolatedProcess(self._given, self._budget_mb)
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._process is not None and not self._opened:
+                draining = self.workers[0].scope.draining
+                self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage()))
+            self._opened = True
+
+    def _get(self, timeout: float | None) -> Stamped:
+        with self._receiving:
+            while self._process is not None and not self._is_over:
+                try:
+                    kind, value = self._process.receive(timeout)
+                except TimeoutError:
+                    raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on") from None
+                except LinkError as error:
+                    self._end(None if self.stopped else self._process.lost(error))
+                    break
+                except Exception as error:  # of the user's class, of which an item is made again from its pickle
+                    error.add_note(f"{NAME}: an item that was handed over cannot be made again in this process")
+                    self._end(error)
+                    break
+                if kind == "item":
+                    return value  # type: ignore[no-any-return]
+                if kind == "begun":
+                    self._note_states(value)
+                else:
+                    self._note_end(value)
+        raise Cancelled
+
+    def _note_states(self, begun: Begun) -> None:
+        self.workers[0].scope.says_its_state = begun.says_its_state
+        for number in begun.holding:
+            self.workers[number].scope.holds = True
+
+    def _note_end(self, ended: Ended) -> None:
+        self._last = ended.stages
+        self._end(None if ended.failure is None else ended.failure.error())
+        if ended.failure is None:
+            raise EndOfStream("the stream has ended")
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._lock:
+            self._is_over = True
+            self._error = self._error or error
+            self._note_time()
+
+    def wait(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
+        self._tell("wait")
+        try:
+            while True:
+                if is_interrupted():
+                    raise KeyboardInterrupt
+                with contextlib.suppress(TimeoutError):
+                    self._get(INTERRUPT_POLL)
+        except (EndOfStream, Cancelled):
+            self.join()
+        except BaseException:
+            self.stop()
+            raise
+        self.raise_error()
+
+    def skip(self, epoch: int) -> bool:
+        skips = super().skip(epoch)
+        if skips:
+            self._tell("skip", epoch)
+        return skips
+
+    def length(self) -> int:
+        found = self._ask("length")
+        return super().length() if found is None else int(found)
+
+    def identities(self) -> dict[str, str]:
+        found = self._ask("identities")
+        return super().identities() if found is None else dict(found)
+
+    def stats(self) -> PipelineStats:
+        self._last = self._ask("stages") or self._last
+        stats = super().stats()
+        return dataclasses.replace(stats, stages=self._last or stats.stages)
+
+    def drain(self) -> None:
+        super().drain()
+        self._tell("drain")
+
+    def stop(self) -> None:
+        script.forget(self)
+        with self._lock:
+            self.stopped = self.stopped or not self._is_over
+            self._note_time()
+        if self._process is not None and os.getpid() == self._pid:
+            self._process.tell(("stop", None, 0))
+            self._process.hang_up()
+        self.join()
+
+    def join(self) -> None:
+        """Wait for the process, whose stages have ended or shall."""
+        if self._process is not None and os.getpid() == self._pid:
+            self._process.end()
+            with self._receiving:
+                self._is_over = True
+                self._process.close()
+
+    def abandon(self) -> None:
+        if os.getpid() == self._pid:
+            self.stop()
+
+    def _tell(self, what: str, value: Any = None) -> None:
+        """Send a message, if there is a process that has begun, and it is this one's."""
+        if self._process is not None and self._opened and os.getpid() == self._pid:
+            self._process.tell((what, value, 0))
+
+    def _ask(self, what: str) -> Any:
+        """Return what the process answers; ``None`` if there is none that could.
+
+        Raises:
+            Exception: what it has raised instead.
+        """
+        if self._process is None or not self._opened or os.getpid() != self._pid:
+            return None
+        found = self._process.ask(what)
+        if isinstance(found, Failure):
+            raise found.error()
+        return found
+
+
+class _IsolatedProcess:
+    """The process, and the links to it."""
+
+    def __init__(self, stages: list[Any], budget_mb: float) -> None:
+        expect_no_import(NAME)
+        self._asking, self._asked = threading.Lock(), 0
+        self._items = ShmReceiver(NAME)
+        ours, theirs = zip(socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET), strict=True)
+        self._control, self._sock = Control(ours[0]), ours[1]
+        self._items.connections.adopt(self._sock)
+        fds = [sock.fileno() for sock in theirs]
+        try:
+            with Withheld():  # Ctrl-C is for this process, which stops the other one if it wants to
+                self._process = start(isolated_child.__name__, (*fds, budget_mb), fds)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise PipelineError(f"{NAME}: a process cannot be started: {error}") from error
+            raise
+        finally:
+            for sock in theirs:
+                sock.close()
+        self.tell((Script.of_this_process(), sys.argv))
+        self.tell(stages)
+
+    def receive(self, timeout: float | None) -> tuple[str, Any]:
+        """Return of which kind what comes next is, and that itself. Raises as ``recv`` of a receiver, and what an item does."""
+        kind, value = unpack(self._items.recv(timeout))
+        return kind, value
+
+    def lost(self, error: LinkError) -> LinkError | RemoteError:
+        """Return the error that says why nothing can be received."""
+        return death(self._process, NAME) if self._items.connections.is_over else error
+
+    def tell(self, message: Any) -> None:
+        """Send a message, unless the process is gone: who waits for an item is told why."""
+        with contextlib.suppress(ControlClosed):
+            self._control.send(message)
+
+    def ask(self, what: str) -> Any:
+        """Return the answer to a question; ``None`` if the process is gone."""
+        with self._asking, contextlib.suppress(ControlClosed):
+            self._asked += 1
+            self.tell((what, None, self._asked))
+            while True:
+                number, answer = self._control.receive()
+                if number == self._asked:  # else Ctrl-C came before that answer
+                    return answer
+
+    def hang_up(self) -> None:
+        """Take no more items, and wake who waits for one."""
+        with contextlib.suppress(OSError):  # the process is gone
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Wait until the process has ended; kill it if that takes too long."""
+        if end(self._process, EXIT_TIMEOUT):
+            log.warning("%s: process %d did not end within %g s, and was killed", NAME, self._process.pid, EXIT_TIMEOUT)
+
+    def close(self) -> None:
+        """Close the links; views of items stay valid."""
+        self._items.close()
+        self._control.close()
