@@ -78,9 +78,8 @@ def _loop(job: Job) -> Batches:
             if first == total:
                 return
             stop = min(first + RUN, first - first % size + size, total)
-            files = [read(path) for path in job.files[first:stop]]
             rows = memory[first // size % 4][first % size : first % size + stop - first]
-            decode_run(files, boxes_of, job.flips[first:stop], rows, 1 << 26, False)
+            decode_run(job.files[first:stop], boxes_of, job.flips[first:stop], rows, 1 << 26, False)
 
     def batches() -> Iterator[Batch]:
         """All of the work comes first; only the last four batches still hold what they held."""
@@ -93,11 +92,6 @@ def _loop(job: Job) -> Batches:
             yield memory[first // size % 4][:count], range(first, first + count)
 
     return batches
-
-
-def read(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError
+from highway.parameters.overrides import speaks_for
 
 
 @runtime_checkable
@@ -17,6 +19,8 @@ class Dataset(Protocol):
 
     - ``keys``: a name for each number, a sequence of ``str``; passports carry them.
     - ``__getitems__(numbers)``: returns the list of several samples, for what has a price for each request.
+    - ``__getfiles__(numbers)``: where each sample is ``(bytes of a file, label)`` or ``(bytes of a file,)``: returns which files several
+      of them are, as :class:`~highway.datasets.file.StoredFiles`. Readers of images then read a run of files by one call.
     - ``blocks()``: returns ranges of numbers, one after the other, whose neighbours are cheap to read together: row groups, chunks, shards.
     - ``fingerprint()``: returns a text that changes when the samples do; caches and checkpoints are known by it.
     - ``locate(number)``: returns where a sample lies, a path for example, for error messages.
@@ -70,6 +74,31 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
     if stop != total:
         raise DatasetError(f"{described(dataset)}: blocks() returns ranges up to {stop}, but there are {total} samples")
     return blocks
+
+
+def several_of(dataset: Dataset, files: bool) -> str:
+    """Return the name of the method that reads several samples at once, or says which ``files`` they are; empty if there is none."""
+    if files and callable(getattr(dataset, "__getfiles__", None)) and speaks_for("__getfiles__", "__getitem__", dataset):
+        return "__getfiles__"
+    return "__getitems__" if callable(getattr(dataset, "__getitems__", None)) else ""
+
+
+def read_several(dataset: Dataset, method: str, numbers: Sequence[int]) -> Sequence[Any]:
+    """Return several samples by the method of that name, one of those that :func:`several_of` says.
+
+    Raises:
+        DatasetError: they are not as many as were asked for.
+        TypeError: they are no :class:`StoredFiles`, but are to be.
+    """
+    found = getattr(dataset, method)(numbers)
+    if method == "__getfiles__" and not isinstance(found, StoredFiles):
+        raise TypeError(f"{described(dataset)}: {method} returned a {type(found).__name__}; expected StoredFiles")
+    samples: Sequence[Any] = found if method == "__getfiles__" else list(found)
+    labels = samples.labels if isinstance(samples, StoredFiles) else None
+    for what, many in (("samples", samples), ("labels", samples if labels is None else labels)):
+        if len(many) != len(numbers):
+            raise DatasetError(f"{described(dataset)}: {method} returned {len(many)} {what} for {len(numbers)} numbers")
+    return samples
 
 
 def described(dataset: Dataset) -> str:

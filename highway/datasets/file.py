@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+
+
+class StoredFiles(list[str]):
+    """Samples that are files, and have not been read: their paths.
+
+    Args:
+        paths: Where each is.
+        labels: An integer for each; ``None`` if they have none.
+    """
+
+    def __init__(self, paths: Iterable[str], labels: Sequence[int] | None = None) -> None:
+        super().__init__(paths)
+        self.labels = labels
 
 
 class FileState(NamedTuple):

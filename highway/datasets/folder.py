@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from highway.data import resolve_data_dir
-from highway.datasets.file import fingerprint_of
+from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList, read_labels
 from highway.datasets.opened import opened
 from highway.engine.cancel import check_cancelled
@@ -42,6 +42,11 @@ class ImageFiles(NamedTuple):
         """Return the bytes of a file. Raises OSError."""
         with open(self.path(number), "rb", buffering=0) as file:
             return file.read()
+
+    def stored(self, numbers: Sequence[int]) -> StoredFiles:
+        """Return where several files are, and their labels."""
+        folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
+        return StoredFiles([folder + keys[number] for number in numbers], [labels[number] for number in numbers] if labels else None)
 
 
 class _Folder(ABC):
@@ -106,6 +111,9 @@ class ImageFolder(_Folder):
         files = self._files
         return files.read(number), np.int32(files.labels[number])
 
+    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:
+        return self._files.stored(numbers)
+
     @property
     def classes(self) -> list[str]:
         """The labels' names, read from the folder each time; a label's number is its position."""
@@ -168,6 +176,9 @@ class Files(_Folder):
         files = self._files
         data = files.read(number)
         return (data, np.int32(files.labels[number])) if files.labels else (data,)
+
+    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:
+        return self._files.stored(numbers)
 
     @property
     def classes(self) -> list[str] | None:

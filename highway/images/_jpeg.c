@@ -7,17 +7,27 @@
  * rounded once. So results are the same in every thread, call and process.
  *
  * All memory belongs to a Worker, which is taken from a list and put back while the interpreter's lock is held (a Python without the lock
- * takes it for this module), and used by one thread without it. libjpeg's errors leave by longjmp to `decode`, which owns nothing that would have to be freed. Warnings count as errors.
+ * takes it for this module), and used by one thread without it. libjpeg's errors leave by longjmp to `decode`, which owns nothing that would
+ * have to be freed. Warnings count as errors.
+ *
+ * A Run does so for many files: one call reads them and their headers, one decodes them all, both without the interpreter's lock. It takes
+ * plain JPEGs alone. Whatever is not one, or cannot be opened, read or decoded, it leaves to its caller, who finds out why: a row that it
+ * has not filled is no error here.
  */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <jpeglib.h>
 
@@ -30,6 +40,7 @@
 enum { RING = 4, ONE = 1 << 14, HALF = 32 };
 enum { MOST_SCANS = 500 }; /* a progressive photograph has about 10, and each is a pass over the image */
 enum { FAILED = 1, NO_MEMORY = 2 };
+enum { MOST_BYTES = 1 << 24, KEPT_BYTES = 1 << 23 }; /* of the files of a run that are in memory at once; and between two runs */
 
 typedef struct {
     const unsigned char* data;
@@ -348,12 +359,16 @@ typedef struct {
     Worker* idle;
 } State;
 
-/* Return whether what is asked for makes sense, else set an exception. */
-static int is_valid(const Request* r) {
+static int is_within(const Request* r) {
     int down = r->top >= 0 && r->rows >= 1 && r->rows <= r->image_height && r->top <= r->image_height - r->rows;
     int across = r->left >= 0 && r->columns >= 1 && r->columns <= r->image_width && r->left <= r->image_width - r->columns;
+    return down && across;
+}
+
+/* Return whether what is asked for makes sense, else set an exception. */
+static int is_valid(const Request* r) {
     int reduced = r->reduction == 1 || r->reduction == 2 || r->reduction == 4 || r->reduction == 8;
-    if (down && across && reduced) return 1;
+    if (is_within(r) && reduced) return 1;
     PyErr_Format(PyExc_ValueError,
                  "box=(%d, %d, %d, %d), reduction=%d: expected a box within the image of %d x %d pixels, and 1, 2, 4 or 8", r->top, r->left,
                  r->rows, r->columns, r->reduction, r->image_height, r->image_width);
@@ -409,6 +424,352 @@ static PyObject* decode_crop(PyObject* module, PyObject* args) {
     return result ? NULL : Py_NewRef(Py_None);
 }
 
+/* ---- headers, read as images/header.py does */
+
+static unsigned be16(const unsigned char* at) { return (unsigned)at[0] << 8 | at[1]; }
+
+/* Return the orientation in an Exif block, or 1 if it has none or is damaged. */
+static unsigned orientation_of(const unsigned char* tiff, size_t nbytes) {
+    if (nbytes < 8 || tiff[0] != tiff[1] || (tiff[0] != 'I' && tiff[0] != 'M')) return 1;
+    int little = tiff[0] == 'I';
+#define TWO(at) (little ? be16((const unsigned char[]){tiff[(at) + 1], tiff[at]}) : be16(tiff + (at)))
+    size_t at = little ? (size_t)TWO(6) << 16 | TWO(4) : (size_t)TWO(4) << 16 | TWO(6);
+    if (at > nbytes - 2) return 1;
+    size_t entries = TWO(at);
+    for (at += 2; entries-- && at + 10 <= nbytes; at += 12) {
+        if (TWO(at) != 0x0112 || TWO(at + 2) != 3) continue;
+        unsigned value = TWO(at + 8);
+        return value >= 1 && value <= 8 ? value : 1;
+    }
+#undef TWO
+    return 1;
+}
+
+/* Find the size in the header of a JPEG that libjpeg makes RGB of and that stands upright; return whether it is one. */
+static int read_size(const unsigned char* data, size_t nbytes, int* height, int* width) {
+    unsigned orientation = 1;
+    size_t at = 2;
+    if (nbytes < 4 || be16(data) != 0xFFD8) return 0;
+    while (at < nbytes && data[at] == 0xFF) {
+        while (at < nbytes && data[at] == 0xFF) at++;
+        if (at >= nbytes) return 0;
+        unsigned marker = data[at++];
+        if (marker == 0x01 || (marker >= 0xD0 && marker <= 0xD7)) continue;
+        if (at + 2 > nbytes) return 0;
+        size_t length = be16(data + at), left = nbytes - at;
+        if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC) {
+            if (left < 8) return 0;
+            *height = (int)be16(data + at + 3), *width = (int)be16(data + at + 5);
+            return *height > 0 && *width > 0 && (data[at + 7] == 1 || data[at + 7] == 3) && orientation == 1;
+        }
+        if (marker == 0xE1 && left >= 8 && memcmp(data + at + 2, "Exif\0", 6) == 0)
+            orientation = length > 8 ? orientation_of(data + at + 8, (length < left ? length : left) - 8) : 1;
+        at += length;
+    }
+    return 0;
+}
+
+/* ---- runs */
+
+typedef struct {
+    PyObject* source;          /* a path, or the bytes of a file, as bytes; NULL: neither could be made of what was given */
+    int is_path;
+    const unsigned char* data; /* of the file, if that was given; else it begins at `offset` of the run's memory */
+    size_t offset, nbytes;     /* 0: it was not read */
+    int height, width;         /* 0: it is not a JPEG for us */
+    int failed;                /* whether it was to be decoded, and could not be */
+} File;
+
+typedef struct {
+    PyObject_HEAD
+    Worker* worker;
+    File* files;
+    Py_ssize_t count, room; /* files that there are, and that there is memory for */
+    unsigned char* bytes;
+    size_t used, size;
+    int busy; /* whether a thread without the interpreter's lock is in it */
+} Run;
+
+static const unsigned char* data_of(const Run* run, const File* file) { return file->data ? file->data : run->bytes + file->offset; }
+
+/* Return whether there is memory for so many bytes of files. */
+static int make_room(Run* run, size_t nbytes) {
+    if (nbytes <= run->size) return 1;
+    size_t size = nbytes < 2 * run->size ? 2 * run->size : nbytes;
+    unsigned char* bytes = realloc(run->bytes, size);
+    if (!bytes) return 0;
+    run->bytes = bytes, run->size = size;
+    return 1;
+}
+
+/* Read the rest of a regular file that is to have `size` bytes; return whether it had. */
+static int read_whole(Run* run, File* file, int descriptor, size_t size) {
+    size_t got = 0;
+    while (got <= size) { /* one byte more, to see whether it has grown */
+        ssize_t count = read(descriptor, run->bytes + run->used + got, size + 1 - got);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return 0;
+        got += (size_t)count;
+        if (count == 0 || got == size) break; /* a file of this size a moment ago: its end is not asked for */
+    }
+    if (got != size) return 0;
+    file->offset = run->used, file->nbytes = size;
+    run->used += size;
+    return 1;
+}
+
+/* Read a file, unless it is none, or empty, or larger than a run may be. Return 0 if it has to wait until the files before it are done. */
+static int read_path(Run* run, File* file) {
+    struct stat state;
+    int enough = 1, descriptor = open(PyBytes_AS_STRING(file->source), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0) return 1;
+    if (fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0 && state.st_size < MOST_BYTES) {
+        size_t size = (size_t)state.st_size;
+        enough = run->used + size < MOST_BYTES;
+        if (enough && make_room(run, run->used + size + 1)) read_whole(run, file, descriptor, size);
+    }
+    close(descriptor);
+    return enough;
+}
+
+/* Read files and their headers; return how many, from the first on, and in `plain` how many of them are JPEGs for us. */
+static Py_ssize_t read_files(Run* run, int64_t max_pixels, Py_ssize_t* plain) {
+    *plain = 0;
+    for (Py_ssize_t i = 0; i < run->count; i++) {
+        File* file = run->files + i;
+        if (file->source && file->is_path && !read_path(run, file)) return i;
+        int is_plain = file->nbytes && read_size(data_of(run, file), file->nbytes, &file->height, &file->width);
+        if (!is_plain || (int64_t)file->height * file->width > max_pixels) file->height = file->width = 0;
+        *plain += file->height > 0;
+    }
+    return run->count;
+}
+
+static void forget_files(Run* run) {
+    for (Py_ssize_t i = 0; i < run->count; i++) Py_CLEAR(run->files[i].source);
+    run->count = 0;
+    run->used = 0;
+    if (run->size > KEPT_BYTES) {
+        free(run->bytes);
+        run->bytes = NULL, run->size = 0;
+    }
+}
+
+/* Note what is to be read; return 0 with an exception if that is of no type that can be. */
+static int take_sources(Run* run, PyObject* sources) {
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(sources);
+    if (count > run->room) {
+        File* files = PyMem_RawRealloc(run->files, (size_t)count * sizeof *files);
+        if (!files) return PyErr_NoMemory() != NULL;
+        run->files = files, run->room = count;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject* source = PySequence_Fast_GET_ITEM(sources, i);
+        File* file = run->files + i;
+        *file = (File){.is_path = PyUnicode_Check(source)};
+        run->count = i + 1;
+        if (file->is_path) {
+            file->source = PyUnicode_EncodeFSDefault(source);
+            if (!file->source) PyErr_Clear();
+            if (file->source && strlen(PyBytes_AS_STRING(file->source)) != (size_t)PyBytes_GET_SIZE(file->source)) Py_CLEAR(file->source);
+        } else if (PyBytes_Check(source)) {
+            file->source = Py_NewRef(source);
+            file->data = (const unsigned char*)PyBytes_AS_STRING(source), file->nbytes = (size_t)PyBytes_GET_SIZE(source);
+        } else if (source != Py_None) {
+            PyErr_Format(PyExc_TypeError, "file %zd is of type %s; expected bytes, a path as str, or None", i, Py_TYPE(source)->tp_name);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Get a buffer of `rows` times `columns` elements (0: of one axis) of this format, else set an exception. */
+static int take_table(PyObject* object, Py_buffer* table, const char* name, const char* formats, Py_ssize_t rows, Py_ssize_t columns,
+                      int flags) {
+    if (PyObject_GetBuffer(object, table, flags | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) return 0;
+    int shaped = table->ndim == (columns ? 2 : 1) && table->shape[0] == rows && (!columns || table->shape[1] == columns);
+    if (shaped && strlen(table->format) == 1 && strchr(formats, table->format[0])) return 1;
+    PyErr_Format(PyExc_ValueError, "%s: expected %zd rows of %zd, of format %s", name, rows, columns ? columns : 1, formats);
+    PyBuffer_Release(table);
+    return 0;
+}
+
+static const char LONGS[] = {sizeof(long) == sizeof(int64_t) ? 'l' : 'q', 'q', 0}; /* formats of int64 */
+
+static int is_idle(Run* run) {
+    if (!run->busy) return 1;
+    PyErr_SetString(PyExc_RuntimeError, "another thread is in this run");
+    return 0;
+}
+
+static PyObject* run_read(Run* run, PyObject* args) {
+    PyObject *given, *target;
+    long long max_pixels;
+    if (!PyArg_ParseTuple(args, "OOL:read", &given, &target, &max_pixels) || !is_idle(run)) return NULL;
+    PyObject* sources = PySequence_Fast(given, "expected a sequence of files");
+    if (!sources) return NULL;
+    Py_buffer sizes;
+    if (!take_table(target, &sizes, "sizes", LONGS, PySequence_Fast_GET_SIZE(sources), 2, PyBUF_WRITABLE)) {
+        Py_DECREF(sources);
+        return NULL;
+    }
+    forget_files(run);
+    PyObject* result = NULL;
+    if (take_sources(run, sources)) {
+        Py_ssize_t count, plain;
+        run->busy = 1;
+        Py_BEGIN_ALLOW_THREADS;
+        count = read_files(run, max_pixels, &plain);
+        Py_END_ALLOW_THREADS;
+        run->busy = 0;
+        int64_t* size = sizes.buf;
+        for (Py_ssize_t i = 0; i < run->count; i++) *size++ = run->files[i].height, *size++ = run->files[i].width;
+        result = Py_BuildValue("(nn)", count, plain);
+    } else {
+        forget_files(run);
+    }
+    PyBuffer_Release(&sizes);
+    Py_DECREF(sources);
+    return result;
+}
+
+static PyObject* run_data(Run* run, PyObject* args) {
+    Py_ssize_t place;
+    if (!PyArg_ParseTuple(args, "n:data", &place) || !is_idle(run)) return NULL;
+    if (place < 0 || place >= run->count) return PyErr_Format(PyExc_IndexError, "file %zd of %zd", place, run->count);
+    const File* file = run->files + place;
+    if (!file->nbytes) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char*)data_of(run, file), (Py_ssize_t)file->nbytes);
+}
+
+/* Return by how much libjpeg can shrink the image so that the box is still at least as large as the output. */
+static int reduction_of(const Request* request) {
+    int down = request->rows / request->height, across = request->columns / request->width, times = down < across ? down : across;
+    return times >= 8 ? 8 : times >= 4 ? 4 : times >= 2 ? 2 : 1;
+}
+
+/* Decode the files that are wanted, and mark those of them that could not be; return how many these are. */
+static Py_ssize_t decode_files(Run* run, const Py_buffer* boxes, const Py_buffer* flipped, const Py_buffer* wanted, const Py_buffer* out,
+                               int antialias) {
+    const int64_t* box = boxes->buf;
+    Py_ssize_t failed = 0;
+    size_t row = (size_t)(out->shape[1] * out->shape[2] * 3);
+    for (Py_ssize_t i = 0; i < boxes->shape[0]; i++, box += 4) {
+        File* file = run->files + i;
+        file->failed = 0;
+        if (!((const unsigned char*)wanted->buf)[i]) continue;
+        Request request = {.data = data_of(run, file), .nbytes = file->nbytes, .image_height = file->height, .image_width = file->width};
+        int fits = file->height > 0;
+        for (int n = 0; n < 4; n++) fits &= box[n] >= 0 && box[n] <= JPEG_MAX_DIMENSION;
+        if (fits) {
+            request.top = (int)box[0], request.left = (int)box[1], request.rows = (int)box[2], request.columns = (int)box[3];
+            request.out = (unsigned char*)out->buf + (size_t)i * row;
+            request.height = (int)out->shape[1], request.width = (int)out->shape[2];
+            request.flipped = ((const unsigned char*)flipped->buf)[i], request.antialias = antialias;
+            request.reduction = reduction_of(&request);
+            fits = is_within(&request);
+        }
+        file->failed = !fits || decode(run->worker, &request) != 0;
+        failed += file->failed;
+    }
+    return failed;
+}
+
+/* Return the places of so many files that failed. */
+static PyObject* places_of(const Run* run, Py_ssize_t failed) {
+    PyObject* places = PyList_New(failed);
+    for (Py_ssize_t i = 0, at = 0; places && at < failed; i++) {
+        if (!run->files[i].failed) continue;
+        PyObject* place = PyLong_FromSsize_t(i);
+        if (!place) Py_CLEAR(places);
+        if (place) PyList_SET_ITEM(places, at++, place);
+    }
+    return places;
+}
+
+static void sleep_for(int64_t microseconds) {
+    struct timespec left = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    while (nanosleep(&left, &left) && errno == EINTR) continue;
+}
+
+static PyObject* run_decode(Run* run, PyObject* args) {
+    PyObject* given[4];
+    Py_buffer tables[4]; /* boxes, flipped, wanted and out */
+    int antialias, simulated = 0, taken = 0;
+    if (!PyArg_ParseTuple(args, "OOOOp|i:decode", given, given + 1, given + 2, given + 3, &antialias, &simulated) || !is_idle(run)) return NULL;
+    Py_ssize_t count = PyObject_Length(given[0]);
+    if (count < 0) return NULL;
+    if (count > run->count) return PyErr_Format(PyExc_ValueError, "boxes: %zd, but %zd files were read", count, run->count);
+    taken += take_table(given[0], tables, "boxes", LONGS, count, 4, 0);
+    if (taken == 1) taken += take_table(given[1], tables + 1, "flipped", "?", count, 0, 0);
+    if (taken == 2) taken += take_table(given[2], tables + 2, "wanted", "?", count, 0, 0);
+    if (taken == 3 && !PyObject_GetBuffer(given[3], tables + 3, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) taken++;
+    int valid = 0;
+    Py_ssize_t failed = 0;
+    if (taken == 4) {
+        const Py_buffer* out = tables + 3;
+        valid = out->ndim == 4 && strcmp(out->format, "B") == 0 && out->shape[0] == count && out->shape[3] == 3;
+        for (int axis = 1; valid && axis < 3; axis++) valid = out->shape[axis] >= 1 && out->shape[axis] <= JPEG_MAX_DIMENSION;
+        if (!valid) PyErr_Format(PyExc_ValueError, "out: expected uint8 (%zd, H, W, 3) with sides from 1 to %d", count, (int)JPEG_MAX_DIMENSION);
+    }
+    if (valid) {
+        run->busy = 1;
+        Py_BEGIN_ALLOW_THREADS;
+        if (simulated > 0)
+            sleep_for((int64_t)count * simulated);
+        else
+            failed = decode_files(run, tables, tables + 1, tables + 2, tables + 3, antialias);
+        Py_END_ALLOW_THREADS;
+        run->busy = 0;
+    }
+    while (taken--) PyBuffer_Release(tables + taken);
+    return valid ? places_of(run, failed) : NULL;
+}
+
+static PyObject* run_forget(Run* run, PyObject* none) {
+    (void)none;
+    if (!is_idle(run)) return NULL;
+    forget_files(run);
+    Py_RETURN_NONE;
+}
+
+static PyObject* run_new(PyTypeObject* type, PyObject* args, PyObject* keywords) {
+    if (!PyArg_ParseTuple(args, ":Run") || (keywords && PyDict_GET_SIZE(keywords))) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "Run takes no arguments");
+        return NULL;
+    }
+    Run* run = (Run*)type->tp_alloc(type, 0);
+    if (run && !(run->worker = calloc(1, sizeof *run->worker))) {
+        Py_DECREF(run);
+        return PyErr_NoMemory();
+    }
+    return (PyObject*)run;
+}
+
+static void run_dealloc(Run* run) {
+    PyTypeObject* type = Py_TYPE(run);
+    forget_files(run);
+    free(run->bytes);
+    PyMem_RawFree(run->files);
+    if (run->worker) free_worker(run->worker);
+    type->tp_free(run);
+    Py_DECREF(type);
+}
+
+static PyMethodDef run_methods[] = {
+    {"read", (PyCFunction)run_read, METH_VARARGS, "read(files, sizes, max_pixels, /)\n--\n\nRead files and the sizes of their images."},
+    {"decode", (PyCFunction)run_decode, METH_VARARGS,
+     "decode(boxes, flipped, wanted, out, antialias, /)\n--\n\nDecode a box of each file that is wanted into its row of out."},
+    {"data", (PyCFunction)run_data, METH_VARARGS, "data(place, /)\n--\n\nReturn the bytes of a file, or None if it was not read."},
+    {"forget", (PyCFunction)run_forget, METH_NOARGS, "forget()\n--\n\nHold on to the files no more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot run_slots[] = {
+    {Py_tp_new, run_new}, {Py_tp_dealloc, run_dealloc}, {Py_tp_methods, run_methods}, {Py_tp_doc, "Files that are read and decoded together."}, {0, NULL}};
+
+static PyType_Spec run_spec = {"highway.images._jpeg.Run", sizeof(Run), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, run_slots};
+
 static void free_module(void* module) {
     State* state = PyModule_GetState(module);
     while (state && state->idle) {
@@ -436,7 +797,12 @@ static int prepare(PyObject* module) {
     if (!result) open_jpeg(worker);
     jpeg_destroy_decompress(&worker->jpeg);
     if (result) PyErr_Format(PyExc_ImportError, "highway.images._jpeg was built for another libjpeg: %s; install highway again", worker->message);
-    return result ? -1 : 0;
+    if (result) return -1;
+    PyObject* type = PyType_FromModuleAndSpec(module, &run_spec, NULL);
+    if (!type) return -1;
+    result = PyModule_AddObjectRef(module, "Run", type);
+    Py_DECREF(type);
+    return result;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};

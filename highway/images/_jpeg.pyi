@@ -1,5 +1,6 @@
 """The optional C extension: a box of a JPEG, decoded no further, is scaled into the row of a batch. Called by images/decode.py."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,65 @@ def decode_crop(
         BufferError: ``out`` is read-only or not contiguous.
         MemoryError: there is no memory for the rows.
     """
+
+class Run:
+    """Files that are read and decoded together, in memory that is used again; for one thread at a time.
+
+    Raises:
+        RuntimeError: another thread is in one of its methods.
+    """
+
+    def read(self, files: Sequence[bytes | str | None], sizes: np.ndarray[Any, np.dtype[np.int64]], max_pixels: int, /) -> tuple[int, int]:
+        """Read files and their headers, without holding the interpreter's lock while it does.
+
+        Those of before are forgotten. Together they may have 16 MB; what does not fit behind others has to wait for another call.
+
+        Args:
+            files: The bytes of each, or its path; ``None`` for none.
+            sizes: ``(N, 2)``: where heights and widths are put; zeros for what is no plain JPEG (1 or 3 components, upright by Exif),
+                cannot be read, is no regular file, or has 16 MB or more.
+            max_pixels: Greatest height x width; zeros for what announces more, too.
+
+        Returns:
+            How many were read, from the first on, at least 1 if there is one; and how many of these have a size.
+
+        Raises:
+            TypeError: a file is none of that.
+            ValueError: ``sizes`` has another shape or dtype.
+        """
+
+    def decode(
+        self,
+        boxes: np.ndarray[Any, np.dtype[np.int64]],
+        flipped: np.ndarray[Any, np.dtype[np.bool_]],
+        wanted: np.ndarray[Any, np.dtype[np.bool_]],
+        out: np.ndarray[Any, np.dtype[np.uint8]],
+        antialias: bool,
+        simulated: int = 0,
+        /,
+    ) -> list[int]:
+        """Decode boxes of the first N files as :func:`decode_crop` does, without holding the interpreter's lock.
+
+        An image is reduced by 2, 4 or 8 where its box is that much larger than the output.
+
+        Args:
+            boxes: ``(N, 4)``: top, left, height and width in pixels.
+            flipped: ``(N,)``: which to mirror left to right.
+            wanted: ``(N,)``: which to decode.
+            out: ``(N, H, W, 3)``, contiguous; RGB.
+            antialias: As for :func:`decode_crop`.
+            simulated: Microseconds to sleep for each file in place of decoding; 0 decodes.
+
+        Returns:
+            The places of those that could not be decoded; their rows may be filled in part.
+
+        Raises:
+            ValueError: there are more boxes than files, or an array has another shape or dtype.
+            BufferError: ``out`` is read-only or not contiguous.
+        """
+
+    def data(self, place: int, /) -> bytes | None:
+        """Return the bytes of a file, or ``None`` if it was not read. Raises IndexError."""
+
+    def forget(self) -> None:
+        """Hold on to the files no more; of the memory 8 MB are kept."""

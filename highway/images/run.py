@@ -1,33 +1,39 @@
-"""A run of encoded images to the rows of a batch: their headers first, then all boxes at once, then their pixels."""
+"""A run of encoded images to the rows of a batch: their headers first, then all boxes at once, then their pixels.
+
+The C extension takes a run of plain JPEGs in two calls, which hold no interpreter's lock. Whatever it leaves is decoded one by one, as all
+is where the extension is not built: so pixels and errors are the same.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from highway.engine.cancel import check_cancelled
-from highway.images.decode import checked_header, decode_crop
+from highway.images.decode import checked_header, decode_crop, extension_or_none
 from highway.images.header import Header
+from highway.images.ops import Size
 from highway.process.aligned import aligned
 
+File = bytes | str | None
 Rows = np.ndarray | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
+_simulated = 0  # microseconds that the extension sleeps for each image in place of decoding it; benchmarks/scale.py sets it
+_idle: deque[Any] = deque()  # the extension's runs that nobody is in: as many as there were threads at once
+
 
 def decode_run(
-    files: Sequence[bytes | None],
-    boxes_of: Callable[[np.ndarray], Boxes],
-    flipped: np.ndarray,
-    rows: Rows,
-    max_pixels: int,
-    antialias: bool,
+    files: Sequence[File], boxes_of: BoxesOf, flipped: np.ndarray, rows: Rows, max_pixels: int, antialias: bool
 ) -> dict[int, Exception]:
     """Decode a box of each image and scale it into its row.
 
     Args:
-        files: The images' bytes; ``None`` for those to be left out.
+        files: The images' bytes, or the paths of their files; ``None`` for those to be left out.
         boxes_of: Takes the upright images' heights and widths, int64 ``(N, 2)``, zeros for those that are not decoded, and returns the
             boxes, int64 ``(N, 4)`` as top, left, height, width; and the errors of those that have none, by their place.
         flipped: bool ``(N,)``: which to mirror left to right.
@@ -38,28 +44,85 @@ def decode_run(
     Returns:
         Why images could not be decoded, by their place; all other rows are filled.
     """
-    errors: dict[int, Exception] = {}
-    headers: dict[int, Header] = {}
-    sizes = np.zeros((len(files), 2), np.int64)
-    for place, data in enumerate(files):
-        if data is not None:
-            try:
-                headers[place] = header = checked_header(data, max_pixels)
-                sizes[place] = header.size
-            except Exception as error:
-                errors[place] = error
-    boxes, not_drawn = boxes_of(sizes)
-    errors |= not_drawn
-    for place, header in headers.items():
-        data = files[place]
-        if place in errors or data is None:
-            continue
+    singly = _OneByOne(files, flipped, rows, max_pixels, antialias)
+    extension = extension_or_none()
+    if extension is None or isinstance(rows, list):
+        sizes = np.zeros((len(files), 2), np.int64)
+        for place in range(len(files)):
+            sizes[place] = singly.size(place)
+        singly.decode(*boxes_of(sizes))
+        return singly.errors
+    run = _idle.pop() if _idle else extension.Run()
+    try:
+        first = 0
+        while first < len(files):
+            check_cancelled()
+            first += _decode_some(run, files[first:] if first else files, first, boxes_of, singly)
+    finally:
+        run.forget()
+        _idle.append(run)
+    return singly.errors
+
+
+def _decode_some(run: Any, files: Sequence[File], first: int, boxes_of: BoxesOf, singly: _OneByOne) -> int:
+    """Decode as many files of a run as fit into the extension's memory, from ``first`` on; return how many."""
+    sizes = np.zeros((len(singly.files), 2), np.int64)
+    count: int
+    plain: int
+    count, plain = run.read(files, sizes[first:], singly.max_pixels)
+    some = slice(first, first + count)
+    wanted = sizes[some, 0] > 0
+    if plain < count:
+        for place in np.flatnonzero(~wanted).tolist():
+            sizes[first + place] = singly.size(first + place, run.data(place))
+    boxes, errors = boxes_of(sizes)
+    for place in errors:
+        wanted[place - first] = False
+    for place in run.decode(boxes[some], singly.flipped[some], wanted, singly.rows[some], singly.antialias, _simulated):
+        singly.size(first + place)
+    singly.decode(boxes, errors)
+    return count
+
+
+class _OneByOne:
+    """The images of a run that are decoded one by one."""
+
+    def __init__(self, files: Sequence[File], flipped: np.ndarray, rows: Rows, max_pixels: int, antialias: bool) -> None:
+        self.files, self.flipped, self.rows, self.max_pixels, self.antialias = files, flipped, rows, max_pixels, antialias
+        self.errors: dict[int, Exception] = {}
+        self._opened: dict[int, tuple[bytes, Header]] = {}
+
+    def size(self, place: int, data: bytes | None = None) -> Size:
+        """Return height and width of an image that is to be decoded, zeros if it cannot be; its bytes may be known."""
+        file = self.files[place]
+        if file is None:
+            return 0, 0
         check_cancelled()
-        top, left, height, width = boxes[place].tolist()
         try:
-            if isinstance(rows, list):
-                rows[place] = aligned((height, width, 3), np.uint8)
-            decode_crop(data, header, (top, left, height, width), rows[place], bool(flipped[place]), antialias)
+            if isinstance(file, bytes):
+                data = file
+            elif data is None:
+                with open(file, "rb", buffering=0) as opened:
+                    data = opened.read()
+            header = checked_header(data, self.max_pixels)
         except Exception as error:
-            errors[place] = error
-    return errors
+            self.errors[place] = error
+            return 0, 0
+        self._opened[place] = data, header
+        return header.size
+
+    def decode(self, boxes: np.ndarray, errors: dict[int, Exception]) -> None:
+        """Decode the images whose sizes were asked for; ``errors`` says which have no box."""
+        self.errors |= errors
+        for place, (data, header) in self._opened.items():
+            if place in errors:
+                continue
+            check_cancelled()
+            top, left, height, width = boxes[place].tolist()
+            try:
+                if isinstance(self.rows, list):
+                    self.rows[place] = aligned((height, width, 3), np.uint8)
+                decode_crop(data, header, (top, left, height, width), self.rows[place], bool(self.flipped[place]), self.antialias)
+            except Exception as error:
+                self.errors[place] = error
+        self._opened.clear()

@@ -18,6 +18,8 @@ NO_ERRORS: Mapping[int, Exception] = {}
 class BatchFormat(Protocol):
     """How the samples of a batch become one item."""
 
+    takes_files: bool  # in place of samples that are files, which it reads itself then
+
     def memory(self, length: int) -> Any:
         """Return what a batch of so many rows is filled in."""
 
@@ -57,6 +59,8 @@ class BadRow(Exception):
 
 class Stacked:
     """Arrays of one shape, stacked; or with ``as_list`` the lists of the samples' values."""
+
+    takes_files = False
 
     def __init__(self, as_list: bool = False) -> None:
         self._as_list = as_list

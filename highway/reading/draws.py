@@ -1,11 +1,9 @@
-"""What chance says about the samples of a run of rows: drawn together, and the same however an epoch is cut into runs.
+"""What chance says about the samples of a batch: drawn together, and the same however an epoch is cut into runs.
 
-Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so those of a run are one call.
+Each position of an epoch owns :data:`NUMBERS` consecutive numbers of the epoch's sequence, so those of a batch are one call.
 """
 
 from __future__ import annotations
-
-from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
@@ -27,20 +25,27 @@ class Draws:
     Args:
         key: What the epoch's randomness hangs on.
         positions: int64 ``(N,)``, ascending.
+        numbers: Theirs, where they were drawn before.
+
+    Attributes:
+        numbers: float64 ``(N, NUMBERS)``, evenly from 0 to below 1.
     """
 
-    def __init__(self, key: int, positions: np.ndarray) -> None:
+    def __init__(self, key: int, positions: np.ndarray, numbers: np.ndarray | None = None) -> None:
         self._key, self._positions = key, positions
+        self.numbers = self._drawn_for(positions) if numbers is None else numbers
 
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        """float64 ``(N, NUMBERS)``, evenly from 0 to below 1."""
-        first, count = int(self._positions[0]), len(self._positions)
-        span = int(self._positions[-1]) - first + 1
+    def __getitem__(self, rows: slice) -> Draws:
+        """Return what is drawn for some of them."""
+        return Draws(self._key, self._positions[rows], self.numbers[rows])
+
+    def _drawn_for(self, positions: np.ndarray) -> np.ndarray:
+        first, count = int(positions[0]), len(positions)
+        span = int(positions[-1]) - first + 1
         if span > count * _SPREAD:
-            return np.stack([self._drawn(position, 1)[0] for position in self._positions.tolist()])
+            return np.stack([self._drawn(position, 1)[0] for position in positions.tolist()])
         drawn = self._drawn(first, span)
-        return drawn if span == count else drawn[self._positions - first]
+        return drawn if span == count else drawn[positions - first]
 
     def _drawn(self, first: int, count: int) -> np.ndarray:
         return _substreams.value.at(self._key, _FROM + _STEPS * first).random((count, NUMBERS))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from highway.datasets.dataset import Dataset, described, locate
+from highway.datasets.dataset import Dataset, described, locate, read_several
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Makes
@@ -16,10 +16,8 @@ from highway.engine.stage import DROP, Drop, Items, Passport, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError
 from highway.images.decode import backend
 from highway.reading.batch_formats import BadRow
-from highway.reading.draws import Draws
 from highway.reading.images import DecodedImages
 from highway.reading.plan import BatchInWork, ReaderLike, RowRange
-from highway.reading.sampler import epoch_key
 
 
 @dataclass
@@ -97,20 +95,17 @@ class Fill:
                 if not self._replace(batch, bad.place):
                     return DROP
 
-    def _read(self, batch: BatchInWork, numbers: list[int]) -> list[Any]:
+    def _read(self, batch: BatchInWork, numbers: list[int]) -> Sequence[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
-        dataset = batch.reading.dataset
-        many = getattr(dataset, "__getitems__", None)
-        if len(numbers) == 1 or not callable(many) or not batch.epoch.bad.keys().isdisjoint(numbers):
+        dataset, several = batch.reading.dataset, batch.reading.several
+        if len(numbers) == 1 or not several or not batch.epoch.bad.keys().isdisjoint(numbers):
             return self._read_singly(batch, numbers)
         try:
-            samples = list(many(numbers))
-            if len(samples) != len(numbers):
-                raise DatasetError(f"{described(dataset)}: __getitems__ returned {len(samples)} samples for {len(numbers)} numbers")
+            samples = read_several(dataset, several, numbers)
         except Exception as error:
             samples = self._read_singly(batch, numbers)
             if len(samples) == len(numbers):  # none of them is the cause
-                error.add_note(f"highway: __getitems__ of {described(dataset)} raised it, though __getitem__ reads each of the samples")
+                error.add_note(f"highway: {several} of {described(dataset)} raised it, though __getitem__ reads each of the samples")
                 report_error(error)
         return samples
 
@@ -127,12 +122,9 @@ class Fill:
             self._spoilt(batch, number, error)
         return samples
 
-    def _put(self, batch: BatchInWork, first: int, samples: list[Any]) -> list[int]:
+    def _put(self, batch: BatchInWork, first: int, samples: Sequence[Any]) -> list[int]:
         """Put samples into rows, and return the rows of those that cannot be used."""
-        draws = None
-        if self.stands_for.draws:
-            key = epoch_key(batch.reading.sampler.seed, batch.epoch.number)
-            draws = Draws(key, batch.positions[first : first + len(samples)])
+        draws = batch.draws[first : first + len(samples)] if batch.draws else None
         errors = batch.reading.format.fill(batch.memory, first, samples, draws)
         for place, error in errors.items():
             self._spoilt(batch, batch.numbers[first + place], error)

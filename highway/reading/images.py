@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from highway.datasets.dataset import Dataset
+from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, ImageError
 from highway.images.buffers import BufferPool
-from highway.images.run import decode_run
+from highway.images.run import File, decode_run
 from highway.process.aligned import aligned, aligned_copy
 from highway.reading.batch_formats import NO_ERRORS
 from highway.reading.decode import DecodeOptions
@@ -38,6 +39,8 @@ class DecodedImages:
         classes: How many labels there are, if each goes out as a row with a one at its number; ``None``: as the number.
     """
 
+    takes_files = True
+
     def __init__(self, options: DecodeOptions, labelled: bool, classes: int | None = None) -> None:
         self._options, self._labelled, self._classes = options, labelled, classes
         self._shape = options.output_shape
@@ -56,20 +59,26 @@ class DecodedImages:
         files, errors = self._files(memory.labels[rows], samples)
         images, flipped = memory.images[rows], options.coins(len(files), draws)
         errors |= decode_run(files, lambda sizes: options.boxes(sizes, draws), flipped, images, options.max_pixels, options.antialias)
-        memory.images[rows] = images  # of a list it is a copy
+        if isinstance(images, list):  # of which a part is a copy
+            memory.images[rows] = images
         return {place: _of_image(errors[place]) for place in sorted(errors)} if errors else NO_ERRORS
 
-    def _files(self, labels: np.ndarray, samples: Sequence[Any]) -> tuple[list[bytes | None], dict[int, Exception]]:
+    def _files(self, labels: np.ndarray, samples: Sequence[Any]) -> tuple[list[File], dict[int, Exception]]:
         """Return the encoded images, or why there is none, and write down the labels."""
-        files, errors = list[bytes | None](), dict[int, Exception]()
+        if isinstance(samples, StoredFiles) and (samples.labels is not None or not self._labelled):
+            if self._labelled:
+                labels[:] = samples.labels
+            return list(samples), {}
+        files, errors = list[File](), dict[int, Exception]()
         for place, sample in enumerate(samples):
+            file: File
             try:
-                data, label = image_and_label(sample, self._labelled)
+                file, label = image_and_label((b"",) if isinstance(samples, StoredFiles) else sample, self._labelled)
                 if self._labelled:
                     labels[place] = label
             except Exception as error:
-                data, errors[place] = None, error
-            files.append(data)
+                file, errors[place] = None, error
+            files.append(file)
         return files, errors
 
     def item(self, memory: _Images) -> tuple[Any, ...]:
@@ -82,6 +91,8 @@ class DecodedImages:
 
 class EncodedImages:
     """Images as they are stored: their bytes one after the other, how many each has, and the labels."""
+
+    takes_files = False
 
     def memory(self, length: int) -> list[Any]:
         return [None] * length

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from highway.datasets.dataset import Dataset, blocks_of, described, keys_of, length_of
+from highway.datasets.dataset import Dataset, blocks_of, described, keys_of, length_of, several_of
 from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.cancel import finish, is_skipped, seed_or, wait
@@ -18,11 +18,12 @@ from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.reading.batch_formats import BatchFormat
+from highway.reading.draws import Draws
 from highway.reading.ranks import rank_and_world_size
-from highway.reading.sampler import OnUneven, Sampler, Shuffle
+from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
-LEAST_ROWS, MOST_ROWS = 8, 32  # of a run: to take one costs about a tenth of decoding an image
+LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a tenth of decoding an image
 QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -111,6 +112,7 @@ class BatchInWork:
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
         made_of = (None, (), sampler.first) if sampler.first else ()
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
+        self.draws = Draws(epoch_key(sampler.seed, epoch.number), positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
@@ -131,6 +133,7 @@ class _Reading:
         self.reader, self.dataset = reader, dataset
         self.sampler, _ = shares(reader, self.dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
+        self.several = several_of(self.dataset, self.format.takes_files)
         self.size = reader.batch_size or reader.at_once
         share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
         self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run in the batches that are planned next

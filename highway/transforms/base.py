@@ -17,6 +17,7 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Box, Size
+from highway.parameters.overrides import speaks_for
 
 
 @runtime_checkable
@@ -104,8 +105,7 @@ class RunCrop(BoxCrop, Protocol):
 
 def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
     """Say whether a crop draws the boxes of many images at once, by the same rule as one."""
-    own = (vars(kind) for kind in type(crop).__mro__)
-    return "draw_boxes" in next((names for names in own if names.keys() & {"box", "draw_boxes"}), ())
+    return speaks_for("draw_boxes", "box", crop)
 
 
 class Geometric(Transform):

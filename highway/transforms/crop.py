@@ -155,19 +155,29 @@ class RandomResizedCrop(Crop):
         return self._fallback(size)
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
-        area = sizes[:, :1] * sizes[:, 1:] * (small + (large - small) * numbers[:, :TRIES])
-        ratio = np.exp(narrow + (wide - narrow) * numbers[:, TRIES : 2 * TRIES])
-        tries = np.rint(np.sqrt([area / ratio, area * ratio]))  # (2, N, TRIES): heights and widths
-        fits = np.logical_and.reduce((tries > 0) & (tries <= sizes.T[..., None]))
-        first = fits.argmax(axis=1)
-        rows = np.arange(len(sizes))
+        shapes, left = self._tried(sizes, numbers, 0)
+        for number in range(1, TRIES):
+            if not len(left):
+                break
+            shapes[left], misfits = self._tried(sizes[left], numbers[left], number)
+            left = left[misfits]
         boxes = np.empty((len(sizes), 4), np.int64)
-        boxes[:, 2:] = tries[:, rows, first].T
-        boxes[:, :2] = numbers[:, 2 * TRIES : 2 * TRIES + 2] * (sizes - boxes[:, 2:] + 1)
-        for row in np.flatnonzero(~fits[rows, first]).tolist():
+        boxes[:, 2:] = shapes
+        boxes[:, :2] = numbers[:, 2 * TRIES : 2 * TRIES + 2] * (sizes - shapes + 1)
+        for row in left.tolist():
             boxes[row] = self._fallback(tuple(sizes[row].tolist()))
         return boxes
+
+    def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each image's box of that try measures, float64 ``(N, 2)``, and the rows of those that do not fit."""
+        (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
+        side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
+        stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)
+        shapes = np.empty((len(sizes), 2))
+        np.divide(side, stretch, out=shapes[:, 0])
+        np.multiply(side, stretch, out=shapes[:, 1])
+        np.rint(shapes, out=shapes)
+        return shapes, np.logical_or.reduce((shapes < 1) | (shapes > sizes), axis=1).nonzero()[0]
 
     def _fallback(self, size: Size) -> Box:
         """Return the box where no try has fitted."""

@@ -3,7 +3,8 @@
     python tests/fuzz/jpeg_fuzz.py [--seconds 60] [--seed 0]
 
 Builds the extension with the sanitizers, starts itself again with their library loaded first, and decodes boxes of damaged files through
-highway's own seam. A file may be decoded or refused with an ImageError; it must do the same twice, and write nothing beside its row. What
+highway's own seam: each by itself, and together as a run, half of them from the disk. A file may be decoded or refused with an ImageError;
+it must do the same twice, and in a run, and write nothing beside its row. What
 the sanitizers find ends the run; memory that the extension has lost is found at the end. CFLAGS and LDFLAGS are passed on, so that a
 libjpeg-turbo that was itself built with the sanitizers can be linked: then what happens inside it is watched too.
 """
@@ -33,6 +34,7 @@ from highway.errors import ImageError
 
 ROOT = Path(__file__).parents[2]
 SANITIZED = "HIGHWAY_SANITIZED_JPEG"
+RUN = 16  # files that are decoded together
 MARKERS = (0x00, 0xC0, 0xC2, 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xEE)
 
 
@@ -110,14 +112,18 @@ def fuzz(seconds: float, seed: int) -> None:
 
     assert backend() == "highway._jpeg"
     photos, outcomes, number, end = photographs(), Counter(), 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        rng = np.random.default_rng((seed, number))
-        data = mutated(photos, rng)
-        choice = rng.integers(0, 2**32)
-        first, second = (outcome(data, np.random.default_rng(choice)) for _ in range(2))
-        assert first == second, f"mutation {number} of seed {seed} gave two results"
-        outcomes[first if isinstance(first, str) else "decoded"] += 1
-        number += 1
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() < end:
+            files = []
+            for _ in range(RUN):
+                rng = np.random.default_rng((seed, number))
+                files.append(mutated(photos, rng))
+                choice = rng.integers(0, 2**32)
+                first, second = (outcome(files[-1], np.random.default_rng(choice)) for _ in range(2))
+                assert first == second, f"mutation {number} of seed {seed} gave two results"
+                outcomes[first if isinstance(first, str) else "decoded"] += 1
+                number += 1
+            check_run(files, Path(folder), np.random.default_rng((seed, number)))
     print(f"{number} files, {outcomes['decoded']} decoded, {len(outcomes) - 1} kinds of error; the most frequent:")
     for message, count in outcomes.most_common(12):
         print(f"{count:8} {message}")
@@ -138,6 +144,37 @@ def outcome(data: bytes, rng: np.random.Generator) -> bytes | str:
     finally:
         assert (batch[[0, 2]] == 77).all(), "written beside the row"
     return batch[1].tobytes()
+
+
+def check_run(files: list[bytes], folder: Path, rng: np.random.Generator) -> None:
+    """Decode files as a run, from memory and from the disk, with wild boxes too; the rows must be those of files that come alone."""
+    from highway.images.run import decode_run
+
+    sources: list[bytes | str] = list(files)
+    for place in range(0, len(files), 2):
+        sources[place] = str(folder / str(place))
+        Path(sources[place]).write_bytes(files[place])
+    corners = rng.integers(0, 1000, (len(files), 2)) / 1000
+    wild = rng.integers(-(2**40), 2**40, (len(files), 4)) * (rng.random((len(files), 1)) < 0.1)
+    flipped, shape, antialias = rng.random(len(files)) < 0.5, rng.integers(1, 200, 2), bool(rng.integers(2))
+
+    def rows_of(sources: list[bytes | str], some: slice) -> tuple[np.ndarray, dict[int, str]]:
+        def boxes_of(sizes: np.ndarray) -> tuple[np.ndarray, dict[int, Exception]]:
+            first = (corners[some] * sizes).astype(np.int64)
+            return np.concatenate([first, sizes - first], axis=1) + wild[some], {}
+
+        batch = np.full((len(sources) + 2, *shape, 3), 77, np.uint8)
+        errors = decode_run(sources, boxes_of, flipped[some], batch[1:-1], 1 << 21, antialias)
+        assert (batch[[0, -1]] == 77).all(), "written beside the rows"
+        assert all(isinstance(error, ValueError) for error in errors.values()), errors
+        rows = batch[1:-1]
+        rows[list(errors)] = 0
+        return rows, {place: str(error) for place, error in errors.items()}
+
+    together, errors = rows_of(sources, slice(0, len(files)))
+    for place, data in enumerate(files):
+        alone, its_errors = rows_of([data], slice(place, place + 1))
+        assert (alone[0] == together[place]).all() and its_errors.get(0) == errors.get(place), "a run gave another result"
 
 
 def photographs() -> list[bytes]:

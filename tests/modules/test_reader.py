@@ -1,5 +1,6 @@
 """``Reader``, over what other libraries and users have, and over what is not as it should be."""
 
+import io
 import os
 from collections import Counter
 
@@ -9,8 +10,9 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.datasets import ImageFolder
+from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError, ImageError
-from highway.modules import ImageFileReader, Reader
+from highway.modules import EncodedImageReader, ImageFileReader, Reader
 from highway.transforms import RandomCrop
 
 
@@ -375,7 +377,7 @@ def test_after_a_bad_sample_others_are_still_read_several_at_once():
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
-        ([1], DatasetError, "ReadAtOnce: __getitems__ returned 1 samples for 8 numbers"),
+        ([1], DatasetError, "ReadAtOnce: __getitems__ returned 1 samples for 10 numbers"),
         (None, TypeError, "object is not iterable"),
     ],
 )
@@ -415,6 +417,63 @@ def test_a_dataset_of_another_makes_the_same_batches(noise):
     for (images, labels), (same, also) in zip(one, other, strict=True):
         np.testing.assert_array_equal(images, same)
         np.testing.assert_array_equal(labels, also)
+
+
+class Stored(Samples):
+    """One whose samples are files, and that can say which; ``changed`` has what it says instead."""
+
+    def __init__(self, folder, says=None):
+        self.paths, self.says, self.asked = sorted(folder.rglob("*.png")), says, []
+        super().__init__(len(self.paths), {number: (path.read_bytes(), number) for number, path in enumerate(self.paths)})
+
+    def __getfiles__(self, numbers):
+        self.asked += numbers
+        if self.says is not None:
+            return self.says
+        return StoredFiles([str(self.paths[number]) for number in numbers], numbers)
+
+
+def test_a_dataset_of_files_is_asked_where_they_are_by_those_that_decode(noise):
+    dataset = Stored(noise)
+    reader = ImageFileReader(dataset, 10, (8, 8), epochs=1, shuffle=False)
+    for (images, labels), (same, also) in zip(
+        read(reader), read(ImageFileReader(list(dataset.changed.values()), **own(reader))), strict=True
+    ):
+        np.testing.assert_array_equal(images, same)
+        np.testing.assert_array_equal(labels, also)
+    assert sorted(dataset.asked) == list(range(20))
+    for other in (EncodedImageReader(dataset, 10, epochs=1), Reader(dataset, epochs=1)):  # they want samples
+        assert [len(read(other)), len(dataset.asked)] == [2 if other.batch_size else 20, 20]
+
+
+def own(reader):
+    """Return the arguments of a reader of images but its dataset."""
+    return {name: getattr(reader, name) for name in ("batch_size", "shape", "epochs", "shuffle")}
+
+
+@pytest.mark.parametrize(
+    ("says", "error", "message"),
+    [
+        (["a"] * 10, TypeError, "Stored: __getfiles__ returned a list; expected StoredFiles"),
+        (StoredFiles(["a"]), DatasetError, "Stored: __getfiles__ returned 1 samples for 10 numbers"),
+        (StoredFiles(["a"] * 10, [1]), DatasetError, "Stored: __getfiles__ returned 1 labels for 10 numbers"),
+        (StoredFiles(["nowhere"] * 10, [1] * 10), FileNotFoundError, "nowhere'\nhighway: it is about sample 0 of Stored"),
+        (StoredFiles(["nowhere"] * 10), TypeError, "the sample is (bytes); expected (encoded image, label)\nhighway: it is about sample 0"),
+    ],
+)
+def test_a_dataset_that_says_wrongly_which_files_its_samples_are_is_told_so(noise, says, error, message):
+    assert message in failure(ImageFileReader(Stored(noise, says), 10, (8, 8), shuffle=False, num_workers=1), error)
+
+
+def test_a_class_with_samples_of_its_own_is_not_taken_for_the_files_of_another(noise):
+    class Grey(ImageFolder):
+        def __getitem__(self, number):
+            image = io.BytesIO()
+            Image.new("L", (8, 8), number).save(image, "PNG")
+            return image.getvalue(), 5
+
+    ((images, labels),) = read(ImageFileReader(Grey(str(noise)), 20, (8, 8), epochs=1, shuffle=False))
+    assert images[:, 0, 0, 0].tolist() == list(range(20)) and set(labels.tolist()) == {5}
 
 
 # --- on_error="skip" ---

@@ -5,7 +5,7 @@ import os
 import shutil
 import weakref
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -100,6 +100,28 @@ def test_without_epochs_it_repeats_for_ever(folder):
     with Pipeline([ImageFileReader(str(folder), 12, (7, 9))]) as pipeline:
         for _ in range(20):
             assert sorted(numbers(pipeline.dequeue()[0])) == list(range(12))
+
+
+@dataclass(frozen=True)
+class Quarter(RandomCrop):
+    """A crop of a user's, with a box of its own."""
+
+    def box(self, size, rng):
+        top, left, height, width = RandomResizedCrop(self.shape).box((size[0] // 2, size[1] // 2), rng)
+        return top + size[0] // 2, left, height, width
+
+
+@pytest.mark.parametrize("crop", [RandomResizedCrop((20, 28)), RandomCrop((20, 28)), Quarter((20, 28))])
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_the_bytes_are_the_same_however_batches_are_cut_into_runs_and_without_runs_of_the_extension(monkeypatch, crop, rows):
+    """Crops that draw boxes for a run, and one that draws them one by one."""
+    reader = ImageFileReader(f"{photos()}/train", 24, epochs=2, crop=crop, flip=0.5, seed=3, num_workers=2)
+    as_usual = [(images.tobytes(), labels.tobytes()) for images, labels in batches(reader)]
+    for name, value in (("LEAST_ROWS", rows), ("MOST_ROWS", rows), ("QUICK", 0)):
+        monkeypatch.setattr(f"highway.reading.plan.{name}", value)
+    if rows == 5:
+        monkeypatch.setattr("highway.images.run.extension_or_none", lambda: None)
+    assert [(images.tobytes(), labels.tobytes()) for images, labels in batches(reader)] == as_usual
 
 
 @pytest.mark.parametrize("crop", [None, RandomResizedCrop((20, 28)), RandomCrop((20, 28)), CenterCrop((20, 28))])
@@ -375,7 +397,9 @@ def test_a_bad_file_counts_once_in_an_epoch_and_is_read_once(folder, monkeypatch
         assert read[b"not an image"] == 3 * len(bad)
 
 
-def test_the_stage_before_decode_says_that_it_counts_row_ranges(folder):
+def test_the_stage_before_decode_says_that_it_counts_row_ranges(folder, monkeypatch):
+    monkeypatch.setattr("highway.reading.plan.QUICK", 0)  # all runs are as long as the first
+    monkeypatch.setattr("highway.reading.plan.LEAST_ROWS", 8)
     with Pipeline([ImageFileReader(str(folder), 12, (7, 9), epochs=2)]) as pipeline:
         assert [len(list(pipeline)), len(list(pipeline))] == [1, 1]
         ranges, decoded = pipeline.stats().stages
@@ -467,7 +491,9 @@ def test_labels_are_one_hot_on_demand(folder):
 
 
 @pytest.mark.parametrize(("own", "of_stage"), [(1, 4), (4, 1), (None, 2)])
-def test_workers_of_a_reader_and_of_a_stage_around_it_are_the_same_thing(own, of_stage):
+def test_workers_of_a_reader_and_of_a_stage_around_it_are_the_same_thing(own, of_stage, monkeypatch):
+    monkeypatch.setattr("highway.reading.plan.QUICK", 0)  # all runs are as long as the first
+
     def row_ranges(source):
         with Pipeline([source]) as pipeline:
             batch, _ = pipeline
@@ -477,4 +503,4 @@ def test_workers_of_a_reader_and_of_a_stage_around_it_are_the_same_thing(own, of
     reader = ImageFileReader("highway:photos/train", 64, (8, 8), epochs=1, drop_last=True, num_workers=own)
     overridden = row_ranges(Stage(reader, num_workers=of_stage))
     assert overridden == row_ranges(replace(reader, num_workers=of_stage))
-    assert overridden[:2] == (2 * 64 // max(8, min(32, 64 // (2 * of_stage))), of_stage)
+    assert overridden[:2] == (2 * 64 // max(16, min(32, 64 // (2 * of_stage))), of_stage)

@@ -37,6 +37,8 @@ class CachedRows:
         stack: See :class:`~highway.modules.cache.Cache`.
     """
 
+    takes_files = False
+
     def __init__(self, file: DiskFile, stack: bool) -> None:
         self._file, self._stacker = file, Stacker(stack)
 
