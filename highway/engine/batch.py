@@ -156,10 +156,17 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 _SHAPE, _DTYPE, _VALUES = attrgetter("shape"), attrgetter("dtype"), methodcaller("values")
+_ZERO = ("\0", b"\0")
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}
 
 
 def _array(name: Field, value: Any) -> np.ndarray:
+    if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
+        shown = f"{value[-20:]!r} in the end" if len(value) > 20 else repr(value)
+        raise ValueError(
+            f"collate: field {name!r} holds {shown}, and arrays of {type(value).__name__} leave out zeros at the end; "
+            "make lists: Batch(batch_size, as_list=True), behind a reader without batch_size"
+        )
     array = np.asarray(value)
     if array.dtype not in _NARROW or isinstance(value, (np.ndarray, np.generic)):
         return array

@@ -27,6 +27,7 @@ class LeftOut:
 
     Attributes:
         errors: How many there were in this run.
+        fatal: The one with which the budget was spent.
         earlier: How many there were in the run that this one goes on from; the budget is for both.
         behind: How many there were behind each marker and before the next; of the first items, behind ``None``.
     """
@@ -34,6 +35,7 @@ class LeftOut:
     def __init__(self, stage: Stage) -> None:
         self._stage, self._lock = stage, threading.Lock()
         self.errors = self.earlier = 0
+        self.fatal: Exception | None = None
         self.behind: Counter[Marker | None] = Counter()
         self._unreported = 0
         self._warned = -WARN_EVERY
@@ -58,6 +60,7 @@ class LeftOut:
             if due:
                 self._warned, self._unreported = now, 0
         if self._stage.max_errors is not None and errors > self._stage.max_errors:
+            self.fatal = error
             error.add_note(f"max_errors={self._stage.max_errors} is spent: this is error {errors}")
             raise error
         if due:

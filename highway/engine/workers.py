@@ -253,6 +253,8 @@ class StageWorkers:
         """Count and report an error that the stage may leave out, or raise it."""
         if self.stage.on_error != "skip" or isinstance(error, (ConfigError, PipelineError)):  # which are of no one item
             raise error
+        if error is self.left_out.fatal:  # on its way out of the component
+            raise error
         self.meters[self.here.number].errors += 1
         self.left_out.add(error, self.here.marker, self._where)
 

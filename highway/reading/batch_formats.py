@@ -92,7 +92,7 @@ def odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
     if not others:
         raise error
     row = next(row for row, form in enumerate(forms) if form != usual)
-    way_out = "make them alike, or say batch_size=None and batch them behind what does so"
+    way_out = "make them alike, in the dataset or by a map between the reader, without batch_size, and Batch"
     return BadRow(row, ValueError(f"the sample is {forms[row]}, but others of its batch are {usual}; {way_out}"))
 
 

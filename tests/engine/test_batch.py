@@ -53,6 +53,16 @@ def test_numbers_of_pythons_own_become_int32_and_float32():
         batch.collate([{"n": 1}, {"n": 2**31}])
 
 
+@pytest.mark.parametrize("value", [b"ab\0", "ab\0", b"\0"])
+def test_bytes_that_an_array_would_cut_off_are_an_error(value):
+    with pytest.raises(
+        ValueError, match=r"field 'data' holds .*0', and arrays of (bytes|str) leave out zeros at the end; make lists: Batch"
+    ):
+        batch.collate([{"data": value[:-1] + value[:1]}, {"data": value}])
+    assert batch.collate([{"data": value}], as_lists=True) == {"data": [value]}
+    assert batch.collate([b"a\0b", b""]).tolist() == [b"a\0b", b""]
+
+
 def test_fields_may_become_lists():
     samples = [(np.zeros((2, 3)), 1), (np.zeros((4, 5)), 2)]
     images, labels = batch.collate(samples, as_lists=True)
