@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.remake import Remaker
@@ -184,7 +185,9 @@ class Consumer:
             PipelineError: it is no state, or that of another pipeline.
         """
         if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-            what = f"format {state['format']!r}" if isinstance(state, Mapping) and "format" in state else f"a {type(state).__name__}"
+            what = f"a {type(state).__name__}"
+            if isinstance(state, Mapping) and state:
+                what = f"format {state['format']!r}" if "format" in state else f"{what} of {', '.join(map(repr, islice(state, 5)))}"
             raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
         if state.get("digest") != _digest(state):
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
@@ -195,8 +198,8 @@ class Consumer:
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
         if changed := [name for name in here if here[name] != there[name]]:
             raise PipelineError(
-                f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved; "
-                "give the same, or begin anew without the state"
+                f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved "
+                "(of files their paths, sizes and times count); give the same, or begin anew without the state"
             )
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, ranks = state["items"], _ranks(workers[0])

@@ -933,7 +933,15 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
     assert 0 < Entry.asked < 100
 
 
-@pytest.mark.parametrize(("state", "words"), [({}, "got a dict"), (None, "got a NoneType"), ({"format": 7}, "got format 7")])
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, "got a dict"),
+        ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
+        (None, "got a NoneType"),
+        ({"format": 7}, "got format 7"),
+    ],
+)
 def test_what_is_no_state_is_refused(state, words):
     with reader() as pipeline, pytest.raises(PipelineError, match=words):
         pipeline.load_state_dict(state)
