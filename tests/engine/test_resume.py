@@ -60,7 +60,7 @@ def plain(item):
 def _many_markers():
     """So that small sources send several, however long a stage takes over one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("highway.engine.resume.MARK_EVERY", 10)
+        patch.setattr("highway.engine.resume.MARK_EVERY", 4)
         patch.setattr("highway.engine.resume.MARK_SHARE", 1.0)
         yield
 
@@ -587,15 +587,20 @@ def test_epochs_behind_that_of_the_state_are_whole():
 
 
 def test_what_is_on_its_way_is_not_lost():
-    made = []
+    made, enough = [], threading.Event()
+
+    def note(number):
+        made.append(number)
+        if len(made) == 200:
+            enough.set()
+        return number
 
     def build():
-        return Pipeline([Reader(range(250), epochs=1), lambda number: made.append(number) or number, Stage(Batch(4), buffer_size=50)])
+        return Pipeline([Reader(range(250), epochs=1), note, Stage(Batch(4), buffer_size=100)])
 
     with build() as pipeline:
         pipeline.dequeue()
-        while len(made) < 200:
-            time.sleep(0.001)
+        assert enough.wait(60)
         state = pipeline.state_dict()
         expected = [plain(item) for item, _ in pipeline.stamped()]
     assert rest_from(build, state) == expected
