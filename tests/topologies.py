@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import highway
+from highway.cli import main
+from highway.process.cores import ONE_THREAD
 
 HOME = Path(highway.__file__).parents[1]
 STAGES = Path(__file__).with_name("stages.py")
@@ -50,16 +52,19 @@ class Lines:
 
 
 class Run:
-    """A ``highway`` command that runs."""
+    """A ``highway`` command that runs, with variables of its own in the environment, or without those that are ``None``.
+
+    It finds numerical libraries set to one thread each, as it would set them: else a role in its process begins again to do so.
+    """
 
     def __init__(self, *arguments, **environment):
-        inherited = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+        own = {"PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200", **dict.fromkeys(ONE_THREAD, "1"), **environment}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "highway", *map(str, arguments)],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**inherited, "PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200", **environment},
+            env={name: value for name, value in {**os.environ, **own}.items() if value is not None},
         )
         self.out, self.error = Lines(self.process.stdout), Lines(self.process.stderr)
 
@@ -100,6 +105,24 @@ def start():
 def call(start):
     """Run ``highway`` to its end."""
     return lambda *arguments, **environment: start(*arguments, **environment).end()
+
+
+@pytest.fixture
+def ask(folder, monkeypatch, capsys):
+    """Run a ``highway`` command that starts nothing, in this process; return the exit code and all that was printed to either stream."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+    def ask(*arguments):
+        try:
+            code = main(list(map(str, arguments)))
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    yield ask
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from highway.parameters.location import did_you_mean
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [*(sys.argv[1:] if arguments is None else arguments)]  # ``list`` is a module here once the command of that name was run
     parser = argparse.ArgumentParser(prog="highway", description=highway.__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"highway {highway.__version__}")
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -27,17 +27,17 @@ def test_the_version_is_printed(call):
     assert call("--version") == (0, f"highway {highway.__version__}\n", "")
 
 
-def test_the_components_are_listed_and_described(call):
-    code, out, error = call("list")
+def test_the_components_are_listed_and_described(ask):
+    code, out, error = ask("list")
     assert (code, error) == (0, "")
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
     assert re.search(r"^highway.datasets:\n(  .*\n)*  ImageFolder +The images in one folder per label", out, re.M)
-    assert call("list", "ImageFolder")[1].startswith("ImageFolder(data_dir: str)\n\nThe images in one folder per label")
-    code, out, error = call("list", "FlipX")
+    assert ask("list", "ImageFolder")[1].startswith("ImageFolder(data_dir: str)\n\nThe images in one folder per label")
+    code, out, error = ask("list", "FlipX")
     assert (code, error) == (0, "")
     assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
     described = "mine:Say(word: str = 'got', every: float = 0.0)\n\nPrint the number of each item, and wait.\n"
-    assert call("list", "mine:Say", "--plugin", "mine") == (0, described, "")
+    assert ask("list", "mine:Say", "--plugin", "mine") == (0, described, "")
 
 
 @pytest.mark.parametrize(
@@ -60,23 +60,23 @@ def test_the_components_are_listed_and_described(call):
         (["run", "good.yaml", "--plugin", "mine", "--role", "r", "--replica", "1"], "highway: --replica 1: r has one process, number 0\n"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message, write, call):
+def test_wrong_usage_is_one_message_and_exit_code_2(arguments, message, write, ask):
     write("vars: {count: 1}\nroles:\n  r:\n  - $Numbers: ${count}\n", "good.yaml")
-    code, out, error = call(*arguments)
+    code, out, error = ask(*arguments)
     assert (code, out) == (2, "")
     assert message in error
     assert "Traceback" not in error
 
 
-def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, call):
+def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, ask):
     (folder / "evil.py").write_text("from pathlib import Path\nPath('was-run').touch()\nclass Source: pass\nclass Map: pass\n")
     write(
         "roles:\n  a:\n  - evil:Source: {any: 1}\n  - Identity\n  - Augmentations: [FlipX, evil:Map: 3]\n    num_workers: 2\n"
         "  - Tee: evil:Map\n  - Lambda\n  b: [evil:Source, Identity]\n"
     )
-    assert call("check", "t.yaml") == (2, "", "highway: t.yaml:8: roles.a[4]: unknown component 'Lambda'; `highway list` shows all\n")
+    assert ask("check", "t.yaml") == (2, "", "highway: t.yaml:8: roles.a[4]: unknown component 'Lambda'; `highway list` shows all\n")
     Path("t.yaml").write_text(Path("t.yaml").read_text().replace("  - Lambda\n", ""))
-    code, out, error = call("check", "t.yaml")
+    code, out, error = ask("check", "t.yaml")
     assert (code, error) == (0, "")
     said = "was not checked: that would run the code of evil, which --plugin evil allows"
     assert out.splitlines() == [
@@ -88,19 +88,19 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, 
         f"t.yaml:8: roles.b[0]: evil:Source {said}",
         "t.yaml: nothing wrong in what was checked",
     ]
-    assert call("graph", "t.yaml")[1].startswith('flowchart LR\n  n0["<b>a</b><br>Source<br>Identity<br>Augmentations<br>Tee"]\n')
-    assert call("schema")[0] == call("list")[0] == call("unit", "t.yaml")[0] == 0
-    code, out, error = call("top", "t.yaml", "--once", "--metrics", "1", "--interval", "0.01")
+    assert ask("graph", "t.yaml")[1].startswith('flowchart LR\n  n0["<b>a</b><br>Source<br>Identity<br>Augmentations<br>Tee"]\n')
+    assert ask("schema")[0] == ask("list")[0] == ask("unit", "t.yaml")[0] == 0
+    code, out, error = ask("top", "t.yaml", "--once", "--metrics", "1", "--interval", "0.01")
     assert (code, error) == (1, "")
     assert "No endpoint answers" in out
     assert not Path("was-run").exists()
-    assert call("check", "t.yaml", "--plugin", "evil")[0] == 2
+    assert ask("check", "t.yaml", "--plugin", "evil")[0] == 2
     assert Path("was-run").exists()
 
 
-def test_checking_lists_all_mistakes_of_a_file(write, call):
+def test_checking_lists_all_mistakes_of_a_file(write, ask):
     write("roles:\n  a:\n  - $Numbers: x\n  - $Sai\n  b:\n  - $Say\n")
-    code, out, error = call("check", "t.yaml", "--plugin", "mine")
+    code, out, error = ask("check", "t.yaml", "--plugin", "mine")
     assert (code, out) == (2, "")
     assert [line.split(": ")[0] for line in error.removeprefix("highway: ").splitlines()] == ["t.yaml:3", "t.yaml:4", "t.yaml:5"]
 
@@ -116,9 +116,9 @@ def test_checking_lists_all_mistakes_of_a_file(write, call):
         (["--role", "x"], "highway: t.yaml: x is external and has no stages; it cannot be run from here\n"),
     ],
 )
-def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message, write, call):
+def test_a_part_of_a_topology_that_is_not_there_is_exit_code_2(arguments, message, write, ask):
     write("hosts: {a: 127.0.0.1, b: 10.0.0.1}\nroles: {r: {hosts: a, replicas: 2, stages: [$Numbers: 1]}, x: {hosts: b, external: true}}")
-    assert call("run", "t.yaml", "--plugin", "mine", *arguments) == (2, "", message)
+    assert ask("run", "t.yaml", "--plugin", "mine", *arguments) == (2, "", message)
 
 
 def test_a_host_runs_what_the_file_places_there(write, call):
@@ -137,34 +137,34 @@ def test_the_environment_of_a_role_is_that_of_its_process(write, call):
     assert call("run", "t.yaml", "--plugin", "mine", "--role", "r")[1].startswith("thing None\n")
 
 
-def test_a_topology_is_drawn_to_files_by_their_endings(folder, write, call):
+def test_a_topology_is_drawn_to_files_by_their_endings(folder, write, ask):
     write("roles: {r: [$Numbers: 1, $Say]}")
-    code, out, error = call("graph", "t.yaml", "--plugin", "mine")
+    code, out, error = ask("graph", "t.yaml", "--plugin", "mine")
     assert (code, out, error) == (0, 'flowchart LR\n  n0["<b>r</b><br>Numbers<br>Say"]\n', "")
     for name, begin in (("t.svg", b"<svg"), ("t.png", b"\x89PNG"), ("t.dot", b"digraph"), ("t.mmd", b"flowchart")):
-        assert call("graph", "t.yaml", "--plugin", "mine", "-o", f"out/{name}") == (0, "", "")
+        assert ask("graph", "t.yaml", "--plugin", "mine", "-o", f"out/{name}") == (0, "", "")
         assert (folder / "out" / name).read_bytes().startswith(begin)
-    code, _, error = call("graph", "t.yaml", "--plugin", "mine", "-o", "t.pdf")
+    code, _, error = ask("graph", "t.yaml", "--plugin", "mine", "-o", "t.pdf")
     assert (code, error) == (2, "highway: -o t.pdf: expected a name that ends in .svg, .png, .dot or .mmd\n")
 
 
-def test_the_schema_is_printed(call):
-    code, out, error = call("schema")
+def test_the_schema_is_printed(ask):
+    code, out, error = ask("schema")
     assert (code, error) == (0, "")
     assert json.loads(out)["required"] == ["roles"]
 
 
-def test_a_traceback_is_shown_when_asked_for(write, call):
+def test_a_traceback_is_shown_when_asked_for(write, ask):
     write("roles: {r: [$Numbers: x]}")
-    code, _, error = call("check", "t.yaml", "--plugin", "mine", "--traceback")
+    code, _, error = ask("check", "t.yaml", "--plugin", "mine", "--traceback")
     assert code == 2
     assert "Traceback (most recent call last)" in error
 
 
-def test_a_good_file_is_shown_and_its_data_need_not_be_there(write, call):
+def test_a_good_file_is_shown_and_its_data_need_not_be_there(write, ask):
     reader = "ImageFileReader: {data_dir: /nowhere, batch_size: 1, shape: [8, 8]}"
     write(f"roles:\n  r:\n    replicas: 2\n    stages:\n    - {reader}\n    - $Say\n")
-    assert call("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
+    assert ask("check", "t.yaml", "--plugin", "mine") == (0, "role r x 2: ImageFileReader -> Say\nt.yaml: nothing wrong\n", "")
 
 
 def test_one_role_runs_in_this_process_and_ends_with_a_summary(write, call):
@@ -266,7 +266,7 @@ def test_a_second_signal_does_not_wait(write, start, wait_until_gone):
 @pytest.mark.slow
 def test_a_stage_that_does_not_stop_does_not_keep_its_process(write, start):
     write("roles: {a: [$Numbers, $Deaf]}")
-    run = start("run", "t.yaml", "--plugin", "mine", "--role", "a")
+    run = start("run", "t.yaml", "--plugin", "mine", "--role", "a", "--drain-timeout", "0.1")
     run.pids(1)
     run.process.send_signal(signal.SIGTERM)
     code, _, error = run.end()

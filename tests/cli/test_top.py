@@ -94,8 +94,8 @@ def test_a_run_answers_for_all_that_it_runs(url, file):
 
 
 @pytest.mark.slow
-def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, call):
-    code, out, error = call("top", file, "--plugin", "mine", "--metrics", port_of(url), "--once", "--interval", "1.5")
+def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, ask):
+    code, out, error = ask("top", file, "--plugin", "mine", "--metrics", port_of(url), "--once", "--interval", "1.5")
     assert (code, error) == (0, "")
     title, heading, *rows = [line.rstrip() for line in out.splitlines() if line.strip()]
     rows, last = rows[:7], " ".join(rows[7:])  # a sentence is folded where the terminal is narrow
@@ -106,19 +106,19 @@ def test_top_shows_every_replica_and_link_and_names_the_bottleneck(url, file, ca
     sent, received = (int(cell.replace(",", "")) for cell in rows[-1].split()[1:3])
     assert sent > 0 and received > 0
     assert last.startswith("reader (Numbers) is the bottleneck: it was busy ")
-    code, out, _ = call("top", url, "--once", "--interval", "1.5")
+    code, out, _ = ask("top", url, "--once", "--interval", "1.5")
     assert code == 0 and "worker[1]" in out
 
 
 @pytest.mark.slow
-def test_the_live_picture_has_the_rates(url, file, call, start):
+def test_the_live_picture_has_the_rates(url, file, ask, start):
     arguments = ("--plugin", "mine", "--metrics", port_of(url), "--live", "--interval", "0.5")
     for name in ("live.svg", "live.dot", "live.mmd"):
-        assert call("graph", file, *arguments, "--once", "-o", name) == (0, "", "")
+        assert ask("graph", file, *arguments, "--once", "-o", name) == (0, "", "")
         text = Path(name).read_text()
         assert "2 running" in text
         assert re.search(r"[1-9][\d.,]* items/s", text)
-    assert call("graph", file, *arguments, "--once", "-o", "live.png") == (0, "", "")
+    assert ask("graph", file, *arguments, "--once", "-o", "live.png") == (0, "", "")
     assert Path("live.png").read_bytes().startswith(b"\x89PNG")
     Path("again.svg").touch()
     run, versions, deadline = start("graph", file, *arguments, "-o", "again.svg"), set(), time.monotonic() + 60
@@ -148,18 +148,18 @@ def test_totals_go_on_when_a_role_is_started_again(file, write, running):
         assert "highway_role_restarts_total" in get(f"{url}/metrics").decode()
 
 
-def test_a_taken_port_ends_a_run_before_anything_starts(file, call):
+def test_a_taken_port_ends_a_run_before_anything_starts(file, ask):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        code, out, error = call("run", file, "--plugin", "mine", "--metrics", port)
+        code, out, error = ask("run", file, "--plugin", "mine", "--metrics", port)
     assert (code, out) == (2, "")
     assert error.startswith(f"highway: metrics: port {port} is taken by another process; ")
 
 
-def test_who_does_not_answer_is_said_and_is_no_error(file, call):
+def test_who_does_not_answer_is_said_and_is_no_error(file, ask):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    code, out, error = call("top", file, "--plugin", "mine", "--metrics", port, "--once", "--interval", "0.1")
+    code, out, error = ask("top", file, "--plugin", "mine", "--metrics", port, "--once", "--interval", "0.1")
     assert (code, error) == (1, "")
     assert f"this machine does not answer at 127.0.0.1:{port}: Connection refused" in out
     assert "No endpoint answers" in out
@@ -177,8 +177,8 @@ def test_who_does_not_answer_is_said_and_is_no_error(file, call):
         (["run", "t.yaml", "--metrics", "x"], "highway: --metrics x: expected a port"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message, call):
+def test_wrong_usage_ends_with_2_and_a_sentence(file, arguments, message, ask):
     Path("t.yaml").write_text("roles: {a: [Noise: [2]]}")
-    code, out, error = call(*arguments)
+    code, out, error = ask(*arguments)
     assert (code, out) == (2, "")
     assert error.startswith(message)

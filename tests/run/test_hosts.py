@@ -1,6 +1,5 @@
 """One file, four hosts with addresses of their own, each with a ``highway run --host``: the network fails, and processes do."""
 
-import itertools
 import os
 import re
 import shutil
@@ -183,7 +182,10 @@ def farm(tmp_path):
             run.wait()
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations((("reader",), ("first", "second"), ("trainer",)))), ids=str)
+IN_TURN = (("reader",), ("first", "second"), ("trainer",))
+
+
+@pytest.mark.parametrize("order", [IN_TURN, IN_TURN[::-1]], ids=str)  # of any two, each is once the first
 def test_hosts_start_in_any_order(farm, order):
     for names in order:
         farm.start(*names)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from highway import ConfigError
+from highway.process.cores import ONE_THREAD
 from highway.run.replica import Restarts
 from highway.topology import load
 from highway.topology.spec import RestartSpec
@@ -93,8 +94,7 @@ def test_a_worker_that_is_killed_is_started_again_and_the_stream_goes_on(write, 
     assert re.search(r"^worker: \d+ items in .* since restart 1$", out, re.M)
 
 
-@pytest.mark.parametrize("kill", ["", ", $KillAt: 5"])
-@pytest.mark.parametrize("restart", ["never", "on-failure"])
+@pytest.mark.parametrize(("restart", "kill"), [("never", ""), ("never", ", $KillAt: 5"), ("on-failure", ", $KillAt: 5")])
 def test_nothing_is_left_of_sockets(write, call, kill, restart):
     path = write(
         f"""
@@ -177,5 +177,5 @@ def test_numerical_libraries_get_one_thread_unless_somebody_says_otherwise(write
     stages = "stages: [$Numbers: {count: 1}, $SayEnvironment: {names: [OMP_NUM_THREADS, OPENBLAS_NUM_THREADS, MKL_NUM_THREADS]}]"
     path = write(f"roles: {{a: {{env: {{MKL_NUM_THREADS: '3'}}, {stages}}}}}")
     for role in ([], ["--role", "a"]):
-        _, out, _ = call("run", path, "--plugin", "mine", *role, OMP_NUM_THREADS="2")
+        _, out, _ = call("run", path, "--plugin", "mine", *role, **{**dict.fromkeys(ONE_THREAD), "OMP_NUM_THREADS": "2"})
         assert re.search(r"^(a \| )?2 1 3$", out, re.M)
