@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from highway.engine.cancel import check_cancelled
@@ -59,11 +60,12 @@ class UnchangingFile:
         """Raise DatasetError if the file is not any more what it was."""
         size, mtime_ns = found = FileState.of(self._descriptor)
         if found != self.state:
-            how = f"has {size} bytes" if size != self.state.size else f"was written to at {mtime_ns / 1e9:.3f}"
-            raise DatasetError(
-                f"{self.path}: it had {self.state.size} bytes when it was first read, and now {how}; "
-                "a dataset must not change while it is read: begin anew"
-            )
+            if size != self.state.size:
+                how = f"it had {self.state.size} bytes when it was first read, and now has {size} bytes"
+            else:
+                then, now = (datetime.fromtimestamp(ns / 1e9).isoformat(" ", "milliseconds") for ns in (self.state.mtime_ns, mtime_ns))
+                how = f"when it was first read, it was last written to at {then}, and now at {now}"
+            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
 
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset`` on. Raises DatasetError if the file has changed."""

@@ -221,7 +221,7 @@ def test_a_shard_that_changes_while_it_is_read_is_named(shards, tmp_path):
             dataset[number]
     assert dataset[12]["cls"] == 12
     path.write_bytes(bytes(before.st_size))
-    with pytest.raises(DatasetError, match=r"s-0\.tar: .* and now was written to at \d+"):
+    with pytest.raises(DatasetError, match=r"s-0\.tar: .* and now at \d+"):
         dataset[0]
 
 
