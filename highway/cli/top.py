@@ -67,7 +67,7 @@ def polls(poller: Poller, options: argparse.Namespace) -> Iterator[View]:
     if not options.once:
         yield view
     while True:
-        time.sleep(options.interval)
+        time.sleep(options.interval)  # what a look at every interval means; Ctrl-C ends it
         yield poller.poll()
         if options.once:
             return

@@ -93,7 +93,7 @@ def check_free(url: str, path: str) -> None:
             except OSError:
                 return
             user = peer_user(probe)
-        time.sleep(CLOSING / 20)
+        time.sleep(CLOSING / 20)  # nothing tells when ZeroMQ has closed a socket: look again until the deadline
     who = "another process" if user in (None, os.getuid()) else f"a process of user {user}"
     raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: {who} listens there; choose another path")
 

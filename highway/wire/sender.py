@@ -148,7 +148,7 @@ class LinkSender:
             linger = self._link.options.linger_ms / 1000
             deadline = time.monotonic() + linger
             while (unsent := self._lost()) and time.monotonic() < deadline:
-                time.sleep(CHECK_EVERY)
+                time.sleep(CHECK_EVERY)  # no transport tells when messages have left: look again until the deadline
             if unsent:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self.transport_end.close(linger)

@@ -247,7 +247,7 @@ def test_what_comes_late_belongs_to_the_epoch_that_it_comes_in():
 def test_epochs_stay_apart_where_workers_keep_no_order():
     def slow_at_the_end(number):
         if number == 9:
-            time.sleep(0.05)
+            time.sleep(0.05)  # work, while the other workers could begin the next epoch
         return number
 
     with Pipeline([reader(epochs=4), Stage(slow_at_the_end, num_workers=4, ordered=False)]) as pipeline:

@@ -47,7 +47,7 @@ class Forever:
 def block_until_cancelled(item):
     while True:
         check_cancelled()
-        time.sleep(0.001)
+        time.sleep(0.001)  # work, between two looks at whether to stop
 
 
 def fail_at(number, error):
@@ -161,7 +161,7 @@ def test_settings_out_of_range_are_refused(settings, message):
 
 
 def slow_on_even(n):
-    time.sleep(0.0005 * (n % 2 == 0))
+    time.sleep(0.0005 * (n % 2 == 0))  # work, so that odd numbers would overtake
     return n
 
 
@@ -602,7 +602,7 @@ def test_stats_say_what_may_wait_at_most():
 
 def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait():
     def slow(n):
-        time.sleep(0.005)
+        time.sleep(0.005)  # work, which is measured
         return n
 
     pipeline = Pipeline([range(40), str, Stage(slow, name="slow"), str])
@@ -637,7 +637,7 @@ def test_a_slow_consumer_is_named_as_the_bottleneck():
     with Pipeline([Forever(), str]) as pipeline:
         for _ in range(30):
             pipeline.dequeue()
-            time.sleep(0.005)
+            time.sleep(0.005)  # work of the consumer, which is measured
         assert pipeline.stats().bottleneck.startswith("The consumer is the bottleneck")
 
 

@@ -331,7 +331,7 @@ def test_passports_are_the_same_too():
 
 
 def slow_at_times(number, rng):
-    time.sleep(0.002 * rng.integers(2))
+    time.sleep(0.002 * rng.integers(2))  # work, so that items overtake each other
     return 2 * number
 
 
