@@ -752,7 +752,7 @@ def test_windows_of_blocks_are_of_as_many_ranks():
         pipeline.load_state_dict(middle)
     with build(0, 3) as pipeline:
         pipeline.load_state_dict(edge)
-        assert len(numbers(pipeline)) == 34 and pipeline.epoch == 1
+        assert pipeline.epoch == 1 and len(numbers(pipeline)) == 34 and pipeline.epoch == 2
 
 
 # --- what a state is, and what is refused ---
