@@ -43,8 +43,8 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "spdl": Environment(["spdl", "av", *HIGHWAY]),
-    "grain": Environment(["grain", *HIGHWAY], download=120),
+    "spdl": Environment(["spdl", "av", TORCH, *HIGHWAY], download=300),  # torch, since training_thread.py trains
+    "grain": Environment(["grain", TORCH, *HIGHWAY], download=320),
     "tensorpack": Environment(["tensorpack", *HIGHWAY]),
     "tensorflow": Environment(["tensorflow-cpu"], download=400),
     # DALI asks for CUDA's decoders, which its CPU operators do not use.
