@@ -234,9 +234,9 @@ class _IsolatedProcess:
             self._asked += 1
             self.tell((what, None, self._asked))
             while True:
-                number, answer = self._control.receive()
+                number, *answer = self._control.receive()
                 if number == self._asked:  # else Ctrl-C came before that answer
-                    return answer
+                    return unpack(answer)
 
     def hang_up(self) -> None:
         """Take no more items, and wake who waits for one."""

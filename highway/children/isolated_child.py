@@ -107,7 +107,12 @@ def _serve(parent: int, control: Control, items: ShmSender) -> None:
         run.stop()
         if stopped or items.connections.is_over:  # nobody wants to know
             return
-    items.send(pack(("end", Ended(_stages(run) if run is not None else [], failure))))
+    ended = Ended(_stages(run) if run is not None else [], failure)
+    try:
+        frames = pack(("end", ended))
+    except Exception as error:  # of what a component counts
+        frames = pack(("end", Ended([], failure or Failure.of(error))))
+    items.send(frames)
 
 
 def _work(run: Run, begin: Begin, items: ShmSender) -> None:
@@ -161,20 +166,21 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
             elif what == "wait":
                 run.background = False
             else:
-                control.send((number, _answer(what, run, items)))
+                control.send((number, *_answer(what, run, items)))
     run.stop()
 
 
-def _answer(what: str, run: Run, items: ShmSender) -> Any:
+def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
+    """Return an answer as it is pickled, or the error that has come in its place."""
     answers: dict[str, Callable[[], Any]] = {
         "stages": lambda: _stages(run, items.in_use()),
         "length": run.length,
         "identities": run.identities,
     }
     try:
-        return answers[what]()
-    except Exception as error:  # of the user's components
-        return Failure.of(error)
+        return pack(answers[what]())
+    except Exception as error:  # of the user's components, or what they count
+        return pack(Failure.of(error))
 
 
 def _stages(run: Run, waiting: int = 0) -> list[StageStats]:

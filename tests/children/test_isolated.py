@@ -127,6 +127,11 @@ def counted(item):
     return item
 
 
+def counted_strangely(item):
+    cancel.counters(counted_strangely)["seen"] = Strange()
+    return item
+
+
 def data(**options):
     return Pipeline([Reader(range(50), epochs=3), Stage(Noise(), num_workers=2), Shuffle(10), Batch(8)], seed=7, **options)
 
@@ -381,6 +386,16 @@ def test_statistics_are_those_of_the_stages_and_last():
 
 
 FIGURES = ("name", "num_workers", "items", "bytes", "errors", "queued", "shape", "counters", "parameter")
+
+
+def test_what_is_counted_must_be_picklable_too():
+    with Pipeline([Count(), counted_strangely], isolated=True) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(TypeError, match="it is strange"):
+            pipeline.stats()
+        pipeline.drain()
+        with pytest.raises(TypeError, match="it is strange"):
+            list(pipeline)
 
 
 def test_a_slow_consumer_is_named_as_the_bottleneck():
