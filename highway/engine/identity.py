@@ -30,7 +30,7 @@ def _stage(worker: StageWorkers) -> str:
 
 def _described(value: Any, entries: int = _ENTRIES) -> str:
     """Return a text that changes with a value, in a time that does not hang on its size: of a list, so many ``entries`` are looked at."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    kind = type(value).__qualname__  # not its module: that of a script has other names in a child process, or where it is imported
     if value is None or isinstance(value, (int, float, range, np.dtype)):
         return repr(value)
     if isinstance(value, (str, bytes)):

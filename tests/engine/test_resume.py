@@ -758,6 +758,15 @@ def test_windows_of_blocks_are_of_as_many_ranks():
 # --- what a state is, and what is refused ---
 
 
+def test_a_state_fits_where_the_module_of_a_class_has_another_name():
+    def build(module):
+        numbers = type("Numbers", (), {"__len__": lambda self: 100, "__getitem__": lambda self, number: number, "__module__": module})
+        return Pipeline([Reader(numbers(), epochs=1)])
+
+    _, state = state_after(lambda: build("__main__"), 10)
+    assert len(rest_from(lambda: build("train"), state)) == 90
+
+
 def test_a_state_is_small_and_holds_no_pixels():
     def build():
         return Pipeline([Reader(range(100_000), 8, epochs=2), Unbatch(), Shuffle(1000), Batch(64)])
