@@ -124,11 +124,12 @@ class Pipeline:
         try:
             return self._consumer.take(timeout)
         except (EndOfStream, Cancelled):
-            cancel.check_cancelled()
-            self._ended = self._ended or not self._stopped
-            self._run.join()
-            self._run.raise_error()
-            raise EndOfStream(ENDED if self._ended else STOPPED) from None
+            pass  # which is no context of the error that follows
+        cancel.check_cancelled()
+        self._ended = self._ended or not self._stopped
+        self._run.join()
+        self._run.raise_error()
+        raise EndOfStream(ENDED if self._ended else STOPPED)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch; where the source does not number epochs, all items until the end.

@@ -326,6 +326,7 @@ def test_an_error_names_stage_worker_and_item():
         list(Pipeline([items, Stage(fail_at(3, ValueError("bad")), num_workers=4, name="decode")]))
     (note,) = caught.value.__notes__
     assert "in stage 'decode', worker " in note and " of 4, at epoch 2, item 3, keys 3.jpg" in note
+    assert caught.value.__context__ is None
 
 
 def test_a_source_error_is_not_an_end_of_stream():
