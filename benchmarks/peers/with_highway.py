@@ -42,9 +42,11 @@ def _packed(job: Job) -> str:
 def _pipeline(job: Job, data_dir: str) -> Batches:
     """The boxes and coins are not taken from the table: drawing them is part of highway's work, and gives the same ones."""
     from highway import Pipeline
+    from highway.images import run
     from highway.modules import ImageFileReader
     from highway.transforms import RandomResizedCrop
 
+    run._simulated = job.simulated
     crop = RandomResizedCrop(job.shape)
     reader = ImageFileReader(data_dir, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers, seed=0)
 
