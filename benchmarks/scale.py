@@ -1,6 +1,6 @@
 """What an image costs besides its pixels: simulated decoding with 2 to 64 workers, and JPEGs of 16x16, against peers on the same files.
 
-Simulated: files are read, and in place of decoding each worker sleeps for a millisecond an image, so that two cores show what many would do.
+Simulated: files are read, and in place of decoding each worker sleeps for a millisecond an image, so that two cores show what many would.
 Each number of workers of each loader is a process of its own, and all take turns.
 """
 

@@ -67,12 +67,12 @@ def _loop(job: Job) -> Batches:
     from highway.transforms import RandomResizedCrop
 
     crop, total, size = RandomResizedCrop(job.shape), len(job.files), job.batch
-    memory = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)]
+    memory, boxes = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)], job.boxes.astype(np.int64)
 
     def work(runs: Iterator[int], lock: threading.Lock) -> None:
         def boxes_of(sizes: np.ndarray) -> tuple[np.ndarray, dict[int, Exception]]:
             crop.draw_boxes(sizes, Draws(0, np.arange(first, stop)).numbers[:, 1:])
-            return job.boxes[first:stop], {}
+            return boxes[first:stop], {}
 
         while True:
             with lock:
