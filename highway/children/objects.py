@@ -33,7 +33,7 @@ class Full(Exception):
 
 def size(frames: Sequence[Any]) -> int:
     """Return the bytes of a pickle with its arrays."""
-    return sum([memoryview(frame).nbytes for frame in frames])
+    return sum([memoryview(frame).nbytes for frame in frames]) if len(frames) > 1 else len(frames[0])
 
 
 class ObjectLink:

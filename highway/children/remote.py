@@ -73,19 +73,25 @@ class RemoteMaps:
             return 1
         return int(max(2, min(MOST, WORK_AHEAD / max(self._seconds, 1e-9), BYTES_AHEAD / max(self._nbytes, 1.0))))
 
-    def exchange(self, items: Sequence[Stamped]) -> Iterator[Outcome]:
-        """Hand over items, wait, and yield what has become of those that came first, in their order: at least of one.
-
-        It is an error that the maps have raised, one of sending the item or its result, or a RemoteError if the child has died.
+    def send(self, items: Sequence[Stamped]) -> None:
+        """Hand over items, as many as there is room for; the others as soon as there is some.
 
         Raises:
             PipelineError: no process can be started in place of one that has died.
-            Exception: the stage does not go on from an error of which a map has told it.
         """
         self._unsent.extend(map(_Handed, items))
         if self._is_gone:
             self._begin()
         self._send()
+
+    def receive(self) -> Iterator[Outcome]:
+        """Wait, and yield what has become of the items that came first, in their order.
+
+        It is an error that the maps have raised, one of sending the item or its result, or a RemoteError if the child has died.
+
+        Raises:
+            Exception: the stage does not go on from an error of which a map has told it.
+        """
         yield from self._failures()
         if not self._handed:
             return
@@ -112,13 +118,13 @@ class RemoteMaps:
 
     def apply(self, stamped: Stamped) -> Any:
         """Return what the maps make of one item, while none is in flight; raise what they raise."""
-        items = [stamped]
+        self.send([stamped])
         while True:
-            for error, value in self.exchange(items):
+            for error, value in self.receive():
                 if error is not None:
                     raise error
                 return value
-            items = []
+            self.send([])
 
     def close(self) -> None:
         """End the process: at once if it is at work, whose result nobody wants; else it ends by itself. Closing again does nothing."""

@@ -26,8 +26,11 @@ class WorkerAhead(Protocol):
     def depth(self) -> int:
         """How many items should be in flight now, at least 1."""
 
-    def exchange(self, items: Sequence[Stamped]) -> Iterator[Outcome]:
-        """Hand over items; wait for outcomes, and yield those that are there, in the order of the items."""
+    def send(self, items: Sequence[Stamped]) -> None:
+        """Hand over items."""
+
+    def receive(self) -> Iterator[Outcome]:
+        """Wait for outcomes, and yield those that are there, in the order of the items."""
 
 
 def work_ahead(workers: StageWorkers, ahead: Callable[[], WorkerAhead], meter: Meter) -> None:
@@ -45,6 +48,8 @@ class _ItemsAhead:
     def __init__(self, workers: StageWorkers, meter: Meter, ahead: WorkerAhead) -> None:
         self._workers, self._meter, self._ahead = workers, meter, ahead
         self._flying: deque[tuple[Slot | None, Passport, Marker | None]] = deque()
+        self._done: list[tuple[Slot | None, Any]] = []  # what is to be handed on
+        self._number = workers.here.number
         self._depth = 1  # for which there is room in the output
         self._epoch = 0  # of the last item, where no order is kept
         self._has_ended = False
@@ -56,6 +61,7 @@ class _ItemsAhead:
             self._take(items)
             self._meter.enter(BUSY)
             self._exchange(items)
+        self._hand_on()
 
     def _take(self, items: list[Stamped]) -> None:
         """Add items: wait for one if none is in flight, else take those that are there and that there is room for."""
@@ -63,27 +69,31 @@ class _ItemsAhead:
         for channel in (workers.inbox, outbox):
             channel.grow(depth - self._depth)
         self._depth = depth
-        most = max(1, depth // 2)  # others may be free earlier for the rest
-        while len(items) < most and len(self._flying) < depth and not self._has_ended:
+        while (room := depth - len(self._flying)) > 0 and not self._has_ended:
             waits = not self._flying
             if waits:
+                workers.idle.add(self._number)
+                self._hand_on()
                 self._meter.enter(BLOCKED)
-            if not outbox.acquire(waits):
-                return
-            if waits:
+                outbox.acquire()
                 self._meter.enter(STARVED)
-            stamped = None
-            if workers.turn.acquire(waits):  # if not, another one waits for an item
+            elif workers.idle and depth <= 2:  # of what takes long, others get theirs first
+                return
+            permits = 1 if waits else outbox.acquire_some(room)
+            taken: list[Stamped] = []
+            if permits and workers.turn.acquire(waits):  # if not, another one waits for an item
                 try:
-                    stamped = workers.inbox.get() if waits else workers.inbox.take()
-                    if stamped is not None:
+                    taken = [workers.inbox.get()] if waits else workers.inbox.get_some(permits)
+                    for stamped in taken:
                         self._begin(stamped, items)
                 except EndOfStream:
                     self._has_ended = True
                 finally:
+                    workers.idle.discard(self._number)
                     workers.turn.release()
-            if stamped is None:
-                outbox.release()
+            if len(taken) < permits:
+                outbox.release(permits - len(taken))
+            if not taken:
                 return
 
     def _begin(self, stamped: Stamped, items: list[Stamped]) -> None:
@@ -96,12 +106,15 @@ class _ItemsAhead:
             items.clear()
         if is_marker:
             workers.last_marker = item
+            self._hand_on()
             workers.in_work.wait()
             workers.outbox.append(stamped)
             return
         slot = workers.outbox.reserve() if ordered else None
         if slot is None:
-            self._epoch = epoch
+            if epoch != self._epoch:
+                self._hand_on()
+                self._epoch = epoch
             workers.in_work.enter(epoch)
         if passport.epoch > workers.scope.skipped:
             self._flying.append((slot, passport, workers.last_marker))
@@ -110,20 +123,31 @@ class _ItemsAhead:
             workers.hand_on(slot, DROP, self._meter)
 
     def _exchange(self, items: list[Stamped]) -> None:
-        """Hand over items, and hand on those that are done, at least one of those in flight."""
+        """Hand over items, hand on those that are done, and wait for others, at least one of those in flight.
+
+        In this order, since whoever waits for an item wakes when it is handed on, and then wants the GIL, which is free while this waits.
+        """
         if not self._flying:
             return
         here = self._workers.here
+        self._ahead.send(items)
+        self._hand_on()
         _, here.passport, here.marker = self._flying[0]  # for errors, and for what the next one asks on its way
-        for error, value in self._ahead.exchange(items):
+        for error, value in self._ahead.receive():
             slot, passport, _ = self._flying.popleft()
             try:
                 if error is not None:
                     raise error
-                result = self._workers.stamped(value, passport)
+                self._done.append((slot, self._workers.stamped(value, passport)))
             except Exception as caught:
+                self._hand_on()  # the run may end with it
                 self._workers.report_error(caught)
-                result = DROP
-            self._workers.hand_on(slot, result, self._meter)
+                self._done.append((slot, DROP))
             if self._flying:
                 _, here.passport, here.marker = self._flying[0]
+
+    def _hand_on(self) -> None:
+        """Hand on what is done."""
+        for slot, result in self._done:
+            self._workers.hand_on(slot, result, self._meter)
+        self._done.clear()

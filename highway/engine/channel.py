@@ -54,28 +54,38 @@ class Channel:
         lock = threading.Lock()
         self._readable = threading.Condition(lock)
         self._writable = threading.Condition(lock)
+        self._readers = self._writers = 0  # who wait, at least: to notify nobody takes longer than to make a slot
         self._lock = lock
 
     def __len__(self) -> int:
         """Items that wait or are being made."""
         return len(self._slots)
 
-    def acquire(self, wait: bool = True) -> bool:
-        """Wait for room and take it; say whether there was some, if it does not wait."""
+    def acquire(self) -> None:
+        """Wait for room and take it."""
         with self._lock:
-            while self._free <= 0 and wait and not self._cancelled:
+            while self._free <= 0 and not self._cancelled:
+                self._writers += 1
                 self._writable.wait()
+                self._writers -= 1
             if self._cancelled:
                 raise Cancelled
-            if self._free <= 0:
-                return False
             self._free -= 1
-            return True
 
-    def release(self) -> None:
-        """Give back a permit without having made a slot."""
+    def acquire_some(self, most: int) -> int:
+        """Take what room there is, at most for so many; return for how many."""
         with self._lock:
-            self._release()
+            if self._cancelled:
+                raise Cancelled
+            count = max(0, min(most, self._free))
+            self._free -= count
+            return count
+
+    def release(self, count: int) -> None:
+        """Give back permits without having made slots."""
+        with self._lock:
+            for _ in range(count):
+                self._release()
 
     def grow(self, by: int) -> None:
         """Let more items wait or be in the making; fewer if that is below 0, as soon as there are no more than that."""
@@ -126,13 +136,18 @@ class Channel:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+                self._readers += 1
                 self._readable.wait(remaining)
+                self._readers -= 1
             return self._first()
 
-    def take(self) -> Any:
-        """Return the next item if it is there, else ``None``."""
+    def get_some(self, most: int) -> list[Any]:
+        """Return the next items that are there, at most so many."""
+        items: list[Any] = []
         with self._lock:
-            return self._first() if self._slots and self._slots[0].value is not _PENDING else None
+            while len(items) < most and self._slots and self._slots[0].value is not _PENDING:
+                items.append(self._first())
+        return items
 
     def close(self) -> None:
         """Say that nothing more will be written."""
@@ -156,7 +171,7 @@ class Channel:
 
     def _release(self) -> None:
         self._free += 1
-        if self._free >= ((self.capacity + 1) // 2 if self._alone else 1):
+        if self._writers and self._free >= ((self.capacity + 1) // 2 if self._alone else 1):
             self._writable.notify()
 
     def _settle(self) -> None:
@@ -165,6 +180,7 @@ class Channel:
             self._slots.popleft()
             self._release()
         if self._slots and self._slots[0].value is not _PENDING:
-            self._readable.notify()
+            if self._readers:
+                self._readable.notify()
         elif self._closed and not self._slots:
             self._readable.notify_all()

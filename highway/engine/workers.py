@@ -46,6 +46,7 @@ class StageWorkers:
         self.scope = cancel.Scope(self.report_error, self._report_state)
         a_map = self._map if (ahead := self.traits.ahead) is None else partial(work_ahead, self, ahead)
         self.body = {"source": self._source, "map": a_map, "stream": self._stream, "sink": self._sink}[shape]
+        self.idle: set[int] = set()  # workers that wait for an input, of those that could have several
         self.turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
         self.copying = threading.Lock()
