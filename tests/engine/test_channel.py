@@ -110,6 +110,34 @@ def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writer
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_some_are_as_many_as_there_are_and_leave_in_order():
+    channel = Channel(4)
+    assert channel.acquire_some(3) == 3
+    assert channel.acquire_some(3) == 1
+    assert channel.acquire_some(3) == 0
+    slots = [channel.reserve() for _ in range(3)]
+    channel.release(1)
+    assert channel.get_some(5) == []
+    for number, value in ((1, DROP), (0, "first"), (2, "third")):
+        channel.fill(slots[number], value)
+    assert channel.get_some(1) == ["first"]
+    assert channel.get_some(5) == ["third"]
+    assert channel.acquire_some(5) == 4
+
+
+def test_a_channel_that_grows_wakes_a_writer_and_one_that_shrinks_waits_until_as_many_have_left():
+    channel = Channel(1)
+    channel.put("first")
+    join = in_thread(lambda: channel.put("second"))
+    channel.grow(1)
+    assert join() == (None, None)
+    assert channel.capacity == 2
+    channel.grow(-1)
+    assert channel.acquire_some(1) == 0
+    assert channel.get_some(2) == ["first", "second"]
+    assert channel.acquire_some(2) == 1
+
+
 def test_close_lets_the_rest_out_and_then_ends_for_every_reader():
     channel = Channel(2)
     channel.put(0)
