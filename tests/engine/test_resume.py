@@ -383,7 +383,7 @@ CACHES = {
     "of a list": lambda path, **how: [range(86), image, Cache(path, epochs=4, batched=False, key="a", **how), mean],
     "of a pipeline": lambda path, **how: [Pipeline([NUMBERS, Batch(3)]), Cache(path, key="1", batched=True, epochs=4, **how), total],
     "shuffled": lambda path, **how: [NUMBERS, image, Cache(path, batched=False, **how), mean, Shuffle(20), THREE, Batch(4), Shuffle(3)],
-    "made batches": lambda path, **how: [NUMBERS, image, Cache(path, batch_size=4, **how), means, Shuffle(5), Unbatch(), Batch(3)],
+    "made batches": lambda path, **how: [NUMBERS, image, Cache(path, batch_size=5, **how), means, Shuffle(5), Unbatch(), Batch(3)],
     "of batches": lambda path, **how: [NUMBERS, drawn, image, Batch(4), Cache(path, **how), means, Shuffle(5), Unbatch(), Shuffle(9)],
     "of lists": lambda path, **how: [Reader(range(160), 3, epochs=2), Cache(path, stack=False, **how), total, Shuffle(5)],
 }
