@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from functools import partial
 
 from highway.engine.cancel import check_cancelled, in_stage
 from highway.errors import FrameError, LinkError
@@ -181,7 +180,7 @@ class _Sending:
             self._give_back(message.slot)
             return frames
         self._held[message.slot] = mapping.size
-        return lend(mapping, message.lengths, partial(self._give_back, message.slot))
+        return lend(mapping, message.lengths, self._give_back, message.slot)
 
     def _understood(self, packet: bytes) -> packets.Announcement:
         message = unpack(packet)

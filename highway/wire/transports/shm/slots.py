@@ -26,7 +26,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _PAGE = 4096
 _LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, linux/fcntl.h: nobody else maps it writable or writes to it; since Linux 5.1
-_SMALL = 2048  # bytes below which copying by memoryview is quicker than by numpy
+_BRIEF = 1 << 17  # bytes that are copied without letting go of the GIL: to get it back may take longer than to copy them
 
 
 def check_platform() -> None:
@@ -72,20 +72,19 @@ class MemorySlot:
                 f"no shared memory of {size / 1e6:.1f} MB: {error.strerror}; give the process more memory or descriptors "
                 "(ulimit -n), or the link a smaller ?budget_mb="
             ) from error
-        self._small = memoryview(self._map)
         self._large: Bytes = np.frombuffer(self._map, np.uint8)
 
     def fill(self, frames: Sequence[Any], lengths: Sequence[int], begins: Sequence[int]) -> None:
         """Copy frames into the slot."""
+        memory = self._map
         for frame, length, begin in zip(frames, lengths, begins, strict=True):
-            if length > _SMALL:
+            if length > _BRIEF:
                 self._large[begin : begin + length] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
-            elif length:
-                self._small[begin : begin + length] = memoryview(frame).cast("B")
+            else:
+                memory[begin : begin + length] = frame
 
     def close(self) -> None:
         """Give it up; the memory itself lives on while a receiver has it mapped."""
-        self._small.release()
         del self._large
         self._map.close()
         os.close(self.fd)

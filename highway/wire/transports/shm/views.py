@@ -14,6 +14,7 @@ from highway.errors import FrameError, LinkError
 from highway.process.aligned import aligned
 from highway.wire.transports.shm.slots import Bytes, most_for, offsets
 
+_BYTE = np.dtype(np.uint8)
 _BLOCK = 512  # bytes, stat(2)
 _SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
 
@@ -41,7 +42,7 @@ class Mapping:
                 f"the sender's memory cannot be mapped: {error}; is there memory left, and are there descriptors (ulimit -n)?"
             ) from error
         self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
-        self.address: int = self.bytes.__array_interface__["data"][0]
+        self.memory = memoryview(self._map)
 
 
 def _checked_size(fd: int, nbytes: int) -> int:
@@ -59,34 +60,32 @@ def _checked_size(fd: int, nbytes: int) -> int:
     return status.st_size
 
 
-class BorrowedView:
-    """What all views of one message in a mapping hold on to; tells when the last of them is gone.
+class BorrowedBytes(Bytes):
+    """The bytes of one message in a mapping, which a memoryview of them, and all views of that, hold on to; tells when they are gone.
 
-    numpy makes whatever has an ``__array_interface__`` the base of the array over its memory, and hands that base on to views of views.
-
-    Args:
-        mapping: Where the message is.
-        give_back: Called once, on any thread, maybe in the middle of a garbage collection: it must not block.
+    Attributes:
+        give_back: Called once with ``number``, on any thread, maybe in the middle of a garbage collection: it must not block.
+        number: The slot's.
     """
 
-    __slots__ = ("__array_interface__", "_give_back", "_mapping")
-
-    def __init__(self, mapping: Mapping, length: int, give_back: Callable[[], object]) -> None:
-        self._mapping, self._give_back = mapping, give_back
-        self.__array_interface__ = {"data": (mapping.address, True), "shape": (length,), "typestr": "|u1", "version": 3}
+    __slots__ = ("give_back", "number")
+    give_back: Callable[[int], object]
+    number: int
 
     def __del__(self) -> None:
-        self._give_back()
+        self.give_back(self.number)
 
 
-def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[], object]) -> list[memoryview]:
-    """Return the frames of a message as read-only views; ``give_back`` is called when the last view of the last of them is gone.
+def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
+    """Return the frames of a message as read-only views; ``give_back(number)`` is called when the last view of the last of them is gone.
 
     Raises:
         FrameError: they do not fit into the slot.
     """
     begins, end = _checked(mapping, lengths)
-    whole = np.asarray(BorrowedView(mapping, end, give_back)).data
+    borrowed = BorrowedBytes((end,), _BYTE, mapping.memory)
+    borrowed.give_back, borrowed.number = give_back, number
+    whole = borrowed.data
     return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
 
 
