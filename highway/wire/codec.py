@@ -71,7 +71,7 @@ class Tensorcom:
         for header, value in zip(form.headers, values, strict=True):
             frames.append(header)
             frames.append(tenbin.bytes_of(value))
-        frames[0] += pack(Envelope(form.kind, form.names, form.bools, *envelope[3:]))
+        frames[0] += pack(envelope, form.described)
         return frames
 
     def decode(self, frames: Sequence[Frame]) -> Message:
@@ -87,9 +87,7 @@ class Tensorcom:
 class _Form(NamedTuple):
     """What is the same in all messages whose items have the same fields, of the same dtypes and shapes."""
 
-    kind: ItemKind
-    names: tuple[str, ...]
-    bools: tuple[int, ...]
+    described: tuple[ItemKind, tuple[str, ...], tuple[int, ...]]  # what the envelope says of it: kind, names and bools
     headers: tuple[bytes, ...]
 
 
@@ -112,7 +110,7 @@ def _form(kind: ItemKind, names: tuple[batch.Field, ...], types: tuple[Any, ...]
         raise ValueError(f"{len(infos)} infos for {len(types)} arrays; expected one for each")
     headers = tuple(tenbin.header(dtype, shape, info) for (dtype, shape), info in zip(types, infos, strict=True))
     bools = tuple(position for position, (dtype, _) in enumerate(types) if dtype.kind == "b")
-    return _Form(kind, tuple(map(str, names)) if kind == "dict" else (), bools, headers)
+    return _Form((kind, tuple(map(str, names)) if kind == "dict" else (), bools), headers)
 
 
 class Tenbin(Tensorcom):

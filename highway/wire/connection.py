@@ -268,10 +268,13 @@ class Connection:
 
     def _reported(self, source: Iterable[Any], report: int | None) -> Iterator[Any]:
         every, count, due = self.report if report is None else report, 0, 0
+        if every <= 0:
+            yield from source
+            return
         for data in source:
             yield data
             count += self._size(data)
-            if every > 0 and count >= due:
+            if count >= due:
                 print("count", count, self.stats.summary(), flush=True)
                 due = count + every
 

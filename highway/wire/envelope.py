@@ -28,6 +28,9 @@ NAME_BYTES = range(8, 33)  # of a sender's name: receivers keep it
 MOST_MADE = 512  # characters of what a sender says of its software
 NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
+_BRIEF = 512  # bytes of an extension that is compared with earlier ones
+_NUMBER_KEY, _PASSPORT_KEY = msgpack.packb("number"), msgpack.packb("passport")
+_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a number in msgpack, by the first of them
 
 
 class Envelope(NamedTuple):
@@ -63,9 +66,11 @@ class Envelope(NamedTuple):
 _DEFAULTS = Envelope._field_defaults
 
 
-def pack(envelope: Envelope) -> bytes:
-    """Return the extension of a header: a multiple of 8 bytes."""
+def pack(envelope: Envelope, form: tuple[ItemKind, tuple[str, ...], tuple[int, ...]] | None = None) -> bytes:
+    """Return the extension of a header: a multiple of 8 bytes; ``form`` is its kind, names and bools in place of the envelope's own."""
     kind, names, bools, passport, sender, number, shared, end, made, mark, leave = envelope
+    if form is not None:
+        kind, names, bools = form
     first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end, made, mark, leave)
     packed = first if passport is None else first + msgpack.packb(_plain(passport))
     if sender:
@@ -148,6 +153,42 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
     Raises:
         FrameError: it begins as ours does, but is not whole, or not what it should be.
     """
+    if len(extension) > _BRIEF:
+        return _unpack(extension)
+    whole = bytes(extension)
+    begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
+    if len(_NUMBER_KEY) <= begin < len(whole) and _PASSPORT_KEY not in whole:
+        code = whole[begin]
+        width = 1 if code < 0x80 else _WIDTHS.get(code, 0)
+        end = begin + width
+        number = code if code < 0x80 else int.from_bytes(whole[begin + 1 : end])
+        known = _without_number(whole[:begin], code * (width > 1), whole[end:]) if width and end <= len(whole) else None
+        if known is not None and number in NUMBERS:
+            return Envelope._make((*known[0], number, *known[1]))
+    return _unpack(extension)
+
+
+@lru_cache(256)  # without passports, the messages of a sender differ in their number alone
+def _without_number(before: bytes, code: int, behind: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """Return the fields of envelopes up to their number and behind it, or ``None`` if they are none that differ in their number alone.
+
+    Args:
+        before: What stands in front of the number.
+        code: The first byte of a number of several bytes; 0 if it has one.
+        behind: What stands behind it.
+    """
+    start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
+    try:
+        zero, one = (_unpack(before + start + bytes([number]) + behind) for number in range(2))
+    except FrameError:
+        return None
+    if zero is None or one is None or zero.number != 0 or one != zero._replace(number=1):
+        return None
+    at = Envelope._fields.index("number")
+    return zero[:at], zero[at + 1 :]
+
+
+def _unpack(extension: bytes | memoryview) -> Envelope | None:
     if extension[:8] != MAGIC:
         return None
     if len(extension) < _START.size:

@@ -108,7 +108,7 @@ class LinkSender:
         if passport is not None:
             passport = passport._replace(times=(*passport.times, time.time()))
         port, shared = None if self._leave is None else self._leave.port, self._is_shared()
-        envelope = Envelope(passport=passport, sender=self.name, number=self._number, shared=shared, made=self._made, leave=port)
+        envelope = Envelope("tuple", (), (), passport, self.name, self._number, shared, False, self._made, False, port)
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)

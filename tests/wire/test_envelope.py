@@ -140,3 +140,48 @@ def test_a_batch_of_any_size_has_room_for_its_keys_up_to_a_megabyte():
         pack(Envelope(passport=Passport(keys=keys * 10)))
     with pytest.raises(ValueError, match="holds a zero character"):
         pack(Envelope(passport=Passport(keys=("a\0b",))))
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1])
+def test_envelopes_that_differ_in_their_number_alone_are_told_apart(number):
+    for envelope in (
+        Envelope("dict", ("number", "x"), (1,), None, b"\xa6number\0\xa6", number, leave=7),
+        Envelope(sender=bytes(8), number=number),
+    ):
+        assert unpack(pack(envelope)) == unpack(pack(envelope)) == envelope
+        assert unpack(pack(envelope._replace(shared=True))) == envelope._replace(shared=True)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"kind": "tuple", "made": ("number", "\x05")},
+        {"kind": "tuple", "names": ("number",), "shared": True},
+        {"number": 3, "kind": "list", "unknown": {"number": 4}},
+        {"unknown": {"number": 4}, "number": 3},
+        {"unknown": {"number": 4}},
+        {"unknown": "number", "sender": b"12345678"},
+    ],
+)
+def test_the_number_of_an_envelope_is_looked_for_where_it_is(payload):
+    expected = Envelope(**{name: value for name, value in payload.items() if name != "unknown"})
+    assert [unpack(wrapped(msgpack.packb(payload))) for _ in range(2)] == [expected, expected]
+
+
+def test_an_envelope_that_breaks_off_in_its_number_is_refused_behind_good_ones():
+    packed = wrapped(msgpack.packb({"sender": b"12345678", "number": 2**40}))
+    assert unpack(packed).number == 2**40
+    for length in range(len(packed) - 8, len(packed)):
+        with pytest.raises(FrameError, match="is announced, but"):
+            unpack(packed[:length])
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(-1, "number is -1"), (2**63, "number is 9223372036854775808"), (1.5, "number is 1.5"), ("1", "number is '1'")]
+)
+def test_a_number_that_is_none_is_refused_behind_good_ones(number, says):
+    payload = {"sender": b"12345678", "number": 1}
+    assert unpack(wrapped(msgpack.packb(payload))).number == 1
+    for _ in range(2):
+        with pytest.raises(FrameError, match=says):
+            unpack(wrapped(msgpack.packb(payload | {"number": number})))

@@ -123,16 +123,20 @@ class Connections(Generic[P]):
         """Return how many peers there are and have been, and how many connections."""
         return Peers(len(self.peers), self.seen, self.seen + len(self._pending()))
 
-    def poll(self, timeout: float) -> list[P]:
-        """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
-
-        Raises:
-            LinkError: who was called is none that this end can work with; or this end is closed, or belongs to another process.
-        """
+    def check(self) -> None:
+        """Raise LinkError if this end is closed, or belongs to another process."""
         if os.getpid() != self._pid:
             raise LinkError(f"{self.link} was opened in process {self._pid}; open it in the process that uses it (this is {os.getpid()})")
         if self._epoll.closed:
             raise LinkError(f"{self.link} is closed")
+
+    def poll(self, timeout: float) -> list[P]:
+        """Wait at most ``timeout`` seconds for something to happen; return the peers that have something to read, or are gone.
+
+        Raises:
+            LinkError: who was called is none that this end can work with; or as :meth:`check`.
+        """
+        self.check()
         if (self._targets and self._reconnect()) or (self._paused and not self._listen_again()):
             timeout = min(timeout, RETRY)
         ready: list[P] = []

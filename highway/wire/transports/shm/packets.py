@@ -89,9 +89,8 @@ class Announcement(NamedTuple):
 
 
 @lru_cache(256)  # a stream repeats the same few, and so does unpack()
-def pack(message: Announcement) -> bytes:
+def pack(slot: int, receivers: int, lengths: tuple[int, ...], forget: tuple[int, ...] = ()) -> bytes:
     """Return a message's packet."""
-    slot, receivers, lengths, forget = message
     return struct.pack(f"<IHH{len(lengths)}Q{len(forget)}I", slot, min(receivers, 0xFFFF), len(lengths), *lengths, *forget)
 
 

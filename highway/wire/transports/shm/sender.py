@@ -13,7 +13,7 @@ from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
-from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, Announcement, pack, unpack_slots
+from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, pack, unpack_slots
 from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
 from highway.wire.url import Link
 
@@ -90,7 +90,19 @@ class ShmSender:
         """Take back what has come back, and notice who has come or gone; wait at most ``timeout`` seconds for any of it."""
         if same_thread.look():
             timeout = min(timeout, RETRY)
-        for peer in self.connections.poll(timeout):
+        self._take_back(self.connections.poll(timeout))
+        self._looked = time.monotonic()
+
+    def close(self, linger: float = 0.0) -> None:
+        """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
+        for peer in self.connections.close():
+            for slot in peer.out.values():
+                self._pool.drop(slot)
+        self._pool.close()
+
+    def _take_back(self, peers: Sequence[_Receiving]) -> None:
+        """Take back what has come back from these receivers, and part from those that are gone."""
+        for peer in peers:
             try:
                 while True:  # all that has come back: what stays behind would be what is in the caches
                     for slot in peer.returned():
@@ -102,25 +114,18 @@ class ShmSender:
                 self._lose(peer)
             except (ConnectionError, EOFError):
                 self._lose(peer)
-        self._looked, self._written = time.monotonic(), 0
-
-    def close(self, linger: float = 0.0) -> None:
-        """Leave. What was sent stays with the receivers, read or not, so that nothing needs to linger. Closing again does nothing."""
-        for peer in self.connections.close():
-            for slot in peer.out.values():
-                self._pool.drop(slot)
-        self._pool.close()
+        self._written = 0
 
     def _send(self, frames: Sequence[Any], deadline: float, only: _Receiving | None = None) -> None:
         lengths = tuple([memoryview(frame).nbytes for frame in frames])
         begins, end = offsets(lengths)
-        self._check(len(lengths), end)
+        if end > self._pool.largest or len(lengths) > packets.MOST_FRAMES:
+            raise self._too_large(len(lengths), end)
         slot = self._take(end, deadline)
         try:
             slot.fill(frames, lengths, begins)
             while only is None or (only in self.connections.peers and not only.refuses):
-                takers = [peer for peer in self.connections.peers if not peer.refuses]
-                peer = only or (takers[0] if len(takers) == 1 else min(takers, key=_Receiving.load, default=None))
+                peer = only or self._least_busy()
                 if peer is not None and self._give(peer, slot, lengths):
                     return
                 self._wait(deadline, "no receiver has room" if self.connections.peers else "there is no receiver")
@@ -129,19 +134,26 @@ class ShmSender:
             raise
         self._pool.put(slot)  # the only one that it was for has gone, or is going
 
-    def _check(self, frames: int, nbytes: int) -> None:
+    def _least_busy(self) -> _Receiving | None:
+        """Return the receiver that has the least to do, if one takes messages."""
+        peers = self.connections.peers
+        if len(peers) == 1:
+            return None if peers[0].refuses else peers[0]
+        return min([peer for peer in peers if not peer.refuses], key=_Receiving.load, default=None)
+
+    def _too_large(self, frames: int, nbytes: int) -> LinkError:
         if nbytes > self._pool.largest:
-            raise LinkError(
+            return LinkError(
                 f"{self.link}: a message of {nbytes / MEGABYTE:.1f} MB; expected at most half of budget_mb={self._budget_mb:g}: "
                 f"say budget_mb={nbytes * 2 / MEGABYTE + 1:.0f}, in a URL ?budget_mb=, or send smaller batches"
             )
-        if frames > packets.MOST_FRAMES:
-            raise LinkError(f"{self.link}: a message of {frames} frames; expected at most {packets.MOST_FRAMES}: put more into one array")
+        return LinkError(f"{self.link}: a message of {frames} frames; expected at most {packets.MOST_FRAMES}: put more into one array")
 
     def _take(self, nbytes: int, deadline: float) -> MemorySlot:
         self._written += nbytes
         if self._written >= HOT:
-            self.look()
+            self.connections.check()
+            self._take_back(tuple(self.connections.peers))
         slot = self._pool.reuse(nbytes)
         while slot is None:
             self.look()  # slots that have come back are better than new ones
@@ -206,7 +218,7 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: MemorySlot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = pack(Announcement(slot.number, receivers, lengths, tuple(self._forget)))
+        packet = pack(slot.number, receivers, lengths, tuple(self._forget))
         if slot.number in self._known:
             self.sock.send(packet, QUIET)
         else:
