@@ -69,8 +69,7 @@ class Tensorcom:
         form = _form(_kind(item), batch.names(item), types, allow64, None if infos is None else tuple(infos))
         frames: list[Frame] = []
         for header, value in zip(form.headers, values, strict=True):
-            frames.append(header)
-            frames.append(tenbin.bytes_of(value))
+            frames += header, tenbin.bytes_of(value)
         frames[0] += pack(envelope, form.described)
         return frames
 

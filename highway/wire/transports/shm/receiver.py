@@ -17,7 +17,7 @@ from highway.wire.transports.protocol import Frame, Peers, SourceAddress, deadli
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import Connections
 from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SELDOM, SOON, TICK, unpack
-from highway.wire.transports.shm.slots import check_platform, offsets
+from highway.wire.transports.shm.slots import check_platform, places
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
 
@@ -84,7 +84,7 @@ class ShmReceiver:
                     self._lose(peer)
                 else:
                     self._ready.rotate(-1)
-                    self._source = SourceAddress(peer.number)
+                    self._source = peer.source
                     return frames
             self._wait(deadline)
 
@@ -146,7 +146,7 @@ class _Sending:
 
     def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
         self.sock = sock
-        self.number = next(_numbers)
+        self.source = SourceAddress(next(_numbers))
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2
@@ -198,7 +198,7 @@ class _Sending:
                 raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
             if message.slot in self._slots or len(self._slots) >= self._most:
                 raise FrameError(f"slot {message.slot} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
-            self._slots[message.slot] = Mapping(fds[0], offsets(message.lengths)[1])
+            self._slots[message.slot] = Mapping(fds[0], places(message.lengths)[1])
         finally:
             for fd in fds:
                 os.close(fd)

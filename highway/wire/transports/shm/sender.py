@@ -14,7 +14,7 @@ from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.shm import packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
 from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, pack, unpack_slots
-from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, offsets
+from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, places
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -118,12 +118,12 @@ class ShmSender:
 
     def _send(self, frames: Sequence[Any], deadline: float, only: _Receiving | None = None) -> None:
         lengths = tuple([memoryview(frame).nbytes for frame in frames])
-        begins, end = offsets(lengths)
+        found, end = places(lengths)
         if end > self._pool.largest or len(lengths) > packets.MOST_FRAMES:
             raise self._too_large(len(lengths), end)
         slot = self._take(end, deadline)
         try:
-            slot.fill(frames, lengths, begins)
+            slot.fill(frames, lengths, found)
             while only is None or (only in self.connections.peers and not only.refuses):
                 peer = only or self._least_busy()
                 if peer is not None and self._give(peer, slot, lengths):

@@ -36,13 +36,13 @@ def check_platform() -> None:
 
 
 @lru_cache(1024)  # a stream repeats the same few lengths
-def offsets(lengths: tuple[int, ...]) -> tuple[list[int], int]:
-    """Return where frames of these lengths begin in a slot, and the bytes that they take together."""
-    begins, end = [], 0
+def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
+    """Return where frames of these lengths are in a slot, and the bytes that they take together."""
+    found, end = [], 0
     for length in lengths:
-        begins.append(end)
+        found.append(slice(end, end + length))
         end += -(-length // ALIGNMENT) * ALIGNMENT
-    return begins, end
+    return found, end
 
 
 class MemorySlot:
@@ -74,14 +74,14 @@ class MemorySlot:
             ) from error
         self._large: Bytes = np.frombuffer(self._map, np.uint8)
 
-    def fill(self, frames: Sequence[Any], lengths: Sequence[int], begins: Sequence[int]) -> None:
+    def fill(self, frames: Sequence[Any], lengths: Sequence[int], places: Sequence[slice]) -> None:
         """Copy frames into the slot."""
         memory = self._map
-        for frame, length, begin in zip(frames, lengths, begins, strict=True):
+        for frame, length, place in zip(frames, lengths, places, strict=True):
             if length > _BRIEF:
-                self._large[begin : begin + length] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
+                self._large[place] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
             else:
-                memory[begin : begin + length] = frame
+                memory[place] = frame
 
     def close(self) -> None:
         """Give it up; the memory itself lives on while a receiver has it mapped."""

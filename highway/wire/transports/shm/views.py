@@ -12,7 +12,7 @@ import numpy as np
 
 from highway.errors import FrameError, LinkError
 from highway.process.aligned import aligned
-from highway.wire.transports.shm.slots import Bytes, most_for, offsets
+from highway.wire.transports.shm.slots import Bytes, most_for, places
 
 _BYTE = np.dtype(np.uint8)
 _BLOCK = 512  # bytes, stat(2)
@@ -82,24 +82,24 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], 
     Raises:
         FrameError: they do not fit into the slot.
     """
-    begins, end = _checked(mapping, lengths)
+    found, end = _checked(mapping, lengths)
     borrowed = BorrowedBytes((end,), _BYTE, mapping.memory)
     borrowed.give_back, borrowed.number = give_back, number
     whole = borrowed.data
-    return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+    return [whole[place] for place in found]
 
 
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
     """Return the frames of a message as read-only views of a copy. Raises as :func:`lend`."""
-    begins, end = _checked(mapping, lengths)
+    found, end = _checked(mapping, lengths)
     memory = aligned((end,), mapping.bytes.dtype)
     memory[:] = mapping.bytes[:end]
     whole = memory.data.toreadonly()
-    return [whole[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+    return [whole[place] for place in found]
 
 
-def _checked(mapping: Mapping, lengths: tuple[int, ...]) -> tuple[list[int], int]:
-    begins, end = offsets(lengths)
+def _checked(mapping: Mapping, lengths: tuple[int, ...]) -> tuple[list[slice], int]:
+    found, end = places(lengths)
     if end > mapping.size:
         raise FrameError(f"{len(lengths)} frames of {sum(lengths)} bytes are announced in a slot of {mapping.size} bytes")
-    return begins, end
+    return found, end
