@@ -142,13 +142,11 @@ class Connections(Generic[P]):
         ready: list[P] = []
         for fd, _ in self._epoll.poll(timeout):
             watched = self._watched.get(fd)
-            if watched is None:  # dropped in this round, to make room
-                continue
             if isinstance(watched, socket.socket):
                 self._accept(watched)
             elif isinstance(watched, _Pending):
                 self._take_hello(watched)
-            else:
+            elif watched is not None:  # else it was dropped in this round, to make room
                 ready.append(watched)
         return ready
 
