@@ -33,6 +33,21 @@ def imagenet_like(data: Path, count: int, seed: int = 0) -> Path:
     return folder
 
 
+def tiny(data: Path, count: int) -> Path:
+    """Make ``count`` photographs of 16x16, unless they are there, and return their folder."""
+    folder = data / f"tiny-{count}"
+    done = folder / "complete"
+    if not done.exists():
+        sources = sorted(Path(photos()).rglob("*.jpg"))
+        for number in range(count):
+            path = folder / str(number % 10) / f"{number:05}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with Image.open(sources[number % len(sources)]) as photo:
+                photo.convert("RGB").resize((16, 16)).save(path, quality=90 + number // len(sources) % 10)
+        done.touch()
+    return folder
+
+
 def describe(folder: Path) -> str:
     """Return one line with the number, mean bytes and mean size of the images."""
     files = sorted(folder.glob("*/*.jpg"))

@@ -9,7 +9,7 @@ import contextlib
 import io
 import tarfile
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -95,16 +95,15 @@ class Keys:
             self.keys += items.passport.keys
 
 
-def draw(folder: Path, epochs: int, workers: int, shards: Path) -> Job:
+def draw(folder: Path, epochs: int, workers: int, shape: tuple[int, int] = SHAPE) -> Job:
     """Let highway read the images with one worker, which does so in order, and write down what it reads and draws."""
-    recorder, keys = Recorder(RandomResizedCrop(SHAPE)), Keys()
+    recorder, keys = Recorder(RandomResizedCrop(shape)), Keys()
     Pipeline([ImageFileReader(str(folder), BATCH, crop=recorder, flip=0.5, epochs=epochs, num_workers=1, seed=0), keys]).run()
     boxes = np.concatenate(recorder.drawn).astype(np.int32)
     files = [str(folder / key) for key in keys.keys]
     positions = np.arange(len(files) // epochs)
     coins = np.concatenate([Draws(epoch_key(0, epoch), positions).numbers[:, 0] for epoch in range(epochs)])
-    paths = pack(files, 2 * workers, shards)
-    return Job(str(folder), epochs, files, paths, workers, BATCH, SHAPE, boxes, coins < 0.5)
+    return Job(str(folder), epochs, files, [], workers, BATCH, shape, boxes, coins < 0.5)
 
 
 def pack(files: list[str], count: int, folder: Path) -> list[str]:
@@ -163,7 +162,8 @@ def main() -> None:
     report.line(f"highway decodes with {backend()}.")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         place = Path(temporary)
-        job = draw(folder, given.epochs, given.workers, place)
+        job = draw(folder, given.epochs, given.workers)
+        job = replace(job, shards=pack(job.files, 2 * given.workers, place))
         job.save(place)
         peers, absent = present(cases, place, closing)
         report.line(foreign({name: peer.process.versions for name, peer in peers.items()}))

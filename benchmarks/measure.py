@@ -24,15 +24,17 @@ class Work:
     items: int
     bytes: int = 0
     seconds: float | None = None  # measured inside the case; else the whole call is timed
+    cpu: float = 0.0  # seconds of processor time
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The median rates of a case, and the spread (max / min) over its rounds."""
+    """The median rates of a case, the spread (max / min) over its rounds, and the median seconds of processor time for an item."""
 
     items: float
     bytes: float
     spread: float
+    cpu: float = 0.0
 
 
 class Absent(Exception):
@@ -47,7 +49,7 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[
         rounds: How many count.
         absent: Where the name of a case that gives up is noted, with the reason; it is left out from there on, and of what is returned.
     """
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
     for round_ in range(rounds + 1):
         for name in list(rates):
             began = time.perf_counter()
@@ -59,11 +61,11 @@ def in_turns(cases: Mapping[str, Callable[[], Work]], rounds: int, absent: dict[
                 continue
             seconds = work.seconds or time.perf_counter() - began
             if round_:
-                rates[name].append((work.items / seconds, work.bytes / seconds))
+                rates[name].append((work.items / seconds, work.bytes / seconds, work.cpu / work.items))
     medians = {}
     for name, measured in rates.items():
-        items, volumes = zip(*measured, strict=True)
-        medians[name] = Rate(statistics.median(items), statistics.median(volumes), max(items) / min(items))
+        items, volumes, cpu = zip(*measured, strict=True)
+        medians[name] = Rate(statistics.median(items), statistics.median(volumes), max(items) / min(items), statistics.median(cpu))
     return medians
 
 

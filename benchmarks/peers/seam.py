@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,10 @@ def decoder(job: Job) -> Callable[..., tuple[np.ndarray, int]]:
         with open(job.files[number], "rb", buffering=0) as file:
             data = file.read()
         out = np.empty((*job.shape, 3), np.uint8) if row is None else row
+        if job.simulated:
+            checked_header(data)
+            time.sleep(job.simulated / 1e6)
+            return out, number
         decode_crop(data, checked_header(data), tuple(job.boxes[number].tolist()), out, flipped=bool(job.flips[number]))
         return out, number
 

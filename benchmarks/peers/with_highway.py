@@ -42,9 +42,11 @@ def _packed(job: Job) -> str:
 def _pipeline(job: Job, data_dir: str) -> Batches:
     """The boxes and coins are not taken from the table: drawing them is part of highway's work, and gives the same ones."""
     from highway import Pipeline
+    from highway.images import run
     from highway.modules import ImageFileReader
     from highway.transforms import RandomResizedCrop
 
+    run._simulated = job.simulated
     crop = RandomResizedCrop(job.shape)
     reader = ImageFileReader(data_dir, job.batch, crop=crop, flip=0.5, epochs=job.epochs, num_workers=job.workers, seed=0)
 
@@ -65,12 +67,12 @@ def _loop(job: Job) -> Batches:
     from highway.transforms import RandomResizedCrop
 
     crop, total, size = RandomResizedCrop(job.shape), len(job.files), job.batch
-    memory = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)]
+    memory, boxes = [np.empty((size, *job.shape, 3), np.uint8) for _ in range(4)], job.boxes.astype(np.int64)
 
     def work(runs: Iterator[int], lock: threading.Lock) -> None:
         def boxes_of(sizes: np.ndarray) -> tuple[np.ndarray, dict[int, Exception]]:
             crop.draw_boxes(sizes, Draws(0, np.arange(first, stop)).numbers[:, 1:])
-            return job.boxes[first:stop], {}
+            return boxes[first:stop], {}
 
         while True:
             with lock:

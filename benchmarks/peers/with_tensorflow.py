@@ -18,8 +18,21 @@ def prepare(job: Job) -> Batches:
         image = tf.cast(tf.image.resize(image, job.shape) + 0.5, tf.uint8)  # bilinear, without antialiasing, in float32
         return tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image), number
 
-    table = (job.files, job.boxes, job.flips, list(range(len(job.files))))
-    dataset = tf.data.Dataset.from_tensor_slices(table).map(decode, num_parallel_calls=job.workers).batch(job.batch).prefetch(2)
+    def asleep(worker: tf.Tensor) -> tf.data.Dataset:
+        """Read a share of the files, one after the other, and sleep for each, all in C++."""
+        files = tf.data.Dataset.from_tensor_slices((job.files, list(range(len(job.files))))).shard(job.workers, worker)
+        return files.map(lambda file, number: (tf.io.read_file(file), number)).apply(testing.sleep(job.simulated))
+
+    if job.simulated:
+        from tensorflow.python.data.experimental.ops import testing
+
+        workers = tf.data.Dataset.range(job.workers)
+        images = workers.interleave(asleep, cycle_length=job.workers, num_parallel_calls=job.workers, deterministic=False)
+        images = images.map(lambda _, number: (tf.zeros((*job.shape, 3), tf.uint8), number))
+    else:
+        table = (job.files, job.boxes, job.flips, list(range(len(job.files))))
+        images = tf.data.Dataset.from_tensor_slices(table).map(decode, num_parallel_calls=job.workers)
+    dataset = images.batch(job.batch).prefetch(2)
     options = tf.data.Options()
     options.threading.private_threadpool_size = job.workers
     options.threading.max_intra_op_parallelism = 1

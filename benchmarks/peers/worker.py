@@ -38,6 +38,7 @@ class Job:
         shape: Height and width of what comes out.
         boxes: int32 ``(N, 4)``: top, left, height and width in pixels.
         flips: bool ``(N,)``: whether to mirror left to right.
+        simulated: Microseconds to sleep for each image, once it is read, in place of decoding it; 0 decodes.
     """
 
     folder: str
@@ -49,6 +50,7 @@ class Job:
     shape: tuple[int, int]
     boxes: np.ndarray
     flips: np.ndarray
+    simulated: int = 0
 
     def save(self, folder: Path) -> None:
         """Write the table of boxes as ``boxes.npy`` (with the coin as fifth column) and the rest as ``job.json``."""
@@ -96,11 +98,11 @@ def serve(prepare: Callable[..., Batches], *packages: str) -> None:
 
 def _pass(batches: Batches) -> dict[str, float]:
     items = nbytes = 0
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     for images, _ in batches():
         items += len(images)
         nbytes += images.nbytes
-    return {"items": items, "bytes": nbytes, "seconds": time.perf_counter() - began}
+    return {"items": items, "bytes": nbytes, "seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
 def _check(job: Job, batches: Batches, path: str) -> dict[str, float]:

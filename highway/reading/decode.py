@@ -61,7 +61,7 @@ class DecodeOptions:
         """
         crop, shape, boxes, errors = self.crop, self.shape, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
         if crop is not None and draws is not None and draws_runs(crop):
-            boxes = crop.draw_boxes(sizes, draws.numbers[:, 1:])
+            boxes = np.ascontiguousarray(crop.draw_boxes(sizes, draws.numbers[:, 1:]), np.int64)
         if boxes[:, 2].all():
             return boxes, errors
         for place in np.flatnonzero((sizes[:, 0] > 0) & (boxes[:, 2] == 0)).tolist():

@@ -23,7 +23,7 @@ from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
-LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a tenth of decoding an image
+LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a fifth of decoding an image
 QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -135,8 +135,8 @@ class _Reading:
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, self.format.takes_files)
         self.size = reader.batch_size or reader.at_once
-        share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch
-        self.run = max(LEAST_ROWS, min(MOST_ROWS, share))  # rows of a run in the batches that are planned next
+        share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch, if they are not too many for that
+        self.run = min(share, MOST_ROWS) if share >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
         self.unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
