@@ -198,7 +198,7 @@ class _IsolatedProcess:
         self._items = ShmReceiver(NAME)
         ours, theirs = zip(socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET), strict=True)
         self._control, self._sock = Control(ours[0]), ours[1]
-        self._items.connections.adopt(self._sock)
+        self._items.pair(self._sock)
         fds = [sock.fileno() for sock in theirs]
         try:
             with Withheld():  # Ctrl-C is for this process, which stops the other one if it wants to

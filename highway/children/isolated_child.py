@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from highway.children.control import Control, ControlClosed
-from highway.children.pickling import Failure, importing, pack
+from highway.children.pickling import Failure, importing, pack, pack_arrays
 from highway.engine.consumer import Consumer
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import StageStats
@@ -142,7 +142,7 @@ def _hand_over(run: Run, lineage: bool, items: ShmSender) -> None:
             items.send(pack(("begun", Begun(source.scope.says_its_state, holding))))
             first = False
         try:
-            frames = pack(("item", Stamped(item, passport if lineage else passport._replace(made_of=()))))
+            frames = pack_arrays(("item", Stamped(item, passport if lineage else passport._replace(made_of=()))))
         except Exception as error:  # pickle raises what it likes, and __reduce__ too
             raise PipelineError(
                 f"{NAME}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from highway.errors import PipelineError, RemoteError
 
 MAIN: Final = "__mp_main__"  # what the parent's script is called in a child, as in multiprocessing
@@ -32,6 +34,23 @@ def pack(value: Any) -> list[Any]:
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return [data, *(buffer.raw() for buffer in buffers)]
+
+
+def pack_arrays(value: Any) -> list[Any]:
+    """Do the same for a value that is mostly arrays: a little slower, but half the time to unpack, which is the receiver's."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = io.BytesIO()
+    _ArrayPickler(data, protocol=5, buffer_callback=buffers.append).dump(value)
+    return [data.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+class _ArrayPickler(pickle.Pickler):
+    """Has arrays made again by one call of numpy, in place of two functions in Python and a dtype made of its parts."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isbuiltin == 1 and not value.dtype.hasobject:
+            return np.ndarray, (value.shape, value.dtype.str, pickle.PickleBuffer(value))  # type: ignore[arg-type]  # numpy has no __buffer__
+        return NotImplemented
 
 
 def unpack(frames: Sequence[Any]) -> Any:

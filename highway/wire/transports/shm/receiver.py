@@ -43,6 +43,7 @@ class ShmReceiver:
         self.link = link
         self._ready: deque[_Sending] = deque()  # who may have something to read
         self._looked = 0.0
+        self._is_paired = False
         self.thread = same_thread.ident()
         self._source = SourceAddress(0)
         self.connections: Connections[_Sending] = Connections(link, packets.Hello("receiver"), _Sending)
@@ -50,6 +51,11 @@ class ShmReceiver:
 
     def attach(self, link: Link) -> None:
         self.connections.attach(link)
+
+    def pair(self, sock: socket.socket) -> None:
+        """Take a connection that exists already, and is the only one: no other needs to be looked for."""
+        self._is_paired = True
+        self.connections.adopt(sock)
 
     def peers(self) -> Peers:
         """Return how many senders there are, have been, and are coming."""
@@ -68,7 +74,9 @@ class ShmReceiver:
             LinkError: a message's memory cannot be had, or nobody is there and nobody can come.
         """
         deadline = deadline_of(timeout)
-        if (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
+        if self._is_paired and self.connections.peers:
+            self._ready.extend(() if self._ready else self.connections.peers)
+        elif (timeout is not None and timeout < SOON) or time.monotonic() - self._looked > SOON:
             self.look()
         while True:
             while self._ready:
