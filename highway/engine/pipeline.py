@@ -68,7 +68,8 @@ class Pipeline:
             from highway.children.isolated import IsolatedRun  # here, since it is built on the engine, and on same-host links
 
             self._run = IsolatedRun(stages, expanded, seed, origin, budget_mb)
-        self.ends_in_sink = self._run.workers[-1].shape == "sink"
+        last = self._run.workers[-1]
+        self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
         self._ended = self._stopped = False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
@@ -295,7 +296,3 @@ class Pipeline:
     def numbers_epochs(self) -> bool:
         """Whether a loop is one epoch."""
         return self._run.numbers_epochs
-
-    @property
-    def _last(self) -> str:
-        return self._run.workers[-1].stage.name

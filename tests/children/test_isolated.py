@@ -1,5 +1,6 @@
 """Pipelines in a process of their own: the same as in this one, whatever happens, and how they end."""
 
+import contextlib
 import gc
 import json
 import logging
@@ -621,9 +622,11 @@ def test_it_does_not_outlive_who_has_started_it(forked, tmp_path):
     with start(body, tmp_path, start_new_session=True) as process:
         pid = int(process.stdout.readline())
         assert process.wait(timeout=60) == -signal.SIGKILL
-        wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
-        if forked:
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_stage_that_does_not_stop_is_named_and_left_behind(monkeypatch, capfd, caplog):
