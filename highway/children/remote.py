@@ -207,18 +207,19 @@ class RemoteMaps:
 
 def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink]:
     """Start a process, with one end of each of some pairs of sockets, and return it and the link of the other ends."""
-    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-        pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in KINDS]
-        for our, their in pairs:
-            ours.enter_context(our)
-            theirs.enter_context(their)
-        fds = [their.fileno() for _, their in pairs]
-        try:
-            process = start(in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1"))
-        except OSError as error:
+    pairs = [socket.socketpair(socket.AF_UNIX, kind) for kind in KINDS]
+    fds = [their.fileno() for _, their in pairs]
+    link = ObjectLink("Processes", [our for our, _ in pairs], budget_mb)
+    try:
+        return start(in_child.__name__, (fds, budget_mb), fds, **dict.fromkeys(ONE_THREAD, "1")), link
+    except BaseException as error:
+        link.close()
+        if isinstance(error, OSError):
             raise PipelineError(f"Processes: a process cannot be started: {error}") from error
-        ours.pop_all()
-    return process, ObjectLink("Processes", [our for our, _ in pairs], budget_mb)
+        raise
+    finally:
+        for _, their in pairs:
+            their.close()
 
 
 def _is_skipped(error: BaseException | None) -> bool:
