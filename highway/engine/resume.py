@@ -191,8 +191,6 @@ def mark(worker: StageWorkers, marker: Stamped, epoch: int = 0) -> bool:
         Whether it could be left here; if not, a source sends no marker now.
     """
     save, states, began = worker.scope.save, marker.item.states, time.monotonic()
-    if worker.shape == "sink":
-        return True
     if save is between_epochs:
         states[worker.number] = {"epoch": epoch, "runs": False}
     elif save is None:
