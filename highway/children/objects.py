@@ -8,12 +8,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from highway.children.pickling import unpack
 from highway.engine.cancel import check_cancelled
 from highway.errors import LinkError
-from highway.process.aligned import aligned
+from highway.process.aligned import aligned_bytes
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 INLINE: Final = 1 << 14  # bytes of a pickle with its arrays: up to here copying them twice is quicker than a slot of shared memory
@@ -92,7 +90,7 @@ class ObjectLink:
         if record is None:
             return unpack(self._receiver.recv())
         data, buffers = record
-        return unpack([data, *map(_aligned, buffers)] if buffers else [data])
+        return unpack([data, *map(aligned_bytes, buffers)] if buffers else [data])
 
     def send(self, message: Any) -> None:
         """Send a message.
@@ -143,9 +141,3 @@ class ObjectLink:
             messages.append(pickle.loads(memoryview(data)[begin - length : begin]))
         self._read = data[begin:]
         return messages
-
-
-def _aligned(data: bytes) -> memoryview:
-    memory = aligned((len(data),), np.uint8)
-    memory[:] = np.frombuffer(data, np.uint8)
-    return memory.data.toreadonly()

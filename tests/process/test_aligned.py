@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from highway.process.aligned import ALIGNMENT, aligned, aligned_copy
+from highway.process.aligned import ALIGNMENT, aligned, aligned_bytes, aligned_copy
 
 
 def begin(array):
@@ -17,6 +17,14 @@ def test_new_arrays_are_aligned_and_as_numpy_makes_them(shape, dtype):
     assert {begin(array) for array in kept} == {0}
     for array in kept:
         assert (array.shape, array.dtype, array.flags.c_contiguous, array.flags.writeable) == (shape, np.dtype(dtype), True, True)
+
+
+def test_a_copy_of_bytes_is_aligned_equal_and_read_only():
+    for data in (b"", b"a", bytes(range(256)) * 5):
+        kept = [aligned_bytes(data) for _ in range(5)]
+        for copy in kept:
+            array = np.frombuffer(copy, np.uint8)
+            assert (copy, copy.readonly, array.ctypes.data % ALIGNMENT if data else 0) == (data, True, 0)
 
 
 def test_a_copy_is_aligned_and_equal():
