@@ -19,7 +19,7 @@ from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.engine import cancel, script
 from highway.engine.component import Shape, name_of
-from highway.engine.stage import Origin, Stage, Stamped
+from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
@@ -86,7 +86,8 @@ class IsolatedRun(Run):
                     self._end(error)
                     break
                 if kind == "item":
-                    return value  # type: ignore[no-any-return]
+                    item, (epoch, index, origin, *rest) = value
+                    return Stamped(item, Passport(epoch, index, origin or self._origin, *rest))
                 if kind == "begun":
                     self._note_states(value)
                 else:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from highway.children.control import Control, ControlClosed
 from highway.children.pickling import Failure, importing, pack, pack_arrays
 from highway.engine.consumer import Consumer
-from highway.engine.stage import Origin, Stamped, expand
+from highway.engine.stage import Origin, Passport, expand
 from highway.engine.stats import StageStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, EndOfStream, LinkError, PipelineError
@@ -127,12 +127,12 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
         run.wait()
         return
     with contextlib.suppress(EndOfStream, Cancelled):
-        _hand_over(run, begin.lineage, items)
+        _hand_over(run, begin, items)
     run.join()
     run.raise_error()
 
 
-def _hand_over(run: Run, lineage: bool, items: ShmSender) -> None:
+def _hand_over(run: Run, begin: Begin, items: ShmSender) -> None:
     first = True
     while True:
         item, passport = run.take(None)
@@ -142,7 +142,7 @@ def _hand_over(run: Run, lineage: bool, items: ShmSender) -> None:
             items.send(pack(("begun", Begun(source.scope.says_its_state, holding))))
             first = False
         try:
-            frames = pack_arrays(("item", Stamped(item, passport if lineage else passport._replace(made_of=()))))
+            frames = pack_arrays(("item", (item, _plain(passport, begin))))
         except Exception as error:  # pickle raises what it likes, and __reduce__ too
             raise PipelineError(
                 f"{NAME}: what comes out of {run.workers[-1].stage.name} cannot be handed to another process: {error}; "
@@ -150,6 +150,12 @@ def _hand_over(run: Run, lineage: bool, items: ShmSender) -> None:
             ) from error
         items.send(frames)
         del item, frames  # whose memory may be used for the next one
+
+
+def _plain(passport: Passport, begin: Begin) -> tuple[Any, ...]:
+    """Return a passport as what is unpickled at once: a tuple, with ``None`` in place of this pipeline's own origin."""
+    epoch, index, origin, keys, times, made_of = passport
+    return epoch, index, None if origin == begin.origin else origin, keys, times, made_of if begin.lineage else ()
 
 
 def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:

@@ -18,7 +18,19 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from highway import ConfigError, EndOfStream, LinkError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped, check_cancelled
+from highway import (
+    ConfigError,
+    EndOfStream,
+    LinkError,
+    Origin,
+    Passport,
+    Pipeline,
+    PipelineError,
+    RemoteError,
+    Stage,
+    Stamped,
+    check_cancelled,
+)
 from highway.children import isolated_child
 from highway.engine import cancel
 from highway.modules import Batch, Mix, Processes, Reader, Shuffle
@@ -216,11 +228,19 @@ def test_the_process_works_ahead_by_no_more_than_it_declares():
 
 
 def test_passports_come_with_the_items():
-    stamped = [Stamped(n, Passport(2, n + 10, keys=(f"{n}",))) for n in range(3)]
-    with Pipeline([stamped], isolated=True) as pipeline:
-        assert [(item, passport[:2], passport.keys) for item, passport in pipeline.stamped()] == [
-            (n, (2, n + 10), (f"{n}",)) for n in range(3)
+    def build(isolated):
+        stamped = [
+            Stamped(n, Passport(2, n + 10, origin, keys=(f"{n}",), times=(1.0, n))) for n, origin in enumerate([Origin("there"), Origin()])
         ]
+        return Pipeline([stamped], origin=Origin("here", "role", 3), isolated=isolated)
+
+    with build(False) as here, build(True) as there:
+        expected, found = list(here.stamped()), list(there.stamped())
+    assert found == expected
+    assert [type(passport.origin) for _, passport in found] == [Origin, Origin]
+    with Pipeline([[5]], origin=Origin("here", "role", 3), isolated=True) as pipeline:
+        ((_, passport),) = pipeline.stamped()
+    assert passport[:4] == (0, 0, Origin("here", "role", 3), ())
 
 
 def test_a_timeout_leaves_the_pipeline_as_it_is(tmp_path):
