@@ -14,6 +14,8 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
+SMALL = 1 << 12  # bytes that an item has at most of which more may wait than of others
+
 Field = str | int
 Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; inside a process any object may flow
 
@@ -108,15 +110,34 @@ def split(batch: Item) -> list[Item]:
 
 def nbytes(item: Item) -> int:
     """Return the bytes of the arrays, lists of arrays and byte strings in ``item``; other values count nothing."""
-    total = 0
-    for value in fields(item):
-        if isinstance(value, np.ndarray):
+    return weighed(item)[0]
+
+
+def weighed(item: Item) -> tuple[int, bool]:
+    """Return what :func:`nbytes` does, and whether an item surely takes no more memory than :data:`SMALL`.
+
+    Numbers, texts, bytes and arrays are known to; an array that is part of a larger one, or lies in memory of others, keeps that, and what
+    other objects hold nobody knows.
+    """
+    total, texts, known = 0, 0, True
+    for value in item.values() if type(item) is dict else fields(item):
+        kind = type(value)
+        if kind is np.ndarray:
             total += value.nbytes
-        elif isinstance(value, (bytes, bytearray, memoryview)):
+            if (base := value.base) is not None:
+                known &= type(base) is np.ndarray and base.nbytes <= SMALL
+            known &= not value.dtype.hasobject
+        elif kind is str:
+            texts += len(value)
+        elif isinstance(value, (bytes, bytearray)):
             total += len(value)
-        elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
-            total += nbytes(value)
-    return total
+        elif kind not in _NUMBERS:
+            known = False
+            if isinstance(value, (np.ndarray, memoryview)):
+                total += value.nbytes if isinstance(value, np.ndarray) else len(value)
+            elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+                total += nbytes(value)
+    return total, known and total + texts <= SMALL
 
 
 def _check(item: Item, field: Field) -> None:
@@ -155,6 +176,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return batch
 
 
+_NUMBERS = frozenset([int, float, bool, type(None), *(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool)))])
 _SHAPE, _DTYPE, _VALUES = attrgetter("shape"), attrgetter("dtype"), methodcaller("values")
 _ZERO = ("\0", b"\0")
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}

@@ -2,7 +2,8 @@
 
 What holds at every moment:
 
-- ``free + reserved permits + slots in the queue == capacity``; a slot is made only by who holds a permit, so the queue never outgrows it.
+- A slot is made only by who holds a permit, and a permit is given only while there are fewer permits and slots together than ``capacity``;
+  than ``capacity + extra``, if what is to be put, or was filled in last, is small.
 - Items leave in the order in which their slots were made, whoever fills them and whenever.
 - After :meth:`Channel.close` no slot is made; the reader gets what is there and then ``EndOfStream``.
 - After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
@@ -31,7 +32,7 @@ class Slot:
 
 
 class Channel:
-    """A queue of at most ``capacity`` items between two stages.
+    """A queue of at most ``capacity`` items between two stages, and some more if they are small.
 
     A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a slot (:meth:`reserve`, which does
     not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs.
@@ -42,57 +43,63 @@ class Channel:
     Args:
         capacity: Items that may wait or be in the making.
         writers: Threads that write.
+        extra: How many more there may be if they are small. What holds a permit may turn out not to be.
     """
 
-    def __init__(self, capacity: int, writers: int = 1) -> None:
-        self.capacity = capacity
-        self._alone = writers == 1
-        self._slots: deque[Slot] = deque()
-        self._free = capacity
+    def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
+        self._least = capacity
+        self._extra: Final = extra
+        self._alone: Final = writers == 1
+        self._limit = capacity  # by what was filled in last
+        self._small = self._met_small = False
+        self._slots: deque[Any] = deque()  # slots, and items that are finished
+        self._permits = 0
+        self._wake_at = 0  # how many slots there are when a writer that is alone is woken
+        self._readers = self._writers = 0  # that wait
         self._closed = False
         self._cancelled = False
         lock = threading.Lock()
         self._readable = threading.Condition(lock)
         self._writable = threading.Condition(lock)
-        self._readers = self._writers = 0  # who wait, at least: to notify nobody takes longer than to make a slot
         self._lock = lock
 
     def __len__(self) -> int:
         """Items that wait or are being made."""
         return len(self._slots)
 
+    @property
+    def capacity(self) -> int:
+        """Items that may wait or be in the making: more if there were small ones up to now."""
+        return self._least + (self._extra if self._met_small else 0)
+
     def acquire(self) -> None:
         """Wait for room and take it."""
         with self._lock:
-            while self._free <= 0 and not self._cancelled:
-                self._writers += 1
-                self._writable.wait()
-                self._writers -= 1
-            if self._cancelled:
-                raise Cancelled
-            self._free -= 1
+            self._wait_for_room()
+            self._permits += 1
 
     def acquire_some(self, most: int) -> int:
         """Take what room there is, at most for so many; return for how many."""
         with self._lock:
             if self._cancelled:
                 raise Cancelled
-            count = max(0, min(most, self._free))
-            self._free -= count
+            count = max(0, min(most, self._limit - len(self._slots) - self._permits))
+            self._permits += count
             return count
 
     def release(self, count: int) -> None:
         """Give back permits without having made slots."""
         with self._lock:
             for _ in range(count):
-                self._release()
+                self._permits -= 1
+                self._released()
 
     def grow(self, by: int) -> None:
         """Let more items wait or be in the making; fewer if that is below 0, as soon as there are no more than that."""
         if by:
             with self._lock:
-                self.capacity += by
-                self._free += by
+                self._least += by
+                self._limit += by
                 self._writable.notify_all()
 
     def reserve(self) -> Slot:
@@ -100,23 +107,34 @@ class Channel:
         slot = Slot()
         with self._lock:
             self._slots.append(slot)
+            self._permits -= 1
         return slot
 
-    def fill(self, slot: Slot, value: Any) -> None:
+    def fill(self, slot: Slot, value: Any, small: bool = False) -> None:
         """Set the item of a slot; with ``DROP`` the slot vanishes."""
         with self._lock:
             slot.value = value
+            if value is not DROP and small is not self._small:
+                self._set_limit(small)
             if self._slots and self._slots[0] is slot:
                 self._settle()
 
-    def put(self, value: Any) -> None:
+    def put(self, value: Any, small: bool = False) -> None:
         """Wait for room and append a finished item."""
-        self.acquire()
-        self.append(value)
+        with self._lock:
+            if small is not self._small:
+                self._set_limit(small)
+            if len(self._slots) + self._permits >= self._limit or self._cancelled:
+                self._wait_for_room()
+            self._append(value)
 
-    def append(self, value: Any) -> None:
+    def append(self, value: Any, small: bool = False) -> None:
         """Append a finished item, with a permit taken before."""
-        self.fill(self.reserve(), value)
+        with self._lock:
+            self._permits -= 1
+            if value is not DROP and small is not self._small:
+                self._set_limit(small)
+            self._append(value)
 
     def get(self, timeout: float | None = None) -> Any:
         """Wait for the next item and return it.
@@ -126,26 +144,16 @@ class Channel:
             Cancelled: it was cancelled.
             TimeoutError: nothing came within ``timeout`` seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            while not (self._slots and self._slots[0].value is not _PENDING):
-                if self._cancelled:
-                    raise Cancelled
-                if self._closed and not self._slots:
-                    raise EndOfStream("the stream has ended")
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
-                self._readers += 1
-                self._readable.wait(remaining)
-                self._readers -= 1
+            if not self._is_ready():
+                self._wait_for_item(timeout)
             return self._first()
 
     def get_some(self, most: int) -> list[Any]:
         """Return the next items that are there, at most so many."""
         items: list[Any] = []
         with self._lock:
-            while len(items) < most and self._slots and self._slots[0].value is not _PENDING:
+            while len(items) < most and self._is_ready():
                 items.append(self._first())
         return items
 
@@ -164,23 +172,76 @@ class Channel:
             self._writable.notify_all()
 
     def _first(self) -> Any:
-        value = self._slots.popleft().value
-        self._release()
-        self._settle()
-        return value
+        value = self._slots.popleft()
+        if self._writers:
+            self._released()
+        if self._readers or (self._slots and type(self._slots[0]) is Slot):
+            self._settle()
+        return value.value if type(value) is Slot else value
 
-    def _release(self) -> None:
-        self._free += 1
-        if self._writers and self._free >= ((self.capacity + 1) // 2 if self._alone else 1):
+    def _set_limit(self, small: bool) -> None:
+        """Expect that what comes next is as small as this."""
+        self._small, self._limit = small, self._least + (self._extra if small else 0)
+        self._met_small |= small
+        if self._writers:
+            self._released()
+
+    def _append(self, value: Any) -> None:
+        if value is DROP:
+            self._released()
+        else:
+            self._slots.append(value)
+            if self._readers and self._is_ready():
+                self._readable.notify()
+
+    def _is_ready(self) -> bool:
+        """Say whether there is an item for a reader."""
+        if not self._slots:
+            return False
+        first = self._slots[0]
+        return type(first) is not Slot or first.value is not _PENDING
+
+    def _wait_for_room(self) -> None:
+        while len(self._slots) + self._permits >= self._limit and not self._cancelled:
+            self._wake_at = len(self._slots) // 2
+            self._writers += 1
+            try:
+                self._writable.wait()
+            finally:
+                self._writers -= 1
+        if self._cancelled:
+            raise Cancelled
+
+    def _wait_for_item(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._is_ready():
+            if self._cancelled:
+                raise Cancelled
+            if self._closed and not self._slots:
+                raise EndOfStream("the stream has ended")
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+            self._readers += 1
+            try:
+                self._readable.wait(remaining)
+            finally:
+                self._readers -= 1
+
+    def _released(self) -> None:
+        """Wake a writer that waits, if there is enough room."""
+        enough = len(self._slots) <= self._wake_at if self._alone else len(self._slots) + self._permits < self._limit
+        if self._writers and enough:
             self._writable.notify()
 
     def _settle(self) -> None:
         """Remove dropped slots from the front, and wake who waits for the item that is there now, or for the end."""
-        while self._slots and self._slots[0].value is DROP:
+        while self._slots and type(first := self._slots[0]) is Slot and first.value is DROP:
             self._slots.popleft()
-            self._release()
-        if self._slots and self._slots[0].value is not _PENDING:
-            if self._readers:
-                self._readable.notify()
+            self._released()
+        if not self._readers:
+            return
+        if self._is_ready():
+            self._readable.notify()
         elif self._closed and not self._slots:
             self._readable.notify_all()

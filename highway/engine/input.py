@@ -55,7 +55,7 @@ class StageInput:
 
     def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped
-        self._workers.here.passport = self.passport
+        self._workers.here.passport = stamped.passport
         if self._count:
             self._meter.items += 1
             self._meter.bytes += nbytes(item)
@@ -80,12 +80,12 @@ class InputByEpoch(StageInput):
         return True
 
     def __next__(self) -> Any:
-        if self._ahead is None or self._ahead.passport.epoch <= self._workers.scope.skipped:
-            self._ahead = None
-            self._ahead = self._get()
-        if self._ahead.passport.epoch > self.epoch:
-            raise StopIteration
         stamped, self._ahead = self._ahead, None
+        if stamped is None or stamped.passport.epoch <= self._workers.scope.skipped:
+            stamped = self._get()
+        if stamped.passport.epoch > self.epoch:
+            self._ahead = stamped
+            raise StopIteration
         return self._handed_on(stamped)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator, Philox
 
 _MASK = 2**64 - 1
+_AT_ONCE = 256  # integers that are drawn together
 
 
 def stage_key(seed: int, name: str) -> int:
@@ -69,3 +70,41 @@ def epoch_and_index(rng: Generator) -> tuple[int, int]:
     """Return the epoch and index that a fresh generator was made for."""
     counter = rng.bit_generator.state["state"]["counter"]
     return int(counter[3]), int(counter[2])
+
+
+class Below:
+    """Integers from 0 up to a bound, as a Philox generator draws them one by one; while the bound stays the same, drawn many at once.
+
+    Args:
+        rng: What draws them, and nothing else meanwhile.
+    """
+
+    def __init__(self, rng: Generator) -> None:
+        self._rng = rng
+        self._bound = 0
+        self._before: Any = None  # the generator's state before those that were drawn at once
+        self._left: list[int] = []  # of these, the last one first
+
+    def next(self, bound: int) -> int:
+        """Return the next integer below ``bound``."""
+        if bound == self._bound and self._left:
+            return self._left.pop()
+        if bound == self._bound:
+            self._before = self._rng.bit_generator.state
+            self._left = self._rng.integers(bound, size=_AT_ONCE)[::-1].tolist()
+            return self._left.pop()
+        if self._left:
+            self._rng, self._left = self._caught_up(), []
+        self._bound = bound
+        return int(self._rng.integers(bound))
+
+    def state(self) -> list[int]:
+        """Return where the generator is, as :func:`state_of` does."""
+        return state_of(self._caught_up() if self._left else self._rng)
+
+    def _caught_up(self) -> Generator:
+        """Return a generator that has drawn what was handed out, and no more."""
+        rng = Generator(Philox())
+        rng.bit_generator.state = self._before
+        rng.integers(self._bound, size=_AT_ONCE - len(self._left))
+        return rng

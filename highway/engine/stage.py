@@ -90,7 +90,8 @@ class Stage:
         num_workers: Worker threads of a map. ``None`` means one, or, for a component that says ``parallel = True`` (highway's own
             maps do), as many as the cores this process may use.
         ordered: Whether a map with several workers keeps the order of its items.
-        buffer_size: Finished items that may wait for the next stage, at least 1.
+        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, and 32 more if they are small: numbers, texts
+            and arrays of up to 4 kB together. Threads that take turns for each of these cost several times what is done with it.
         on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
             :func:`highway.engine.cancel.report_error`.
@@ -109,7 +110,7 @@ class Stage:
     op: Any
     num_workers: Count | None = None
     ordered: bool = True
-    buffer_size: Count = 2
+    buffer_size: Count | None = None
     on_error: OnError = "raise"
     max_errors: Annotated[int, Range(ge=0)] | None = None
     name: str = ""

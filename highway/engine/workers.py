@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
 from highway.engine.ahead import work_ahead
-from highway.engine.batch import nbytes
+from highway.engine.batch import weighed
 from highway.engine.channel import Channel, Slot
 from highway.engine.component import Shape, layers, takes_rng
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
@@ -164,13 +164,15 @@ class StageWorkers:
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
         """Hand on what a map has made of an item, or ``DROP``: in its slot where the order is kept."""
+        small = None
         if result is not DROP:
+            size, small = weighed(result.item)
             meter.items += 1
-            meter.bytes += nbytes(result.item)
+            meter.bytes += size
         if slot is not None:
-            self.outbox.fill(slot, result)
+            self.outbox.fill(slot, result, small)
         else:
-            self.outbox.append(result)
+            self.outbox.append(result, small)
             self.in_work.leave()
 
     def _own_copy(self) -> Any:
@@ -199,7 +201,7 @@ class StageWorkers:
         if result is None:
             raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
         if type(result) is Stamped:
-            return self._complete(result, passport)
+            return _complete(result, passport.origin, passport.times)
         return result if result is DROP else Stamped(result, passport)
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
@@ -211,39 +213,33 @@ class StageWorkers:
             items: The input.
             first: The number of the first output that says none.
         """
-        numbers, clock = itertools.count(first), MarkerClock()
+        numbers, clock, scope, is_source = itertools.count(first), MarkerClock(), self.scope, self.shape == "source"
         try:
             for output in outputs:
                 if type(output) is not Stamped:
                     last = items.passport
                     output = Stamped(output, Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),)))
                 elif not output.passport.times:
-                    output = self._complete(output, Passport(origin=self.origin, times=(time.time(),)))
+                    output = _complete(output, self.origin, (time.time(),))
                 if output.passport.made_of:
                     output = Stamped(output.item, made_by(self, output.passport))
-                if output.passport.epoch > self.scope.skipped:
+                if output.passport.epoch > scope.skipped:
+                    size, small = weighed(output.item)
                     meter.enter(BLOCKED)
-                    self.outbox.put(output)
+                    self.outbox.put(output, small)
                     meter.enter(BUSY)
                     meter.items += 1
-                    meter.bytes += nbytes(output.item)
+                    meter.bytes += size
                     self.here.passport = output.passport
-                is_source = self.shape == "source" or self.scope.is_source
-                due = is_source and self.is_asked and self.scope.save is not None and clock.is_due(meter.items)
+                due = (is_source or scope.is_source) and self.is_asked and scope.save is not None and clock.is_due(meter.items)
                 if due and mark(self, marker := Stamped(Marker(clock), output.passport)):  # not in the middle of a batch
                     clock.begin(meter.items)
                     self.here.marker = marker.item
                 if self._ends_between:
-                    self.scope.check()
+                    scope.check()
         finally:
             if isinstance(outputs, (Generator, OpenSource)):
                 outputs.close()
-
-    def _complete(self, given: Stamped, default: Passport) -> Stamped:
-        """Fill in who made the item and when, if the stage that stamped it left that out."""
-        if given.passport.times:
-            return given
-        return Stamped(given.item, given.passport._replace(origin=default.origin, times=default.times))
 
     # --- what the stage's code says of itself ---
 
@@ -288,6 +284,12 @@ class StageWorkers:
         if self.origin.role:
             parts.append(f"role {_origin(self.origin)}")
         return ", ".join(parts)
+
+
+def _complete(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
+    """Fill in who made an item and when, if the stage that stamped it left that out."""
+    epoch, index, _, keys, own, made_of = given.passport
+    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

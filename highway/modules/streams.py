@@ -12,7 +12,7 @@ from numpy.random import Generator, Philox
 
 from highway.engine.batch import Item, collate, fields, names, split
 from highway.engine.cancel import seed_or
-from highway.engine.randomness import go_on, state_of
+from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked
@@ -178,23 +178,24 @@ class Shuffle:
         if begun := saved():
             waiting = list(zip(begun.held, begun.state["uses"], strict=True))
             go_on(rng, begun.state["rng"])
-        keep(lambda: Saved({"uses": [uses for _, uses in waiting], "rng": state_of(rng)}, [stamped for stamped, _ in waiting]))
+        places = Below(rng)
+        keep(lambda: Saved({"uses": [uses for _, uses in waiting], "rng": places.state()}, [stamped for stamped, _ in waiting]))
         for item in items:
             waiting.append((Stamped(item, items.passport), 0))
             while len(waiting) >= self.buffer_size:
-                yield self._draw(waiting, rng)
+                yield self._draw(waiting, places)
         while waiting:
-            yield self._draw(waiting, rng)
+            yield self._draw(waiting, places)
 
-    def _draw(self, waiting: list[tuple[Stamped, int]], rng: Generator) -> Stamped:
-        place = int(rng.integers(len(waiting)))
+    def _draw(self, waiting: list[tuple[Stamped, int]], places: Below) -> Stamped:
+        place = places.next(len(waiting))
         drawn, uses = waiting[place]
         if uses + 1 < self.reuse:
             waiting[place] = (drawn, uses + 1)
         else:
             waiting[place] = waiting[-1]
             waiting.pop()
-        return _copy(drawn, uses, self.reuse)
+        return drawn if self.reuse == 1 else _copy(drawn, uses, self.reuse)
 
     def remake(self, item: list[Stamped], number: int) -> Stamped:
         """Return a copy of an item."""

@@ -110,3 +110,33 @@ def test_split_needs_a_common_batch_axis():
 def test_nbytes_counts_arrays_and_byte_strings():
     assert batch.nbytes((np.zeros(3, np.int16), b"abc", "text", 7)) == 9
     assert batch.nbytes({"x": np.zeros(2)}) == 16
+
+
+OWN = np.zeros(100, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("item", "small"),
+    [
+        (7, True),
+        ("text", True),
+        ({"a": OWN, "b": b"12", "c": np.int64(3), "d": None, "e": OWN.reshape(10, 10)}, True),
+        ((np.zeros(1025, np.float32),), False),
+        ((np.zeros(1023, np.float32), "12345"), False),
+        ("x" * 5000, False),
+        ([bytes(5000)], False),
+        (np.zeros((1000, 10))[3], False),  # it keeps all of them
+        (np.frombuffer(memoryview(bytes(8)), np.uint8), False),
+        (np.array([OWN, None], object), False),
+        ({"image": object()}, False),
+        ({"nested": {"a": 1}}, False),
+    ],
+)
+def test_an_item_is_small_only_if_it_is_known_to_be(item, small):
+    assert batch.weighed(item) == (batch.nbytes(item), small)
+
+
+def test_bytes_are_those_of_arrays_of_lists_of_arrays_and_of_byte_strings():
+    assert (
+        batch.nbytes({"a": OWN, "b": [OWN, OWN], "c": bytearray(3), "d": memoryview(b"12345"), "e": "text", "f": np.ma.array(OWN)}) == 1608
+    )

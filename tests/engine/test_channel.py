@@ -69,6 +69,15 @@ def test_dropped_slots_vanish_and_give_their_room_back():
     assert len(channel) == 0
 
 
+def test_a_slot_that_is_dropped_behind_a_finished_item_vanishes_too():
+    channel = Channel(3)
+    channel.put("first")
+    channel.acquire()
+    channel.fill(channel.reserve(), DROP)
+    channel.put("last")
+    assert [channel.get(), channel.get(), len(channel)] == ["first", "last", 0]
+
+
 def test_every_waiting_reader_gets_an_item():
     channel = Channel(2)
     readers = [in_thread(channel.get) for _ in range(2)]
@@ -136,6 +145,41 @@ def test_a_channel_that_grows_wakes_a_writer_and_one_that_shrinks_waits_until_as
     assert channel.acquire_some(1) == 0
     assert channel.get_some(2) == ["first", "second"]
     assert channel.acquire_some(2) == 1
+
+
+def test_small_items_wait_besides_the_others():
+    channel = Channel(2, extra=3)
+    for number in range(5):
+        channel.put(number, small=True)
+    join = in_thread(lambda: channel.put("more", small=True))
+    wait_until(lambda: channel._writers == 1)
+    assert (len(channel), channel.capacity) == (5, 5)
+    assert [channel.get() for _ in range(5)] == list(range(5))
+    assert join() == (None, None) and channel.get() == "more"
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
+    channel = Channel(2, writers, extra=3)
+    assert channel.capacity == 2
+    for number in range(4):
+        channel.put(number, small=number > 1)
+    join = in_thread(lambda: channel.put(4))
+    wait_until(lambda: channel._writers == 1)
+    assert (channel.capacity, len(channel)) == (5, 4)
+    assert [channel.get(), channel.get()] == [0, 1] and channel._writers == 1  # there would be room for small ones
+    assert [channel.get() for _ in range(3)] == [2, 3, 4]
+    assert join() == (None, None) and len(channel) == 0
+
+
+def test_a_worker_that_waits_goes_on_when_another_one_turns_out_to_have_made_a_small_item():
+    channel = Channel(1, writers=2, extra=1)
+    channel.acquire()
+    slot = channel.reserve()
+    join = in_thread(channel.acquire)
+    wait_until(lambda: channel._writers == 1)
+    channel.fill(slot, "small", small=True)
+    assert join() == (None, None)
 
 
 def test_close_lets_the_rest_out_and_then_ends_for_every_reader():

@@ -211,10 +211,11 @@ def test_what_is_left_of_a_pass_is_not_read():
 
 
 def test_epochs_of_a_cache(tmp_path):
-    made = []
-    with Pipeline([reader(epochs=4), lambda n: made.append(n) or n, Cache(shuffle=False, batched=False)]) as pipeline:
-        assert epochs_of(pipeline, 4) == [TEN] * 4
-    assert made[:10] == TEN and len(made) < 25  # of the next, what was on its way when the cache was finished
+    made, numbers = [], list(range(300))
+    source = Reader(range(300), shuffle=False, epochs=4)
+    with Pipeline([source, lambda n: made.append(n) or n, Cache(shuffle=False, batched=False)]) as pipeline:
+        assert epochs_of(pipeline, 4) == [numbers] * 4
+    assert made[:300] == numbers and len(made) < 450  # of the next, what was on its way when the cache was finished
 
 
 def test_a_loop_that_is_left_leaves_no_hole_in_a_cache():

@@ -438,7 +438,7 @@ def test_a_cache_that_is_finished_goes_on_at_once_and_one_in_memory_is_filled_fi
         assert len(json.dumps(state)) < 5000
         made.clear()
         assert rest_from(build, state) == expected[200:]
-        assert count <= len(made) <= count + 20  # which were on their way
+        assert count <= len(made) <= count + 150  # which were on their way
 
 
 def test_loops_over_a_cache(kept):
