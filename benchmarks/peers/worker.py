@@ -71,17 +71,18 @@ Batch = tuple[np.ndarray, Any]  # uint8 images, and the number of each in the jo
 Batches = Callable[[], Iterable[Batch]]
 
 
-def serve(prepare: Callable[..., Batches], *packages: str) -> None:
+def serve(prepare: Callable[..., Any], *packages: str, load: Callable[[Path], Any] = Job.load) -> None:
     """Answer the harness until it closes the standard input.
 
     Args:
         prepare: Called once for each mode, with the job and the mode if there is one; returns what starts a pass and yields its batches.
         packages: Names of the installed packages whose versions are reported.
+        load: Reads the job in the folder that is the first argument.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
-        job = Job.load(Path(sys.argv[1]))
+        job = load(Path(sys.argv[1]))
         prepared = cache(partial(prepare, job))
         versions = {name: importlib.metadata.version(name) for name in packages}
         print(json.dumps({"versions": versions}), file=answers)

@@ -43,7 +43,8 @@ class Channel:
     Args:
         capacity: Items that may wait or be in the making.
         writers: Threads that write.
-        extra: How many more there may be if they are small. What holds a permit may turn out not to be.
+        extra: How many more there may be if they are small: what is put, or was last filled in of which that was said. What a permit is
+            given for may turn out to be larger.
     """
 
     def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
@@ -110,29 +111,29 @@ class Channel:
             self._permits -= 1
         return slot
 
-    def fill(self, slot: Slot, value: Any, small: bool = False) -> None:
-        """Set the item of a slot; with ``DROP`` the slot vanishes."""
+    def fill(self, slot: Slot, value: Any, small: bool | None = None) -> None:
+        """Set the item of a slot, and say whether it is small; with ``DROP`` the slot vanishes."""
         with self._lock:
             slot.value = value
-            if value is not DROP and small is not self._small:
+            if small is not None and small is not self._small:
                 self._set_limit(small)
             if self._slots and self._slots[0] is slot:
                 self._settle()
 
-    def put(self, value: Any, small: bool = False) -> None:
+    def put(self, value: Any, small: bool | None = None) -> None:
         """Wait for room and append a finished item."""
         with self._lock:
-            if small is not self._small:
+            if small is not None and small is not self._small:
                 self._set_limit(small)
             if len(self._slots) + self._permits >= self._limit or self._cancelled:
                 self._wait_for_room()
             self._append(value)
 
-    def append(self, value: Any, small: bool = False) -> None:
+    def append(self, value: Any, small: bool | None = None) -> None:
         """Append a finished item, with a permit taken before."""
         with self._lock:
             self._permits -= 1
-            if value is not DROP and small is not self._small:
+            if small is not None and small is not self._small:
                 self._set_limit(small)
             self._append(value)
 

@@ -164,12 +164,21 @@ def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
     assert channel.capacity == 2
     for number in range(4):
         channel.put(number, small=number > 1)
-    join = in_thread(lambda: channel.put(4))
+    join = in_thread(lambda: channel.put(4, small=False))
     wait_until(lambda: channel._writers == 1)
     assert (channel.capacity, len(channel)) == (5, 4)
     assert [channel.get(), channel.get()] == [0, 1] and channel._writers == 1  # there would be room for small ones
     assert [channel.get() for _ in range(3)] == [2, 3, 4]
     assert join() == (None, None) and len(channel) == 0
+
+
+def test_a_marker_between_small_items_waits_besides_the_others_too():
+    channel = Channel(1, extra=4)
+    for number in range(3):
+        channel.put(number, small=True)
+    channel.put("marker")
+    channel.acquire()
+    assert len(channel) == 4
 
 
 def test_a_worker_that_waits_goes_on_when_another_one_turns_out_to_have_made_a_small_item():
