@@ -24,9 +24,9 @@ class InnerSource:
     """
 
     def __init__(self, source: Any, state: Any = None) -> None:
-        stage = source if isinstance(source, Stage) else Stage(source)
-        self._own = Pipeline([stage]) if shape_of(stage.op, True) == "composite" or stage.settings else None
-        self._source = OpenSource(self._own or stage.op, state)
+        op, is_own = _as_source(source)
+        self._own = op if is_own else None
+        self._source = OpenSource(op, state)
         self._numbers = itertools.count(self._source.first)
         self._keeper = resume.Keeper(state)
 
@@ -46,18 +46,29 @@ class InnerSource:
         """
         return self._source.state() if self._keeper.save is None else self._keeper.save().state
 
-    def remade(self, lineage: list[Any]) -> Any:
-        """Return an item again, with its passport if it has one; ``lineage`` is :func:`highway.engine.resume.lineage` of that."""
-        op = self._source.op
-        if (make := remake_of(op)) is None:
-            raise PipelineError(f"{name_of(op)} cannot give items again")
-        epoch, index, _, part = (*lineage, None, None)[:4]
-        return make(epoch, index, lineage if isinstance(op, Pipeline) else part)
-
     def close(self) -> None:
         self._source.close()
         if self._own is not None:
             self._own.stop()
+
+
+def remade(source: Any, lineage: list[Any]) -> Any:
+    """Return an item of a source again, with its passport if it has one; ``lineage`` is :func:`highway.engine.resume.lineage` of that.
+
+    The source may have ended meanwhile: it is not iterated over.
+    """
+    op, _ = _as_source(source)
+    if (make := remake_of(op)) is None:
+        raise PipelineError(f"{name_of(op)} cannot give items again")
+    epoch, index, _, part = (*lineage, None, None)[:4]
+    return make(epoch, index, lineage if isinstance(op, Pipeline) else part)
+
+
+def _as_source(source: Any) -> tuple[Any, bool]:
+    """Return what is iterated over for a source inside of a component, and whether that is a pipeline made for it."""
+    stage = source if isinstance(source, Stage) else Stage(source)
+    is_own = shape_of(stage.op, True) == "composite" or bool(stage.settings)
+    return Pipeline([stage]) if is_own else stage.op, is_own
 
 
 def opened(source: Any) -> Generator[Stamped]:

@@ -15,7 +15,7 @@ from highway.engine.component import Component, Traits, shape_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch
+from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, remade
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
@@ -78,7 +78,7 @@ class Repeat:
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item again."""
         repeated = self._repeated()
-        return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else InnerSource(repeated).remade(part)
+        return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else remade(repeated, part)
 
     def length(self) -> int:
         """Return how many items a pass has."""
@@ -131,7 +131,7 @@ class _Passes:
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item of a pass again."""
         number, made = part
-        return InnerSource(_drawn_anew(self.source, number)).remade(made)
+        return remade(_drawn_anew(self.source, number), made)
 
 
 _OVER = "over"  # state of a stream that has had enough of a pass

@@ -20,7 +20,7 @@ from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
-from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source
+from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, remade
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 
@@ -65,7 +65,7 @@ class Concat(_OfSources):
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item again."""
         place, made = part
-        return InnerSource(self.sources[place]).remade(made)
+        return remade(self.sources[place], made)
 
 
 @checked
@@ -113,7 +113,7 @@ class Zip(_OfSources):
 
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item again."""
-        made = [InnerSource(source).remade(one) for source, one in zip(self.sources, part, strict=True)]
+        made = [remade(source, one) for source, one in zip(self.sources, part, strict=True)]
         return _joined([one.item if type(one) is Stamped else one for one in made])
 
 
@@ -183,7 +183,7 @@ class Mix(_OfSources):
     def remake(self, epoch: int, index: int, part: Any) -> Any:
         """Return an item again."""
         place, made = part
-        return InnerSource(self.sources[place]).remade(made)
+        return remade(self.sources[place], made)
 
 
 @checked

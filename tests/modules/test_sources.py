@@ -255,3 +255,9 @@ def test_from_queue_stops_with_its_pipeline():
         assert pipeline.dequeue() == "only"
     with pytest.raises(EndOfStream):
         pipeline.dequeue()
+
+
+def test_an_item_of_a_pipeline_that_has_ended_is_made_again():
+    inner = Pipeline([range(10), str])
+    assert len(list(inner)) == 10
+    assert Mix([inner, range(5)]).remake(0, 7, [0, [0, 3]]).item == "3"
