@@ -16,7 +16,7 @@ from typing import NamedTuple
 import highway
 from highway.cli import command
 from highway.distribution import pip_install, version_of
-from highway.images.decode import backend
+from highway.images.decode import backend, extension_or_none
 from highway.images.ops import cv2_or_none
 from highway.process.cores import available_cores
 from highway.process.memory import available_memory
@@ -65,10 +65,11 @@ def look() -> Iterator[Finding]:
 
 
 def _extension() -> Finding:
-    if find_spec("highway.images._jpeg"):
+    if extension_or_none():
         return Finding("C extension", "built: JPEGs are decoded no further than the box that is cut out of them")
     way_out = "install a C compiler and the headers of libjpeg-turbo (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev)"
-    return Finding("C extension", "not built", f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway-data again.")
+    state = "built from another version of highway, or for another libjpeg" if find_spec("highway.images._jpeg") else "not built"
+    return Finding("C extension", state, f"JPEGs would decode 1.1 times as fast: {way_out}, then install highway-data again.")
 
 
 def _decoder() -> Finding:

@@ -802,6 +802,7 @@ static int prepare(PyObject* module) {
     if (!type) return -1;
     result = PyModule_AddObjectRef(module, "Run", type);
     Py_DECREF(type);
+    if (!result) result = PyModule_AddIntConstant(module, "API", 2);  /* images/decode.py expects it: count up with every change of a call */
     return result;
 }
 

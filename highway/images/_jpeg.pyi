@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+API: int
+
 def decode_crop(
     data: bytes,
     size: tuple[int, int],

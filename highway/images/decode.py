@@ -15,6 +15,7 @@ before the box ends; the others decode on.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
@@ -24,8 +25,11 @@ from highway.errors import ImageError
 from highway.images.header import Header, opened, read_header
 from highway.images.ops import Box, Size, cv2_or_none, flip, scale, warp
 
+log = logging.getLogger("highway")
+
 MAX_PIXELS = 1 << 26  # an image that announces more is refused before memory is spent on it; 201 MB decoded
 EXTENSION = "highway._jpeg"  # what counters, receivers and `highway doctor` are told, wherever the module is
+_EXTENSION_API = 2  # which calls it has
 _REDUCTIONS = (8, 4, 2)
 _ROWS_REVERSED = (3, 4, 7, 8)  # orientations of Exif; from 5 on, rows and columns are exchanged first
 _COLUMNS_REVERSED = (2, 3, 6, 7)
@@ -34,10 +38,13 @@ _CV2_FORMATS = ("JPEG", "PNG", "BMP")
 
 @cache
 def extension_or_none() -> Any:
-    """Return the module ``highway.images._jpeg``, or ``None`` where it was not built, or the libjpeg that it was built for has gone."""
+    """Return the module ``highway.images._jpeg``, or ``None`` where it was not built, from another version, or for another libjpeg."""
     try:
         import highway.images._jpeg as extension
     except ImportError:
+        return None
+    if getattr(extension, "API", 1) != _EXTENSION_API:
+        log.warning("the C extension was built from another version of highway and is not used: install highway-data again")
         return None
     return extension
 

@@ -8,7 +8,7 @@ from highway import Pipeline, Stage
 from highway.datasets import DecodedCache
 from highway.datasets.dataset import keys_of
 from highway.engine.stage import Passport, Stamped
-from highway.errors import DamagedError
+from highway.errors import DamagedError, DatasetError
 from highway.modules import Batch, Cache, CacheReader, Reader
 
 SAMPLES = [
@@ -102,7 +102,10 @@ def test_images_of_many_sizes_go_out_as_lists(tmp_path):
         assert [image.shape[0] - 3 for image in images] == [image[0, 0, 0] for image in images] == labels.tolist()
     with pytest.raises(ValueError, match=r"field 0 has the shapes .* in one batch; resize the images before it, or give it stack=False"):
         stamped(CacheReader(path, 6, epochs=1))
-    assert stamped(CacheReader(path, 6, epochs=2), on_error="skip") == []  # and it comes to an end
+    with pytest.raises(
+        DatasetError, match=r"^DecodedCache\(path='.*c'\): none of its 20 samples can be used; the last error: ValueError: Cache: f"
+    ):
+        stamped(CacheReader(path, 6, epochs=2), on_error="skip")
 
 
 def test_ranks_share_a_cache(path):

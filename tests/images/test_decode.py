@@ -302,3 +302,11 @@ def test_what_pillow_calls_a_decompression_bomb_is_an_error(monkeypatch, limit, 
             ImageError, match=rf"a decompression bomb, .* raise PIL.Image.MAX_IMAGE_PIXELS, which is {limit}, and max_pixels"
         ):
             decode(of_format("GIF"))
+
+
+def test_an_extension_that_was_built_from_another_version_is_not_used(monkeypatch, caplog):
+    extension = pytest.importorskip("highway.images._jpeg")
+    monkeypatch.delattr(extension, "API")
+    extension_or_none.cache_clear()
+    assert extension_or_none() is None and "is not used: install highway-data again" in caplog.text
+    extension_or_none.cache_clear()

@@ -22,6 +22,9 @@ Memory = list[np.ndarray | list[Any]]
 class NumbersOfRows(DecodedCache):
     """A cache whose samples are their numbers, for :class:`CachedRows`, which reads what stands there."""
 
+    def __repr__(self) -> str:
+        return repr(DecodedCache(self.path))  # by which users know it
+
     def __getitem__(self, number: int) -> int:
         return number
 
