@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from typing import Any
 
@@ -26,7 +27,8 @@ class Ahead:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._on_disk = stream.seekable()
+        self._descriptor = stream.fileno() if stream.seekable() else None
+        self._next = 0  # the place that is read next
         self.block, self.at = b"", 0
         self._begin = 0  # of the block
         self._size = LEAST
@@ -61,9 +63,8 @@ class Ahead:
         parts = [self.block[begin:]]
         if size >= LARGE:
             self._size = LEAST
-            if self._on_disk:  # to join parts would be to copy them
-                self._stream.seek(self.tell())
-                parts = []
+            if self._descriptor is not None:  # to join parts would be to copy them
+                self._next, parts = self.tell(), []
         self._begin, self.block, self.at = self.tell(), b"", 0
         missing = size - sum(map(len, parts))
         while missing and (part := self._more(min(missing, _AT_ONCE))):
@@ -96,5 +97,6 @@ class Ahead:
 
     def _more(self, size: int) -> bytes:
         check_cancelled()
-        more: bytes = self._stream.read(size)
+        more: bytes = self._stream.read(size) if self._descriptor is None else os.pread(self._descriptor, size, self._next)
+        self._next += len(more)
         return more
