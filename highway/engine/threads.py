@@ -41,10 +41,8 @@ class Run:
         self.numbers_epochs = False  # whether passports say in which epoch an item is
         for stage, shape in stages:
             count = worker_count(stage, shape)
-            inbox, self.output = (
-                self.output,
-                Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else SMALL_WAITING),
-            )
+            outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else SMALL_WAITING)
+            inbox, self.output = self.output, outbox
             workers = StageWorkers(stage, shape, count, inbox, self.output, origin)
             workers.before, workers.number = list(self.workers), len(self.workers)
             workers.numbers_epochs = self.numbers_epochs

@@ -71,14 +71,9 @@ class StageWorkers:
 
     def stats(self) -> StageStats:
         queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
+        counters, parameter = self.scope.counted(layers(self.stage.op)), self.traits.workers_parameter
         return StageStats.of(
-            self.stage.name,
-            self.meters,
-            queued=queued,
-            capacity=capacity,
-            shape=self.shape,
-            counters=self.scope.counted(layers(self.stage.op)),
-            parameter=self.traits.workers_parameter,
+            self.stage.name, self.meters, queued=queued, capacity=capacity, shape=self.shape, counters=counters, parameter=parameter
         )
 
     def work(self, number: int, run: Run) -> None:
