@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from highway.engine.remake import Remaker
     from highway.engine.workers import StageWorkers
 
-MARK_EVERY = 100  # outputs of the source between two markers at most
+MARK_EVERY = 100  # outputs of the source between two markers at most,
+MARK_APART = 0.01  # but where that many take less than so many seconds
 MARK_WITHIN = 0.25  # seconds between two markers at most, if there are outputs
 MARK_SHARE = 0.02  # of the time of a stage, which markers may take; where one holds very many items they come less often
 
@@ -172,7 +173,8 @@ class MarkerClock:
     def is_due(self, items: int) -> bool:
         """Say so, when the source has sent so many items."""
         now = time.monotonic()
-        return (items - self._items >= MARK_EVERY or now - self._at >= MARK_WITHIN) and now >= self._not_before
+        waited = now - self._at
+        return now >= self._not_before and (waited >= MARK_WITHIN or (items - self._items >= MARK_EVERY and waited >= MARK_APART))
 
     def spent(self, seconds: float) -> None:
         """Wait for so long that the time which a stage has spent on a marker is a small part of it."""

@@ -63,6 +63,7 @@ def _many_markers():
     """So that small sources send several, however long a stage takes over one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("highway.engine.resume.MARK_EVERY", 4)
+        patch.setattr("highway.engine.resume.MARK_APART", 0.0)
         patch.setattr("highway.engine.resume.MARK_SHARE", 1.0)
         yield
 
