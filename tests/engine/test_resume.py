@@ -841,11 +841,11 @@ def test_passports_do_not_grow_without_end():
     with Pipeline([Repeat(Reader(range(100), 4)), Unbatch(), Shuffle(9), Batch(5), Unbatch(), Shuffle(7, reuse=2), Batch(3)]) as pipeline:
         counts = []
         for _ in range(3):
-            for _ in range(300):
+            for _ in range(1000):
                 pipeline.dequeue()
             gc.collect()
             counts.append(len(gc.get_objects()))
-        assert counts[2] < counts[0] + 1500, counts
+        assert counts[2] < counts[0] + 5000, counts  # what is on its way varies; a passport that stays for each sample would be 12,000
         assert len(json.dumps(pipeline.state_dict())) < 10_000
 
 
