@@ -104,7 +104,7 @@ class RemoteMaps:
             self._has_answered = True
             outcome = self._outcome(kind, record)
             if kind == "skippable":
-                self._tell(_is_skipped(outcome[0]))
+                self._tell(stage_goes_on_from(outcome[0]))
             elif kind == "unfit":
                 yield self._lost(outcome[0])
                 return
@@ -222,7 +222,7 @@ def _started(budget_mb: float) -> tuple[subprocess.Popen[bytes], ObjectLink]:
             their.close()
 
 
-def _is_skipped(error: BaseException | None) -> bool:
+def stage_goes_on_from(error: BaseException | None) -> bool:
     """Ask the stage whether it goes on from an error of which a map has told it."""
     try:
         if isinstance(error, Exception):

@@ -18,7 +18,7 @@ from highway.children.child import RunPipeline
 from highway.children.maps import ApplyMaps
 from highway.children.pickling import Script, pack, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
-from highway.children.remote import RemoteMaps
+from highway.children.remote import RemoteMaps, stage_goes_on_from
 from highway.engine import Pipeline, cancel
 from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
@@ -231,7 +231,7 @@ class _Child:
                 self._items.send(frames)
             kind, value = unpack(self._results.recv())
             while kind == "skippable":
-                self._items.send(pack(_is_skipped(value.error())))
+                self._items.send(pack(stage_goes_on_from(value.error())))
                 kind, value = unpack(self._results.recv())
         except LinkError:
             if self.is_gone:
@@ -241,14 +241,3 @@ class _Child:
         if kind == "error":
             raise value.error()
         return value
-
-
-def _is_skipped(error: BaseException) -> bool:
-    try:
-        if isinstance(error, Exception):
-            cancel.report_error(error)
-            return True
-    except Exception as raised:
-        if raised is not error:
-            raise
-    return False
