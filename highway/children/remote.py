@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from time import sleep
 from typing import Any, Final
 
 from highway.children import maps as in_child
@@ -22,11 +23,13 @@ from highway.errors import LinkError, PipelineError
 from highway.process.cores import ONE_THREAD
 
 MOST: Final = 64  # items that a child has in flight
-WORK_AHEAD: Final = 0.005  # seconds of work that it has in flight: many times what it takes to hand it more
+WORK_AHEAD: Final = 0.02  # seconds of work that it has in flight: many times what it takes to hand it more
+GATHER_LEAST, GATHER_MOST = 0.0005, 0.01  # seconds for which its answers gather, if they do
 SLOW: Final = 0.1  # seconds of work on an item from which on it is better that whoever is free first takes the next one
 BYTES_AHEAD: Final = 1 << 20  # of the items, or of their results, in flight
 BYTES_IN_SOCKET: Final = 1 << 15  # so much fits, whatever the child does, so that neither ever waits for the other to read
 SHARE: Final = 1 / 8  # of the last item in the averages
+RISE: Final = 1 / 64  # the same, in the time that the quickest items take
 
 
 class _Handed:
@@ -62,6 +65,7 @@ class RemoteMaps:
         self._unsent: deque[_Handed] = deque()  # behind these
         self._at_work = self._in_socket = 0  # items that the child has, and their bytes
         self._seconds: float | None = None  # of work on an item, on average
+        self._least_seconds = 0.0  # the same of the quickest of late
         self._nbytes = 0.0  # of an item, or of its result
         self._is_gone = self._has_answered = False
         self._begin()
@@ -95,6 +99,7 @@ class RemoteMaps:
         yield from self._failures()
         if not self._handed:
             return
+        self._let_gather()
         try:
             answers = self._link.receive()
         except LinkError:
@@ -104,12 +109,14 @@ class RemoteMaps:
             self._has_answered = True
             outcome = self._outcome(kind, record)
             if kind == "skippable":
+                self._least_seconds = 0.0  # it waits to be told, and may ask again
                 self._tell(stage_goes_on_from(outcome[0]))
             elif kind == "unfit":
                 yield self._lost(outcome[0])
                 return
             else:
                 self._seconds = seconds if self._seconds is None else self._seconds + (seconds - self._seconds) * SHARE
+                self._least_seconds = min(seconds, self._least_seconds + (seconds - self._least_seconds) * RISE)
                 self._nbytes = max(self._nbytes, self._nbytes + (nbytes - self._nbytes) * SHARE)
                 self._in_socket -= self._handed.popleft().in_socket
                 self._at_work -= 1
@@ -171,6 +178,12 @@ class RemoteMaps:
             handed.frames = None
             self._handed.append(self._unsent.popleft())
         self._flushed(run)
+
+    def _let_gather(self) -> None:
+        """Let answers gather for half the time, at most, that the child's work takes: to wake for each costs a tenth of a millisecond."""
+        rest = min(GATHER_MOST, self._at_work * self._least_seconds / 2)
+        if rest >= GATHER_LEAST and self._at_work >= 4:
+            sleep(rest)
 
     def _flushed(self, run: list[Record]) -> list[Record]:
         """Send a run of records, and return an empty one."""

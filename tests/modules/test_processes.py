@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
+from highway.children import remote
+from highway.children.objects import ObjectLink
 from highway.engine import cancel
 from highway.modules import Augmentations, Batch, ImageFileReader, ImageSink, Processes, Repeat, Take
 from highway.transforms import FlipX
@@ -113,6 +115,17 @@ def never_end(n):
 def report_odd_ones(n):
     if n % 2:
         cancel.report_error(ValueError(f"{n} is odd"))
+    return n
+
+
+def take_a_millisecond(n):
+    time.sleep(0.001)
+    return n
+
+
+def report_and_take_a_millisecond(n):
+    time.sleep(0.001)
+    cancel.report_error(ValueError(f"{n} is odd"))
     return n
 
 
@@ -232,6 +245,27 @@ def test_many_small_items_may_be_in_flight_and_few_large_ones():
         with Pipeline([[item] * 300, Stage(Processes([Select()], 1), buffer_size=2)]) as pipeline:
             assert sum(1 for _ in pipeline) == 300
             assert least <= pipeline.stats().stages[1].capacity <= most
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How long a worker lets answers gather before each look, and how many there were."""
+    naps, looks, receive = [], [], ObjectLink.receive
+    monkeypatch.setattr(remote, "sleep", lambda seconds: naps.append(seconds) or time.sleep(seconds))
+    monkeypatch.setattr(ObjectLink, "receive", lambda link: looks.append(receive(link)) or looks[-1])
+    return naps, looks
+
+
+def test_answers_gather_for_10_ms_at_most_while_the_child_has_work(waits):
+    assert run(take_a_millisecond, source=range(600), num_processes=1) == list(range(600))
+    naps, looks = waits
+    assert len(looks) < 300
+    assert 0 < max(naps) <= 0.01
+
+
+def test_a_child_that_asks_what_to_do_about_an_error_is_answered_at_once(waits):
+    assert run(report_and_take_a_millisecond, source=range(200), num_processes=1, on_error="skip") == list(range(200))
+    assert len(waits[0]) < 50
 
 
 def test_an_object_that_comes_twice_arrives_as_two():
