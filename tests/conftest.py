@@ -52,7 +52,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             shutil.rmtree(base, ignore_errors=True)
 
 
-LASTING_THREADS = {"GarbageCollectorThread"}  # pyzmq starts one for the whole process
+LASTING_THREADS = {"GarbageCollectorThread", "_DummyThread"}  # pyzmq's, one for the whole process; TensorFlow's own, which call Python
 
 
 def _threads() -> set[threading.Thread]:

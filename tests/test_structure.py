@@ -31,11 +31,13 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
 }
 BESIDES = {  # each is said in the file, and why
     "engine/pipeline.py": {"children", "topology"},  # Pipeline(isolated=True), Pipeline.from_yaml
+    "wire/connection.py": {"adapters"},  # Connection.to_dataset()
     "wire/conversion.py": {"adapters"},  # converters="torch"
 }
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},
     "threading": {
+        "adapters/tensorflow.py",
         "children/isolated.py",
         "children/isolated_child.py",
         "datasets/opened.py",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+import numpy as np
 
 try:
     import jax
@@ -10,6 +13,9 @@ except ImportError as error:
     from highway.errors import ConfigError
 
     raise ConfigError("highway.adapters.jax needs jax: pip install jax, or as https://docs.jax.dev says for your accelerator") from error
+
+from highway.engine.pipeline import Pipeline
+from highway.engine.stage import Stage
 
 
 class Ranks(TypedDict):
@@ -31,3 +37,84 @@ def ranks() -> Ranks:
     without that, this is rank 0 of 1. Called before it, this starts JAX's backend, and ``initialize()`` raises ``RuntimeError``.
     """
     return {"rank": jax.process_index(), "world_size": jax.process_count()}
+
+
+def to_device(pipeline: Iterable[Any], sharding: Any = None, depth: int = 2) -> Pipeline:
+    """Return a pipeline of the same items on the device, which are put there on a thread of its own.
+
+    ::
+
+        for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
+            state = step(state, images, labels)
+
+    It is a :class:`~highway.Pipeline` whose source is the given one: loops, ``len()``, ``state_dict()`` and ``stop()`` are the same; items
+    that wait on the device do not count as taken.
+
+    On a CPU, arrays in aligned memory, which highway's batches are, are not copied: the memory belongs to JAX until its array is gone, and
+    whoever has made the array must not write into it again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as
+    everywhere in JAX: floats are rounded, and integers that do not fit are an error.
+
+    Args:
+        pipeline: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
+        sharding: Where the rows go: a ``jax.sharding.Sharding``, for which each process has its own rows, or a device. ``None`` is the
+            default device.
+        depth: Items that wait on the device, at least 1, beside the one that is being put there.
+
+    Raises:
+        ValueError: an array does not divide into the parts of the sharding (when running).
+        OverflowError: an integer does not fit (when running).
+        TypeError: an array is of a type that JAX does not have (when running).
+    """
+    return Pipeline([pipeline, Stage(_Put(sharding), buffer_size=depth, name="to_device")])
+
+
+class _Put:
+    """Puts the arrays of items on the device."""
+
+    def __init__(self, sharding: Any) -> None:
+        self.sharding = sharding
+
+    def __call__(self, item: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(self._put, item)
+
+    def _put(self, path: Any, value: Any) -> Any:
+        if isinstance(value, jax.Array):
+            return jax.device_put(value, self.sharding)
+        array, place = np.asarray(value), f"item{jax.tree_util.keystr(path)}"
+        if array.dtype.kind in "USOMmV" and array.dtype.name not in _EXTENDED:
+            raise TypeError(f"to_device: {place} is an array of {array.dtype}, which JAX has none of; convert it, or leave it out (Select)")
+        if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and not jax.config.jax_enable_x64:
+            _expect_to_fit(array, place)
+        if not isinstance(self.sharding, jax.sharding.Sharding):
+            return jax.device_put(array, self.sharding)
+        self._expect_rows_to_divide(array, place)
+        return jax.make_array_from_process_local_data(self.sharding, array)
+
+    def _expect_rows_to_divide(self, array: np.ndarray, place: str) -> None:
+        rows, parts = len(array) if array.ndim else 1, _parts(self.sharding, array.ndim)
+        if rows % parts:
+            raise ValueError(
+                f"to_device: {place} has {rows} rows, which do not divide into {parts} parts; the sharding has one for each of this "
+                "process's devices. Make all batches a multiple of that, and leave out the last if it is shorter (drop_last=True)"
+            )
+
+
+_EXTENDED = {"bfloat16", *(name for name in dir(jax.numpy) if name.startswith(("float8", "float4", "int4", "uint4", "int2", "uint2")))}
+
+
+def _expect_to_fit(array: np.ndarray, place: str) -> None:
+    """Raise OverflowError if an array holds what 32 bits have no room for: JAX would keep the lower half of it."""
+    limits = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
+    if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
+        wrong = array.max() if array.max() > limits.max else array.min()
+        raise OverflowError(
+            f"to_device: {place} holds {wrong}, which {limits.dtype} has no room for, and JAX makes {array.dtype} that; call "
+            'jax.config.update("jax_enable_x64", True) first, or map it to smaller numbers'
+        )
+
+
+def _parts(sharding: Any, ndim: int) -> int:
+    """Return into how many parts this process's rows are divided."""
+    many = 2 * len(sharding.device_set)  # rows, which divide
+    rows = {str(where[0]) for where in sharding.addressable_devices_indices_map((many,) * max(1, ndim)).values()}
+    return len(rows)

@@ -231,6 +231,12 @@ class Connection:
         values = batch.fields(xs)
         return len(values[0]) if self.batch_count and values else 1
 
+    def to_dataset(self, signature: Any = None) -> Any:
+        """Return what is received as a ``tf.data.Dataset``; see :func:`highway.adapters.tensorflow.to_dataset`."""
+        from highway.adapters.tensorflow import to_dataset  # here, since it needs TensorFlow
+
+        return to_dataset(self, signature)
+
     def close(self) -> None:
         """Close the socket. What was sent may leave within ``linger_ms``, in the background. Closing again does nothing."""
         if self._end:

@@ -1,9 +1,10 @@
-"""Which of JAX's processes this is; with JAX itself run by ``tox -e datasets``."""
+"""Which of JAX's processes this is, and arrays on its devices; with JAX itself run by ``tox -e datasets`` and ``adapters-tf``."""
 
 import json
 import os
 import socket
 import sys
+import textwrap
 
 import pytest
 
@@ -59,3 +60,161 @@ def test_each_process_of_jax_reads_its_share(read):
     first, second = read(2)
     assert first == [{"rank": 0, "world_size": 2}, [[0, 2], [4, 6], [8]]]
     assert second == [{"rank": 1, "world_size": 2}, [[1, 3], [5, 7], [9]]]
+
+
+@pytest.fixture
+def run(popen):
+    """Run lines in a process in which JAX has four devices, and return what they print."""
+    pytest.importorskip("jax", reason="jax is not installed: this is run by tox -e adapters-tf")
+
+    def run(lines):
+        flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+        process = popen([sys.executable, "-W", "error", "-c", IMPORTS + textwrap.dedent(lines)], env=os.environ | flags)
+        out, error = process.communicate(timeout=100)
+        assert process.returncode == 0, error
+        return out.splitlines()
+
+    return run
+
+
+IMPORTS = """
+import gc, itertools, threading
+from functools import partial
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from highway import Pipeline
+from highway.adapters.jax import to_device
+from highway.modules import Batch, Processes, Repeat
+from highway.process.aligned import aligned
+
+def error_of(items, *arguments):
+    try:
+        with to_device(items, *arguments) as arrays:
+            return [type(array) for array in arrays]
+    except Exception as error:
+        return f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}"
+
+rows = NamedSharding(Mesh(jax.devices(), "rows"), PartitionSpec("rows"))
+"""
+
+
+def test_epochs_arrive_on_the_device_as_they_are(run):
+    assert run("""
+        samples = [{"x": np.full((2, 3), n, np.float32), "y": (n, "abc"[n % 3] == "a")} for n in range(10)]
+        with Pipeline([samples, lambda sample: {"x": sample["x"], "y": np.array(sample["y"])}, Batch(4), Repeat(times=2)]) as pipeline:
+            arrays = to_device(pipeline)
+            print(len(arrays))
+            for epoch in range(2):
+                batches = list(arrays)
+                print([(batch["x"].shape, batch["x"].devices() == {jax.devices()[0]}) for batch in batches])
+            print(np.concatenate([batch["x"][:, 0, 0] for batch in batches]).tolist())
+            print([type(batch["y"]).__name__ for batch in batches], batches[0]["y"].dtype)
+    """) == [
+        "3",
+        *["[((4, 2, 3), True), ((4, 2, 3), True), ((2, 2, 3), True)]"] * 2,
+        "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]",
+        "['ArrayImpl', 'ArrayImpl', 'ArrayImpl'] int32",
+    ]
+
+
+def test_rows_go_to_the_devices_of_the_sharding(run):
+    assert run("""
+        batch = np.arange(32, dtype=np.float32).reshape(8, 4)
+        [(array, labels)] = to_device([(batch, batch[:, 0])], rows)
+        print([shard.data.shape for shard in array.addressable_shards], labels.sharding == rows)
+        print(np.array_equal(array, batch))
+        [array] = to_device([batch], jax.devices()[2])
+        print(array.devices() == {jax.devices()[2]})
+        [array] = to_device([batch], NamedSharding(Mesh(np.reshape(jax.devices(), (2, 2)), ("a", "b")), PartitionSpec("a", "b")))
+        print([shard.data.shape for shard in array.addressable_shards])
+        [number] = to_device([np.float32(3)], NamedSharding(rows.mesh, PartitionSpec()))
+        print(number)
+    """) == [
+        "[(2, 4), (2, 4), (2, 4), (2, 4)] True",
+        "True",
+        "True",
+        "[(4, 2), (4, 2), (4, 2), (4, 2)]",
+        "3.0",
+    ]
+
+
+def test_rows_that_do_not_divide_are_said_with_their_field(run):
+    [said] = run("print(error_of([{'x': np.zeros((8, 2))}, {'x': np.zeros((63, 2))}], rows))")
+    assert said.startswith("ValueError: to_device: item['x'] has 63 rows, which do not divide into 4 parts; the sharding has one for each")
+    assert said.endswith("[\"highway: in stage 'to_device', at epoch 0, item 1\"]")
+
+
+def test_wide_numbers_are_narrowed_only_if_they_fit(run):
+    fits, narrowed, wide, unsigned, kept = run("""
+        print(error_of([np.array([2**31 - 1, -(2**31)])]))
+        print(*(array.dtype for array in to_device([np.array([3]), np.array([0.5])])))
+        print(error_of([(np.zeros(2), np.array([2**31, 0]))]))
+        print(error_of([np.array([2**32], np.uint64)]))
+        jax.config.update("jax_enable_x64", True)
+        [number] = to_device([np.array([2**40])])
+        print(number)
+    """)
+    assert (narrowed, kept) == ("int32 float32", "[1099511627776]")
+    assert fits == "[<class 'jaxlib._jax.ArrayImpl'>]"
+    assert wide.startswith(
+        "OverflowError: to_device: item[1] holds 2147483648, which int32 has no room for, and JAX makes int64 that; call"
+    )
+    assert unsigned.startswith("OverflowError: to_device: item holds 4294967296, which uint32 has no room for")
+
+
+def test_what_is_no_number_is_an_error_that_names_the_field(run):
+    [said] = run("print(error_of([{'name': np.array(['a', 'b'])}]))")
+    assert said.startswith(
+        "TypeError: to_device: item['name'] is an array of <U1, which JAX has none of; convert it, or leave it out (Select)"
+    )
+
+
+def test_aligned_batches_are_not_copied_and_nobody_writes_into_them(run):
+    assert run("""
+        def make():
+            batch = aligned((64, 1000), np.float32)
+            batch[:] = 1
+            return batch
+        batch = make()
+        [array] = to_device([batch])
+        print(array.unsafe_buffer_pointer() == batch.ctypes.data)
+        double = jax.jit(lambda x: x * 2, donate_argnums=0)
+        print(float(double(array)[0, 0]), batch.min(), batch.max())
+    """) == ["True", "2.0 1.0 1.0"]
+
+
+def test_memory_that_became_an_array_is_not_used_again(run):
+    """Neither that of batches, nor shared memory, which a sender uses again when all views of it are gone."""
+    assert run("""
+        batch = partial(np.full, (64, 1000), dtype=np.uint8)
+        for isolated in (False, True):
+            with Pipeline([range(60), batch, Batch(1)], isolated=isolated, budget_mb=16) as pipeline:
+                arrays = list(to_device(pipeline))
+            gc.collect()
+            print([int(array[0, 0, 0]) for array in arrays] == [int(array[-1, -1, -1]) for array in arrays] == list(range(60)))
+    """) == ["True", "True"]
+
+
+def test_errors_are_the_original_ones(run):
+    [said] = run("""
+        def fail(n):
+            raise KeyError(n)
+        with Pipeline([range(3), fail]) as pipeline:
+            print(error_of(pipeline))
+    """)
+    assert said.startswith("KeyError: 0 [\"highway: in stage 'fail', at epoch 0, item 0\"")
+
+
+def test_dropped_in_the_middle_it_leaves_nothing(run):
+    assert run("""
+        def main():
+            for array in to_device(Pipeline([itertools.count(), Processes([np.float32], 1), Batch(4)])):
+                break
+            left = iter(to_device(Pipeline([itertools.count()])))
+            next(left)
+        main()
+        gc.collect()
+        print([thread.name for thread in threading.enumerate()])
+    """) == ["['MainThread']"]
