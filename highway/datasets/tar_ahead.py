@@ -1,4 +1,7 @@
-"""A stream of a tar archive, read ahead: few calls of the system for small files, and no copy of large ones."""
+"""A stream of a tar archive, read ahead: few calls of the system for small files, and no copy of large ones.
+
+Each call lets the GIL go, and who waits for a sample then takes it: for files of 100 kB that costs more than to copy them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, PlainFile, plain_file
 from highway.engine.cancel import check_cancelled
 
-LEAST, MOST = 1 << 12, 1 << 16  # bytes that are read ahead: the more, the more small files stand one after the other
-LARGE = 1 << 15  # bytes of a file of which no part is read ahead
+LEAST = 1 << 12  # bytes that are read ahead: the more, the more small files stand one after the other
+MOST, LARGE = 1 << 20, 1 << 18  # of them, and of a file of which no part is read ahead, where the stream is a file on disk
+MOST_OF_PIPE, LARGE_OF_PIPE = 1 << 16, 1 << 15  # where it is not
 _AT_ONCE = 1 << 26  # bytes that a file on disk is asked for at once: a damaged header may announce any number
 
 
@@ -28,6 +32,7 @@ class Ahead:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._descriptor = stream.fileno() if stream.seekable() else None
+        self._most, self._large = (MOST_OF_PIPE, LARGE_OF_PIPE) if self._descriptor is None else (MOST, LARGE)
         self._next = 0  # the place that is read next
         self.block, self.at = b"", 0
         self._begin = 0  # of the block
@@ -47,31 +52,40 @@ class Ahead:
 
     def fetch(self, size: int) -> None:
         """Have so many bytes in the block that were not taken, or fewer at the end of the stream."""
-        while len(self.block) - self.at < size:
-            more = self._more(max(self._size, size))
-            if not more:
-                return
-            self._begin, self.block, self.at = self.tell(), self.block[self.at :] + more, 0
-            self._size = min(2 * self._size, MOST)
+        if len(self.block) - self.at >= size:
+            return
+        self._begin, self.block, self.at = self.tell(), self._rest(), 0
+        while len(self.block) < size and (more := self._more(max(self._size, size) - len(self.block))):
+            self.block += more
+            self._size = min(2 * self._size, self._most)
+
+    def _rest(self) -> bytes:
+        """Return what is left of the block, in front of what is read next; of a file nothing: it is read again, which saves the joining."""
+        if self._descriptor is None:
+            return self.block[self.at :]
+        self._next = self.tell()
+        return b""
 
     def read(self, size: int) -> bytes:
         """Take so many bytes, or fewer at the end of the stream."""
-        begin, end = self.at, self.at + size
-        if end <= len(self.block):
-            self.at = end
-            return self.block[begin:end]
-        parts = [self.block[begin:]]
-        if size >= LARGE:
+        if self.at + size > len(self.block):
+            if self._descriptor is None or size >= self._large:
+                return self._unread(size)
+            self.fetch(size)
+        begin, self.at = self.at, min(self.at + size, len(self.block))
+        return self.block[begin : self.at]
+
+    def _unread(self, size: int) -> bytes:
+        """Take so many bytes of which no more are put into the block."""
+        if size >= self._large:
             self._size = LEAST
-            if self._descriptor is not None:  # to join parts would be to copy them
-                self._next, parts = self.tell(), []
-        self._begin, self.block, self.at = self.tell(), b"", 0
-        missing = size - sum(map(len, parts))
+        begin, rest = self.tell(), self._rest()
+        parts, missing = [rest] if rest else [], size - len(rest)
         while missing and (part := self._more(min(missing, _AT_ONCE))):
             parts.append(part)
             missing -= len(part)
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._begin += len(data)
+        self._begin, self.block, self.at = begin + len(data), b"", 0
         return data
 
     def read_some(self, size: int) -> bytes:
@@ -90,7 +104,7 @@ class Ahead:
         if position < self._begin:
             raise tarfile.StreamError("seeking backwards is not allowed")
         while position > self._begin + len(self.block):
-            self._begin, self.block, self.at = self._begin + len(self.block), self._more(MOST), 0
+            self._begin, self.block, self.at = self._begin + len(self.block), self._more(self._most), 0
             if not self.block:
                 raise tarfile.ReadError("unexpected end of data")
         self.at = position - self._begin

@@ -59,7 +59,7 @@ def archive(chosen: random.Random, mode: str = "w") -> bytes:
             info = tarfile.TarInfo(chosen.choice(["a", "é", "b/" * 20, "c" * 95, "d/" * 70, "e" * 99]) + f"{number}.bin")
             if len(info.name) > 99 and form == tarfile.USTAR_FORMAT:
                 info.name = f"{number}.bin"
-            info.size = chosen.choice([0, 1, 511, 512, 513, 3000, 40_000, 100_000])
+            info.size = chosen.choice([0, 1, 511, 512, 513, 3000, 40_000, 100_000, 300_000])
             info.mtime = chosen.choice([0, 1700000000, 1700000000.25])
             info.uid, info.uname = chosen.choice([(0, ""), (1000, "somebody"), (1 << 22 if form != tarfile.USTAR_FORMAT else 7, "x" * 40)])
             if chosen.random() < 0.1:
@@ -142,3 +142,18 @@ def test_a_size_that_lies_takes_no_memory(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ShardError, match="whole files in it: 0; unexpected end of data"):
         list(read_members(str(path)))
     assert max(asked) <= 1 << 26
+
+
+def test_many_files_on_disk_are_read_at_once_and_large_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    more = tar_ahead.Ahead._more
+    monkeypatch.setattr(tar_ahead.Ahead, "_more", lambda ahead, size: asked.append(size) or more(ahead, size))
+    path, contents = tmp_path / "a.tar", [random.Random(number).randbytes(100_000) for number in range(40)]
+    with tarfile.open(path, "w") as out:
+        for number, data in enumerate([*contents, bytes(tar_ahead.MOST + 1)]):
+            info = tarfile.TarInfo(f"{number}.bin")
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+    assert [member.data for member in read_members(str(path))] == [*contents, bytes(tar_ahead.MOST + 1)]
+    assert len(asked) < 20
+    assert asked[-2] == tar_ahead.MOST + 1
