@@ -11,7 +11,7 @@ from highway.datasets.dataset import Dataset
 from highway.engine.stage import Stage, expand
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.location import Location, did_you_mean
-from highway.topology.components import NotImported, built_in
+from highway.topology.components import NotImported, built_in_class
 from highway.topology.limits import memory
 from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range
@@ -153,7 +153,7 @@ class _Stages:
 
     def _note_end(self, op: Any, location: Location, name: str) -> None:
         for component, direction in COMPONENTS.items():
-            is_end: bool = isinstance(op, built_in("highway.modules")[component])
+            is_end: bool = isinstance(op, built_in_class("highway.modules", component) or ())
             if is_end:
                 self.link_ends.append(LinkEnd(self._process, direction, op.link, location, name))
 

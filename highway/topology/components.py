@@ -40,8 +40,15 @@ class NotImported:
 @cache
 def built_in(package: str) -> dict[str, type]:
     """Return highway's own components in one of the :data:`PACKAGES`, by name."""
+    names = sorted(importlib.import_module(package).__all__)
+    return {name: cls for name in names if (cls := built_in_class(package, name))}
+
+
+def built_in_class(package: str, name: str) -> type | None:
+    """Return the component of :func:`built_in` with that name, if there is one; only its own module is imported."""
     module = importlib.import_module(package)
-    return {name: cls for name in sorted(module.__all__) if _is_component(cls := getattr(module, name))}
+    found = getattr(module, name) if name in module.__all__ else None
+    return found if _is_component(found) else None
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,8 @@ class Components:
         if _IN_MODULE.fullmatch(name):
             return self._find_in_plugin(name, location)
         for package in PACKAGES:
-            if name in built_in(package):
-                return built_in(package)[name]
+            if found := built_in_class(package, name):
+                return found
         advice = did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
         if hint is Dataset and not advice.endswith("?"):
             advice += f"; a path stands behind the name of what reads it, as  NAME: {name}"
@@ -100,11 +107,8 @@ class Components:
         return f"{name}({signature(found)})\n\n{docstrings.describe(found)}".rstrip()
 
     def _find_in_plugin(self, name: str, location: Location) -> Callable[..., Any] | NotImported:
-        import importlib.metadata  # here, since it takes 15 ms, and few files name plug-ins
-
         module, _, attribute = name.partition(":")
-        installed = set() if self.look_only else {entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)}
-        if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in {*self.plugins, *installed}):
+        if not _is_in(module, self.plugins) and (self.look_only or not _is_in(module, _installed())):
             if self.look_only:
                 return NotImported(attribute, ((name, location),))
             raise location.error(
@@ -125,6 +129,17 @@ def signature(found: Callable[..., Any]) -> str:
     except (NameError, TypeError):  # hints that cannot be read, or an object that is called
         parameters = inspect.signature(found).parameters
     return ", ".join(map(describe_parameter, parameters.values()))
+
+
+def _is_in(module: str, packages: Collection[str]) -> bool:
+    """Say whether a module is one of ``packages``, or below one."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def _installed() -> list[str]:
+    import importlib.metadata  # here, since it takes 15 ms, and few files name components of installed packages
+
+    return [entry.module for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)]
 
 
 def _is_component(value: object) -> bool:

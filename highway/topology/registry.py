@@ -23,7 +23,7 @@ from highway.parameters.convert import argument, convert, plain
 from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, parameters_of
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
-from highway.topology.components import Components, NotImported, built_in
+from highway.topology.components import Components, NotImported, built_in_class
 
 STAGE_SETTINGS = {name: parameter for name, parameter in parameters_of(Stage).items() if name != "op"}
 
@@ -59,7 +59,7 @@ class Registry:
                 raise self._crowded(spec, location)
         name = str(next(iter(spec), "") if isinstance(spec, dict) else spec)
         for package, way_out in _NO_STAGES.items():
-            if name in built_in(package):
+            if built_in_class(package, name):
                 raise location.error(f"{name} {way_out.format(name)}")
         op = self.build(spec, location)
         if isinstance(op, NotImported):
@@ -126,7 +126,7 @@ class Registry:
         for key, (_, where) in locations.items():
             if key not in names and not rest:
                 takes = next((name for name in names if Dataset in alternatives(parameters[name].annotation)), "")
-                if takes and key in built_in("highway.datasets"):
+                if takes and built_in_class("highway.datasets", key):
                     raise where.error(f"{key} is a dataset, and no parameter of {cls.__name__}; write  {takes}: {{{key}: ...}}")
                 raise where.error(unknown(cls.__name__, key, names))
         if missing := needed(locations, parameters):

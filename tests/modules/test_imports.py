@@ -1,9 +1,14 @@
 """What importing highway costs, in fresh interpreters."""
 
+import ast
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
-import highway.modules
+import pytest
+
+from highway.topology.components import PACKAGES
 
 
 def printed(code):
@@ -14,8 +19,22 @@ def test_a_pipeline_on_one_machine_imports_no_sockets():
     assert printed("import sys; from highway.modules import *; print('zmq' in sys.modules)") == ["False"]
 
 
-def test_all_that_is_listed_is_there():
-    assert [name for name in highway.modules.__all__ if not hasattr(highway.modules, name)] == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_that_is_listed_is_there(package):
+    module = importlib.import_module(package)
+    for_type_checkers = {
+        f"{node.module}.{name.name}"
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(package)
+        for name in node.names
+    }
+    assert {f"{getattr(module, name).__module__}.{name}" for name in module.__all__} == for_type_checkers
+    assert [name for name in module.__all__ if name not in dir(module)] == []
+
+
+def test_a_component_is_imported_without_the_others():
+    code = "import sys; from highway.modules import Rename; print(*(name for name in sys.modules if name.startswith('highway.modules.')))"
+    assert printed(code) == ["highway.modules.maps"]
 
 
 def test_highway_is_imported_in_a_quarter_of_a_second():

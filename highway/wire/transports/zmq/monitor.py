@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import struct
 import termios
 import time
 from array import array
@@ -13,7 +14,6 @@ from collections import Counter
 from collections.abc import Hashable
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from highway.wire.address import peer_user
 from highway.wire.transports.protocol import Peers
@@ -22,6 +22,7 @@ _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
+_MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 
@@ -46,15 +47,15 @@ class Monitor:
         """Return how many connections there are and have been."""
         live, seen, opened = self._peers
         while readable(self._events):
-            message = parse_monitor_message(self._events.recv_multipart())
-            event, fd = message["event"], message["value"]
-            self._tried += bool(event & _TRIED) and message["endpoint"].startswith(b"ipc:")
+            message, endpoint = self._events.recv_multipart()
+            event, fd = _MESSAGE.unpack(message)
+            self._tried += bool(event & _TRIED) and endpoint.startswith(b"ipc:")
             opened += bool(event & _OPENED)
             if event == zmq.Event.CONNECTED:
                 self._check_user(fd)
             if event & _OPENED:
                 self._used[fd] += 1
-                if message["endpoint"].startswith(b"ipc://"):
+                if endpoint.startswith(b"ipc://"):
                     self._unix.add(fd)
             elif event == zmq.Event.DISCONNECTED:
                 self._unix.discard(fd)
