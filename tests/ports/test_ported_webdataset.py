@@ -13,6 +13,7 @@ from highway.data import photos
 from highway.datasets import ImageFolder, Tar
 from highway.modules import Batch, DecodeImage, Map, Reader, Select, ShardSink, Shuffle, WebDatasetSource
 
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 FOLDER = ImageFolder(f"{photos()}/val")
 
 
@@ -27,8 +28,8 @@ def theirs(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def closes_files():
-    """webdataset leaves its files open, which is a warning when they are collected: in the middle of a test, or behind it, here."""
+def collects_open_files():
+    """webdataset leaves its files to the garbage collector, which warns of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
@@ -63,7 +64,6 @@ def new_program(urls, shuffle, source=None):
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_port_gives_what_webdataset_gave(theirs, by_number):
     source = Reader(Tar(theirs), epochs=1, shuffle=False) if by_number else None
     expected = old_program(theirs, shuffle=False)
@@ -74,13 +74,11 @@ def test_the_port_gives_what_webdataset_gave(theirs, by_number):
         assert np.abs(images.astype(int) - expected_images).mean() < 1  # decoders interpolate colours in their own ways
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_shuffled_programs_give_the_same_labels_in_whatever_order(theirs):
     old, new = (np.concatenate([labels for _, labels in program(theirs, True)]).tolist() for program in (old_program, new_program))
     assert old == new == [2, 2, 2]
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_shards_written_here_are_read_by_webdataset(tmp_path):
     stages = [Reader(FOLDER, epochs=1, shuffle=False), lambda sample: {"jpg": sample[0], "cls": sample[1]}]
     Pipeline([*stages, ShardSink(str(tmp_path / "%06d.tar"), max_samples=20)]).run()
