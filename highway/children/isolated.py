@@ -19,6 +19,7 @@ from highway.children.pickling import Failure, Script, unpack
 from highway.children.process import death, end, expect_no_import, expect_picklable, start
 from highway.engine import cancel, script
 from highway.engine.component import Shape, name_of
+from highway.engine.fed import Fed
 from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
@@ -70,6 +71,8 @@ class IsolatedRun(Run):
                 draining = self.workers[0].scope.draining
                 self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage()))
             self._opened = True
+        if isinstance(source := self.workers[0].stage.op, Fed):
+            source.forward(lambda value: self._tell("feed", value))
 
     def _get(self, timeout: float | None) -> Stamped:
         with self._receiving:
@@ -196,7 +199,7 @@ class _IsolatedProcess:
     def __init__(self, stages: list[Any], budget_mb: float) -> None:
         expect_no_import(NAME)
         self._asking, self._asked = threading.Lock(), 0
-        self._items = ShmReceiver(NAME)
+        self._items = ShmReceiver(NAME, writable=True)
         ours, theirs = zip(socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET), strict=True)
         self._control, self._sock = Control(ours[0]), ours[1]
         self._items.pair(self._sock)

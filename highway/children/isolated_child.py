@@ -74,7 +74,7 @@ def main(parent: int, control_fd: int, items_fd: int, budget_mb: float) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what is printed shall not wait for the end
-    control, items = Control(socket.socket(fileno=control_fd)), ShmSender(NAME, budget_mb, MOST, warns=False)
+    control, items = Control(socket.socket(fileno=control_fd)), ShmSender(NAME, budget_mb, MOST, warns=False, writable=True)
     items.connections.adopt(socket.socket(fileno=items_fd))
     try:
         _serve(parent, control, items)
@@ -167,6 +167,8 @@ def _attend(parent: int, control: Control, run: Run, items: ShmSender) -> None:
                 break
             if what == "skip":
                 run.skip(value)
+            elif what == "feed":
+                run.workers[0].stage.op.put(value)
             elif what == "drain":
                 run.drain()
             elif what == "wait":

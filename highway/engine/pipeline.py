@@ -36,7 +36,7 @@ class Pipeline:
         origin: Host, role and replica that the items which are made here carry in their passports.
         start: Whether a script that ends with this pipeline, and has not run or stopped it, runs it then.
         isolated: Whether the stages run in a process of their own, which takes nothing of this one's time but to take an item. Nothing else
-            changes, but that stages and items must be picklable, and that arrays come out read-only: they are views of shared memory.
+            changes, but that stages and items must be picklable; arrays come out as views of shared memory.
         budget_mb: Megabytes of shared memory that the items of an isolated pipeline may take; one of them may take half.
 
     Raises:

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from highway.engine.cancel import check_cancelled, in_stage
 from highway.errors import FrameError, LinkError
@@ -33,12 +34,13 @@ class ShmReceiver:
 
     Args:
         link: How messages call the link.
+        writable: Whether messages may be written into, since their senders, which are this program's own, allow it.
 
     Raises:
         ConfigError: this platform has no same-host links.
     """
 
-    def __init__(self, link: str) -> None:
+    def __init__(self, link: str, writable: bool = False) -> None:
         check_platform()
         self.link = link
         self._ready: deque[_Sending] = deque()  # who may have something to read
@@ -46,7 +48,7 @@ class ShmReceiver:
         self._is_paired = False
         self.thread = same_thread.ident()
         self._source = SourceAddress(0)
-        self.connections: Connections[_Sending] = Connections(link, packets.Hello("receiver"), _Sending)
+        self.connections: Connections[_Sending] = Connections(link, packets.Hello("receiver"), partial(_Sending, writable=writable))
         self.bound = self.connections.bound
 
     def attach(self, link: Link) -> None:
@@ -66,8 +68,9 @@ class ShmReceiver:
     def recv(self, timeout: float | None = None) -> list[memoryview]:
         """Return the frames of the next message, of the senders in turn.
 
-        They are read-only views, each aligned to 64 bytes, of memory that the sender uses again when the last view of them is gone. Where
-        more than half of the sender's memory is held already, they are views of a copy, so that who keeps messages does not stop it.
+        They are views, read-only unless ``writable``, each aligned to 64 bytes, of memory that the sender uses again when the last view
+        of them is gone. Where more than half of the sender's memory is held already, they are views of a copy, so that who keeps messages
+        does not stop it.
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.
@@ -152,8 +155,8 @@ class ShmReceiver:
 class _Sending:
     """A sender, as its receiver sees it. Views of its messages hold on to it: its socket is closed when the last of them is gone."""
 
-    def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, hello: packets.Hello, writable: bool) -> None:
+        self.sock, self._writable = sock, writable
         self.source = SourceAddress(next(_numbers))
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
@@ -206,7 +209,7 @@ class _Sending:
                 raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
             if message.slot in self._slots or len(self._slots) >= self._most:
                 raise FrameError(f"slot {message.slot} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
-            self._slots[message.slot] = Mapping(fds[0], places(message.lengths)[1])
+            self._slots[message.slot] = Mapping(fds[0], places(message.lengths)[1], self._writable)
         finally:
             for fd in fds:
                 os.close(fd)

@@ -30,18 +30,21 @@ class ShmSender:
         budget_mb: Megabytes of shared memory that may be in use; one message may take half.
         most: How many messages may be in use; half of them by who reads them, who gets copies of more.
         warns: Whether a receiver that leaves with messages is worth a warning.
+        writable: Whether the receiver, which is this program's own, may write into messages that it has.
 
     Raises:
         ConfigError: this platform has no same-host links.
     """
 
-    def __init__(self, link: str, budget_mb: float = 256.0, most: int = packets.MOST_SLOTS, warns: bool = True) -> None:
+    def __init__(
+        self, link: str, budget_mb: float = 256.0, most: int = packets.MOST_SLOTS, warns: bool = True, writable: bool = False
+    ) -> None:
         check_platform()
         self._warns = warns
         self.link = link
         self.lost = 0
         self._budget_mb = budget_mb
-        self._pool = Pool(int(budget_mb * MEGABYTE), most)
+        self._pool = Pool(int(budget_mb * MEGABYTE), most, writable)
         self._looked = 0.0
         self._written = 0  # bytes since then
         self.connections: Connections[_Receiving] = Connections(link, packets.Hello("sender", self._pool.budget, most), _Receiving)

@@ -1,7 +1,8 @@
 """The memory of a same-host link's sender: slots that it writes, and the pool that they come from.
 
 A slot is a memfd: memory that has a descriptor and no name, so that nothing is left when the processes that hold it are gone, however they
-went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages, and against writing by anybody else.
+went. It is sealed against shrinking, so that a receiver's view of it can never lose its pages, and against writing by anybody else,
+unless the receiver is this program's own.
 """
 
 from __future__ import annotations
@@ -51,19 +52,20 @@ class MemorySlot:
     Args:
         number: What the sender calls it; never used again for another one.
         size: Bytes, a multiple of the page size.
+        writable: Whether who receives it may write to it, too.
 
     Raises:
         LinkError: there is no memory or descriptor left for it.
     """
 
-    def __init__(self, number: int, size: int) -> None:
+    def __init__(self, number: int, size: int, writable: bool = False) -> None:
         self.number, self.size = number, size
         try:
             self.fd = os.memfd_create("highway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             try:
                 os.posix_fallocate(self.fd, 0, size)  # else a lack of memory would show as SIGBUS while writing
                 self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-                _seal(self.fd)
+                _seal(self.fd, writable)
             except BaseException:
                 os.close(self.fd)
                 raise
@@ -97,10 +99,11 @@ class Pool:
         budget: Bytes that all slots together may take, rounded up to whole pages. One slot may take half, so that there is room for a
             message when receivers hold on to others.
         most: How many there may be.
+        writable: Whether receivers may write to them, too.
     """
 
-    def __init__(self, budget: int, most: int = MOST_SLOTS) -> None:
-        self._most = most
+    def __init__(self, budget: int, most: int = MOST_SLOTS, writable: bool = False) -> None:
+        self._most, self._writable = most, writable
         self.largest = -(-budget // (2 * _PAGE)) * _PAGE
         self.budget = 2 * self.largest
         self.dropped: list[int] = []  # numbers of slots that were given up, for who cares to empty the list
@@ -122,7 +125,7 @@ class Pool:
             return None
         while self._bytes + size > self.budget or self._count >= self._most:
             self.drop(self._free.pop(0))
-        slot = MemorySlot(self._made, size)
+        slot = MemorySlot(self._made, size, self._writable)
         self._made += 1
         self._count += 1
         self._bytes += size
@@ -145,9 +148,10 @@ class Pool:
             self.drop(self._free.pop())
 
 
-def _seal(fd: int) -> None:
-    with contextlib.suppress(OSError):  # an older Linux does not know it
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
+def _seal(fd: int, writable: bool) -> None:
+    if not writable:
+        with contextlib.suppress(OSError):  # an older Linux does not know it
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
 
 

@@ -1,4 +1,4 @@
-"""The memory of a same-host link's receiver: a sender's slots, mapped read-only, and views that say when they are gone."""
+"""The memory of a same-host link's receiver: a sender's slots, and views that say when they are gone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ _SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, 
 
 
 class Mapping:
-    """A sender's slot in the memory of a receiver, read-only.
+    """A sender's slot in the memory of a receiver.
 
     Args:
         fd: The slot's descriptor.
         nbytes: Bytes that the message takes for which the sender announces it.
+        writable: Whether it may be written to.
 
     Raises:
         FrameError: it is no memory that a receiver can rely on, or not what a sender would announce.
         LinkError: this process has no memory or descriptor left to map it.
     """
 
-    def __init__(self, fd: int, nbytes: int) -> None:
+    def __init__(self, fd: int, nbytes: int, writable: bool) -> None:
+        self.is_writable = writable
         self.size = _checked_size(fd, nbytes)
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
-            self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
+            self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=prot)
         except OSError as error:
             if error.errno not in _SHORT:
                 raise FrameError(f"the sender's memory cannot be mapped: {error}") from None
@@ -77,7 +80,7 @@ class BorrowedBytes(Bytes):
 
 
 def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
-    """Return the frames of a message as read-only views; ``give_back(number)`` is called when the last view of the last of them is gone.
+    """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last of them is gone.
 
     Raises:
         FrameError: they do not fit into the slot.
@@ -90,11 +93,11 @@ def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], 
 
 
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
-    """Return the frames of a message as read-only views of a copy. Raises as :func:`lend`."""
+    """Return the frames of a message as views of a copy. Raises as :func:`lend`."""
     found, end = _checked(mapping, lengths)
     memory = aligned((end,), mapping.bytes.dtype)
     memory[:] = mapping.bytes[:end]
-    whole = memory.data.toreadonly()
+    whole = memory.data if mapping.is_writable else memory.data.toreadonly()
     return [whole[place] for place in found]
 
 

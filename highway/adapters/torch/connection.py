@@ -1,4 +1,4 @@
-"""Hand-over to PyTorch: ``pip install 'highway-data[torch]'``."""
+"""Batches from a connection, as torch's own ``DataLoader`` reads them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-try:
-    from torch.utils.data import IterableDataset
-except ImportError as error:
-    from highway.distribution import pip_install
-    from highway.errors import ConfigError
-
-    raise ConfigError(f"highway.adapters.torch needs torch: {pip_install('torch')}") from error
+from torch.utils.data import IterableDataset
 
 from highway.wire.connection import Connection
 

@@ -1,0 +1,109 @@
+"""``to_device`` without a GPU: the same code without streams; and the streams themselves where there is one."""
+
+import threading
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_datasets import Numbered, Raising  # noqa: E402
+
+from highway import ConfigError, Pipeline  # noqa: E402
+from highway.adapters.torch import DataLoader, to_device  # noqa: E402
+from highway.modules import Noise  # noqa: E402
+
+Pair = namedtuple("Pair", "image rest")
+
+
+def test_any_nesting_is_moved_and_the_rest_stays():
+    batch = Pair(torch.zeros(2), [{"a": np.ones(2, np.uint8), "b": "text"}, (torch.ones(1), 5, None)])
+    (moved,) = to_device([batch], "meta")
+    assert type(moved) is Pair
+    assert moved.image.device.type == moved.rest[0]["a"].device.type == moved.rest[1][0].device.type == "meta"
+    assert (moved.rest[0]["b"], moved.rest[1][1:]) == ("text", (5, None))
+
+
+def test_batches_are_ready_before_they_are_asked_for_and_no_more_than_depth():
+    taken, third = [], threading.Event()
+
+    class Source:
+        def __iter__(self):
+            for number in range(10):
+                taken.append(number)
+                if number == 3:
+                    third.set()
+                yield torch.tensor(number)
+
+    batches = iter(to_device(Source(), "cpu", depth=2))
+    assert next(batches).item() == 0
+    assert third.wait(10)  # one was taken, two wait, and one is at hand
+    assert len(taken) == 4
+    assert [batch.item() for batch in batches] == list(range(1, 10))
+
+
+def test_images_become_what_the_training_takes():
+    images = torch.randint(256, (2, 8, 6, 3), dtype=torch.uint8)
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    expected = (images / 255 - torch.tensor(mean)) / torch.tensor(std)
+    batch = (images, torch.tensor([1, 2]))
+    ((made, labels),) = to_device([batch], "cpu", normalize=(mean, std))
+    torch.testing.assert_close(made, expected)
+    assert labels.dtype is torch.int64
+    ((made, _),) = to_device([batch], "cpu", channels_last=True, normalize=(mean, std), dtype=torch.float16)
+    assert (made.dtype, made.shape) == (torch.float16, (2, 3, 8, 6))
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(made.float(), expected.permute(0, 3, 1, 2), rtol=1e-3, atol=2e-3)
+    ((made,),) = to_device([(images.permute(0, 3, 1, 2).contiguous(),)], "cpu", channels_last=True)
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(made, images.permute(0, 3, 1, 2))
+    ((made,),) = to_device([(images,)], "cpu", channels_last=True)
+    assert made.data_ptr() == images.data_ptr()
+    ((made,),) = to_device([(images.permute(0, 3, 1, 2).float() / 255,)], "cpu", normalize=(mean, std))
+    torch.testing.assert_close(made, expected.permute(0, 3, 1, 2))
+
+
+def test_it_is_a_loader_itself():
+    with DataLoader(Numbered(10), 4) as loader:
+        moved = to_device(loader, "cpu")
+        assert len(moved) == 3
+        moved.set_epoch(5)
+        assert loader.epoch == 5
+        assert [batch[1].tolist() for batch in moved] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert moved.state_dict()["epoch"] == 6
+
+
+def test_what_the_loader_raises_is_raised_in_its_place():
+    batches = iter(to_device(DataLoader(Raising(6, 3, OSError("the disk is gone")), 1, shuffle=False), "cpu", depth=1))
+    assert next(batches).tolist() == [0]
+    with pytest.raises(OSError, match="the disk is gone") as caught:
+        list(batches)
+    assert "highway: raised for sample 3 of Raising (sample 0 of batch 3 of the epoch)" in caught.value.__notes__
+
+
+def test_no_thread_is_left_of_a_loop_that_is_dropped():
+    with DataLoader(Pipeline([Noise((4, 8, 8, 3))])) as loader:
+        for (images,) in to_device(loader, "cpu"):
+            assert images.shape == (4, 8, 8, 3)
+            break
+        left = [thread.name for thread in threading.enumerate() if "to_device" in thread.name]
+    assert left == []
+
+
+def test_a_depth_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="depth=0; expected at least 1 batch"):
+        to_device([], "cpu", depth=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_gets_what_was_read_whatever_the_training_does_meanwhile():
+    with DataLoader(Numbered(400), 8, num_workers=2, isolated=False) as loader:
+        total = torch.zeros(2, 3, device="cuda")
+        busy = torch.randn(2048, 2048, device="cuda")
+        for arrays, numbers, _ in to_device(loader, "cuda", depth=2):
+            busy = busy @ busy / busy.norm()  # the batch is used behind this, and its memory again behind that
+            total += arrays.sum(0)
+            assert numbers.device.type == "cuda"
+            del arrays, numbers
+        assert total.tolist() == [[sum(range(400))] * 3] * 2
