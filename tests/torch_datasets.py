@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,16 +23,12 @@ class Numbered:
         return np.full((2, 3), number, np.float32), number, {"name": f"sample-{number}"}
 
 
-class Pair(NamedTuple):
-    image: torch.Tensor
-    label: int
-
-
 class Drawn(Numbered):
-    """What the three global generators draw."""
+    """What the three global generators draw, as which worker of torch, and in which process."""
 
     def __getitem__(self, number):
-        return number, random.random(), float(np.random.rand()), float(torch.rand(()))
+        info = torch.utils.data.get_worker_info()
+        return number, random.random(), float(np.random.rand()), float(torch.rand(())), -1 if info is None else info.id, os.getpid()
 
 
 class Raising(Numbered):
@@ -49,19 +44,13 @@ class Raising(Numbered):
         return number
 
 
-class Dying(Numbered):
+class Dying(Raising):
+    """And ends its process for the ninth."""
+
     def __getitem__(self, number):
         if number == 9:
             os.kill(os.getpid(), signal.SIGKILL)
-        return number
-
-
-class Process(Numbered):
-    """In which process a sample is read, and whether as a worker of torch."""
-
-    def __getitem__(self, number):
-        info = torch.utils.data.get_worker_info()
-        return os.getpid(), -1 if info is None else info.id
+        return super().__getitem__(number)
 
 
 def print_worker(number):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import highway
-from highway.cli import command
+from highway.cli import command, doctor_dataset
 from highway.distribution import pip_install, version_of
 from highway.images.decode import backend, extension_or_none
 from highway.images.ops import cv2_or_none
@@ -37,11 +37,14 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the tool: it has none."""
+    """Add the options of the tool: those of measuring a dataset."""
+    doctor_dataset.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what was found, then the advice."""
+    """Print what was found, then the advice; or of a dataset how it is read best."""
+    if options.dataset is not None:
+        return doctor_dataset.run(options)
     findings = list(look())
     width = max(len(finding.topic) for finding in findings)
     for finding in findings:

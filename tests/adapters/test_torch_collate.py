@@ -71,7 +71,7 @@ def test_a_batch_is_what_torch_makes(kind):
     ids=lambda samples: f"{type(samples[0]).__name__} and {type(samples[1]).__name__}",
 )
 def test_what_cannot_be_a_batch_gets_the_error_of_torch(samples):
-    with pytest.raises(Exception) as theirs:  # noqa: PT011  # whatever torch raises
+    with pytest.raises(Exception) as theirs:  # whatever torch raises
         default_collate(samples)
     with pytest.raises(type(theirs.value)) as ours:
         collate(samples)

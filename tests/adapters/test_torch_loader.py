@@ -87,16 +87,16 @@ def test_tensors_of_a_tensor_dataset_are_gathered_as_torch_stacks_them():
 
 
 def test_a_dataset_that_reads_several_samples_is_asked_for_a_batch():
-    class Several(Numbered):
-        asked = []
+    asked = []
 
+    class Several(Numbered):
         def __getitems__(self, numbers):
-            self.asked.append(numbers)
+            asked.append(numbers)
             return list(map(self.__getitem__, numbers))
 
     with DataLoader(Several(10), 4, num_workers=2, isolated=False) as loader:
         same(list(loader), list(data.DataLoader(Numbered(10), 4)))
-    assert sorted(Several.asked) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert sorted(asked) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_workers_share_the_first_batch():

@@ -63,6 +63,8 @@ def test_a_launcher_says_which_rank(monkeypatch):
 def test_torch_distributed_says_which_rank_as_soon_as_it_does(tmp_path):
     loader = DataLoader(Numbered(LENGTH), LENGTH)
     assert len(loader) == 1
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401  # registers it
+
     dist.init_process_group("fake", store=dist.HashStore(), rank=2, world_size=3)
     try:
         assert numbers(loader) == [list(range(2, LENGTH, 3))]

@@ -1,6 +1,7 @@
 """States of a ``DataLoader``: what others got wrong, with the number of their bug where there is one."""
 
 import json
+from itertools import chain
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_a_loop_that_is_left_and_begun_anew_counts_from_its_begin():
     with over_dataset() as second:
         second.load_state_dict(state)
         assert second.epoch == 1
-        assert not set(sum(second_epoch, [])) & set(sum(numbers(second), []))
+        assert not set(chain.from_iterable(second_epoch)) & set(chain.from_iterable(numbers(second)))
 
 
 def test_the_global_generator_is_the_trainings_and_the_order_is_found_again_nevertheless():
@@ -158,7 +159,7 @@ def test_the_global_generator_is_the_trainings_and_the_order_is_found_again_neve
         second.load_state_dict(state)
         assert numbers(second) == rest
     assert torch.equal(torch.get_rng_state(), before)
-    assert sorted(sum(given + rest, [])) == list(range(LENGTH))
+    assert sorted(chain.from_iterable(given + rest)) == list(range(LENGTH))
 
 
 def test_the_state_of_a_sampler_is_that_of_the_epochs_begin():
@@ -192,7 +193,7 @@ def test_batches_that_came_out_of_order_are_not_given_again():
         batches = iter(first)
         given = [next(batches)[1].tolist() for _ in range(4)]
         second.load_state_dict(saved(first))
-        assert sorted(sum(given + numbers(second), [])) == list(range(LENGTH))
+        assert sorted(chain.from_iterable(given + numbers(second))) == list(range(LENGTH))
 
 
 def test_a_batch_that_failed_is_tried_again():

@@ -12,7 +12,7 @@ from highway.adapters.torch.nested import mapped
 from highway.adapters.torch.over_pipeline import tensor_of
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
-from highway.errors import ConfigError
+from highway.errors import ConfigError, PipelineError
 
 
 class _Ready(NamedTuple):
@@ -81,7 +81,7 @@ class DeviceLoader:
         self._state: Any = None
 
     def __iter__(self) -> Iterator[Any]:
-        self._state = self._asked()
+        self._state = _state_of(self.loader)
         copying = _Copying(self.loader, iter(self.loader), self.device, self._images)
         return self._ready(Pipeline([Stage(copying, buffer_size=self._depth, name="to_device")]))
 
@@ -103,7 +103,13 @@ class DeviceLoader:
         self._state = None
 
     def state_dict(self) -> Any:
-        """Return where the loader was behind the batch that was taken last."""
+        """Return where the loader was behind the batch that was taken last.
+
+        Raises:
+            PipelineError: a stage of the loader's pipeline does not say its state.
+        """
+        if isinstance(self._state, PipelineError):
+            raise self._state
         return self.loader.state_dict() if self._state is None else self._state  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -111,8 +117,13 @@ class DeviceLoader:
         self.loader.load_state_dict(state)  # type: ignore[attr-defined]
         self._state = None
 
-    def _asked(self) -> Any:
-        return self.loader.state_dict() if hasattr(self.loader, "state_dict") else None
+
+def _state_of(loader: Any) -> Any:
+    """Return where a loader is, the error if a stage does not say it, or ``None`` if no loader would."""
+    try:
+        return loader.state_dict() if hasattr(loader, "state_dict") else None
+    except PipelineError as error:
+        return error
 
 
 class _Copying:
@@ -129,12 +140,11 @@ class _Copying:
         self._loader, self._batches, self._device, self._images = loader, batches, device, images
 
     def __iter__(self) -> Iterator[_Ready]:
-        state_of = getattr(self._loader, "state_dict", lambda: None)
         move: Callable[[Any], tuple[Any, Any]] = _OnStream(self._device, self._images) if self._device.type == "cuda" else self._moved
         for batch in self._batches:
             moved, done = move(batch)
-            yield _Ready(moved, done, state_of())
-        yield _Ready(None, None, state_of(), True)
+            yield _Ready(moved, done, _state_of(self._loader))
+        yield _Ready(None, None, _state_of(self._loader), True)
 
     def _moved(self, batch: Any) -> tuple[Any, None]:
         return mapped(batch, lambda leaf: self._images(_to(tensor_of(leaf), self._device))), None

@@ -1,0 +1,107 @@
+"""``highway doctor --dataset module:name``: whether threads or processes read a dataset faster."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+from highway.cli import command
+from highway.errors import ConfigError
+from highway.process.cores import available_cores
+
+TURNS = 3
+CLEARLY = 1.1  # times the samples a second from which on processes are worth their start and their memory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the measurement."""
+    parser.add_argument(
+        "--dataset", metavar="MODULE:NAME", help="measure threads against processes on a map-style dataset, or a function that returns one"
+    )
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per batch (default: %(default)s)")
+    parser.add_argument("--num-workers", type=int, help="threads, or processes (default: the cores that may be used)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long each is measured, three times (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure both in turns, and print which is better."""
+    dataset, workers = load(options.dataset), options.num_workers or available_cores()
+    rates: dict[str, list[float]] = {}
+    with ExitStack() as closing:
+        running = {}
+        for kind in ("threads", "processes"):
+            loader = _loader(dataset, options.batch_size, workers, kind)
+            closing.callback(loader.close)
+            running[kind] = _batches(loader)
+            next(running[kind])  # what it takes to start is not measured
+        for _ in range(TURNS):
+            for kind, batches in running.items():
+                rates.setdefault(kind, []).append(_rate(batches, options.seconds) * options.batch_size)
+    found = {kind: median(values) for kind, values in rates.items()}
+    width = max(map(len, found))
+    for kind, rate in found.items():
+        print(f"{workers} {kind:<{width}}  {rate:>10,.0f} samples/s")
+    print(f"\n{verdict(found['threads'], found['processes'], workers)}")
+    return command.DONE
+
+
+def load(name: str) -> Any:
+    """Return the dataset of a name ``module:name``.
+
+    Raises:
+        ConfigError: there is no such module or name, or what it stands for has no samples by number.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise ConfigError(f"--dataset {name}: expected MODULE:NAME, such as mymodule:dataset")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"--dataset {name}: {error}") from error
+    dataset = found() if isinstance(found, type) or not hasattr(found, "__getitem__") else found
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise ConfigError(f"--dataset {name}: a {type(dataset).__name__} has no samples by number: no __len__ and __getitem__")
+    return dataset
+
+
+def verdict(threads: float, processes: float, workers: int) -> str:
+    """Return a sentence that says which is better, from samples a second."""
+    if processes > CLEARLY * threads:
+        return (
+            f"Processes are {processes / threads:.1f} times as fast: the dataset holds Python's lock. "
+            f'DataLoader(dataset, num_workers={workers}, workers="processes")'
+        )
+    ratio = f"are {threads / processes:.1f} times as fast" if threads > CLEARLY * processes else "do as well, and need less memory"
+    return f"Threads {ratio}. DataLoader(dataset, num_workers={workers})"
+
+
+def _loader(dataset: Any, batch_size: int, workers: int, kind: Any) -> Any:
+    from highway.adapters.torch import DataLoader  # here, since torch takes seconds to import
+
+    return DataLoader(
+        dataset, batch_size, shuffle=True, num_workers=workers, workers=kind, isolated=False, drop_last=True, rank=0, world_size=1
+    )
+
+
+def _batches(loader: Any) -> Iterator[Any]:
+    if len(loader) == 0:
+        raise ConfigError(f"--dataset: {len(loader.dataset)} samples make no batch of {loader.batch_size}; lower --batch-size")
+    while True:
+        yield from loader
+
+
+def _rate(batches: Iterator[Any], seconds: float) -> float:
+    """Return how many batches come in a second."""
+    began, count = time.perf_counter(), 0
+    while (took := time.perf_counter() - began) < seconds or not count:
+        next(batches)
+        count += 1
+    return count / took
