@@ -51,7 +51,11 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
         TypeError: a field is of a type that tensors do not have.
         Exception: what a stage raised.
     """
-    loops = _Loops(pipeline)
+    return dataset_of(Loops(pipeline), signature)
+
+
+def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
+    """Return the dataset of some loops; :func:`to_dataset` says how."""
     spec = signature_of(loops.first()) if signature is None else signature
     alive = weakref.proxy(loops)  # TensorFlow keeps the functions for ever, and the dataset keeps the loops
 
@@ -81,7 +85,7 @@ class PipelineDataset(tf.data.Dataset):
         error: What the pipeline has raised, or ``None``.
     """
 
-    def __init__(self, dataset: Any, loops: _Loops) -> None:
+    def __init__(self, dataset: Any, loops: Loops) -> None:
         self._dataset, self._loops = dataset, loops
         super().__init__(dataset._variant_tensor)
 
@@ -122,11 +126,20 @@ class _Iterator(OwnedIterator):
             return super().__next__()
 
 
-class _Loops:
-    """The loops over a pipeline that TensorFlow makes on its threads, one after the other."""
+class Loops:
+    """The loops over a pipeline that TensorFlow makes on its threads, one after the other.
 
-    def __init__(self, pipeline: Iterable[Any]) -> None:
+    Args:
+        pipeline: What is looped over.
+        errors_end_it: Whether an error is no error for TensorFlow, but the end; who takes the items then asks for it.
+
+    Attributes:
+        error: What the pipeline has raised in the last loop.
+    """
+
+    def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:
         self.error: BaseException | None = None
+        self._errors_end_it = errors_end_it
         self._pipeline, self._number, self._lock = pipeline, 0, threading.Lock()
         self._items: Iterator[Any] = iter(())
         self._held: list[Any] = []  # the first item, until the first loop begins
@@ -166,7 +179,8 @@ class _Loops:
                     return [True, *_tensors(spec, item, "item")]
             except BaseException as error:
                 self.error = error
-                raise
+                if not self._errors_end_it:
+                    raise
             return [False, *[tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string) for dtype in _dtypes(spec)]]
 
 

@@ -1,0 +1,120 @@
+"""Hand-over to Ray Data, and from it: ``pip install 'ray[data]'``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+try:
+    import ray.data
+    from ray.data.block import BlockAccessor, BlockMetadata
+    from ray.data.datasource import Datasource, ReadTask
+except ImportError as error:
+    from highway.errors import ConfigError
+
+    raise ConfigError("highway.adapters.ray needs Ray Data: pip install 'ray[data]'") from error
+
+from highway.engine import batch, cancel
+from highway.engine.pipeline import Pipeline
+from highway.engine.stage import Passport, Stamped
+from highway.errors import PipelineError
+
+
+def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
+    """Return a Ray Dataset of the rows of a pipeline's batches, which are made when and where Ray reads it.
+
+    ::
+
+        dataset = to_ray_dataset([Pipeline([Reader(data, 64, rank=rank, world_size=4, epochs=1)]) for rank in range(4)])
+
+    Each pipeline runs in a task of Ray, from its beginning each time that the dataset is read: give it an end (``epochs=1``), and what can
+    be pickled. Columns are called as the fields of a dict, or ``"0"``, ``"1"``, ... by their position in a tuple.
+
+    Args:
+        pipeline: A pipeline that has not begun, or one for each task, such as one for each rank.
+
+    Raises:
+        PipelineError: a pipeline has begun, or cannot be pickled; an item is no batch (when read).
+        Exception: what a stage raised, in a ``RayTaskError`` that is of its type too (when read).
+    """
+    return ray.data.read_datasource(_PipelineDatasource(list(pipeline) if isinstance(pipeline, Sequence) else [pipeline]))
+
+
+class _PipelineDatasource(Datasource):
+    """Reads pipelines, a task for each."""
+
+    def __init__(self, pipelines: list[Pipeline]) -> None:
+        super().__init__()
+        self.arguments = [one.__reduce__()[1] for one in pipelines]
+
+    def estimate_inmemory_data_size(self) -> None:
+        """Return ``None``: it is not known."""
+
+    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
+        """Return a task for each pipeline, whatever number is asked for."""
+        metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        return [ReadTask(partial(_blocks, arguments), metadata, per_task_row_limit=per_task_row_limit) for arguments in self.arguments]
+
+
+def _blocks(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """Run a pipeline, and yield its batches as blocks."""
+    with Pipeline(*arguments) as pipeline:
+        for item in pipeline:
+            yield BlockAccessor.batch_to_block(_columns(item))
+
+
+def _columns(item: Any) -> dict[str, Any]:
+    columns = {str(name): np.asarray(value) for name, value in zip(batch.names(item), batch.fields(item), strict=True)}
+    lengths = {name: len(value) if value.ndim else None for name, value in columns.items()}
+    if None in lengths.values() or len(set(lengths.values())) != 1:
+        raise PipelineError(
+            f"to_ray_dataset: an item must be a batch, a field's rows behind one another; these have {lengths}; add Batch()"
+        )
+    return columns
+
+
+@dataclass
+class RaySource:
+    """Read a Ray Dataset: batches of its rows, and a pass over it is an epoch.
+
+    Ray reads anew for each pass. It does not say where it is in one, so that a pipeline has no ``state_dict()`` within it; what can be read
+    by number is better read by a :class:`~highway.modules.Reader`.
+
+    Args:
+        dataset: A ``ray.data.Dataset``, or a shard of one (``ray.train.get_dataset_shard``).
+        batch_size: Rows in a batch; ``None``: as many as a block has.
+        epochs: Passes over it, or ``None`` to repeat for ever.
+        drop_last: Whether a last batch with fewer rows is left out.
+
+    Yields:
+        Dicts of arrays by the names of the columns, read-only views of Ray's object store where the columns are arrays.
+
+    Raises:
+        PipelineError: a pass has no rows (when running).
+    """
+
+    numbers_epochs: ClassVar[bool] = True
+    makes: ClassVar = "batches"
+
+    dataset: Any
+    batch_size: int | None
+    epochs: int | None = 1
+    drop_last: bool = False
+
+    def __iter__(self) -> Iterator[Stamped]:
+        epoch = 0
+        while self.epochs is None or epoch < self.epochs:
+            index = -1
+            rows = self.dataset.iter_batches(batch_size=self.batch_size, batch_format="numpy", drop_last=self.drop_last)
+            for index, columns in enumerate(rows):
+                if cancel.is_skipped(epoch):
+                    break
+                cancel.check_cancelled()
+                yield Stamped(columns, Passport(epoch, index))
+            if index < 0:
+                raise PipelineError(f"RaySource: the dataset has no rows in epoch {epoch}")
+            epoch += 1

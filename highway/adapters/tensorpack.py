@@ -1,0 +1,107 @@
+"""Hand-over to tensorpack, and from it: ``pip install tensorpack``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+try:
+    from tensorpack.dataflow import DataFlow
+except ImportError as error:
+    from highway.errors import ConfigError
+
+    raise ConfigError("highway.adapters.tensorpack needs tensorpack: pip install tensorpack") from error
+
+from highway.engine import cancel
+from highway.engine.pipeline import Pipeline
+from highway.engine.stage import Passport, Stamped
+from highway.errors import PipelineError
+
+
+class DequeueGenerator(DataFlow):
+    """A pipeline as a DataFlow: datapoints are its items, as lists or dicts, and a loop is one epoch of it.
+
+    ::
+
+        with Pipeline([...]) as pipeline:
+            TrainConfig(model, QueueInput(DequeueGenerator(pipeline)), ...)
+
+    What tensorpack does in processes that it forks, such as ``MultiProcessRunner``, is the pipeline's own to do: it cannot be forked once
+    it runs, and iterating there is an error that says so.
+
+    Args:
+        pipeline: A :class:`~highway.Pipeline`, which has as many epochs as there are loops.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the datapoints of an epoch.
+
+        Raises:
+            EndOfStream: the pipeline has no other epoch.
+            Exception: what a stage raised.
+        """
+        for item in self.pipeline:
+            yield item if isinstance(item, (list, dict)) else list(item) if isinstance(item, tuple) else [item]
+
+    def __len__(self) -> int:
+        """Return how many datapoints an epoch has.
+
+        Raises:
+            NotImplementedError: the pipeline does not know; it is what tensorpack asks for.
+        """
+        try:
+            return len(self.pipeline)
+        except TypeError as error:
+            raise NotImplementedError(str(error)) from error
+
+
+@dataclass
+class DataFlowSource:
+    """Read a DataFlow: a pass over it is an epoch.
+
+    Only this source may iterate over the DataFlow, whose state it resets when it begins. Passes that are in no order of their own, such as
+    those behind ``MultiProcessRunner``, stay in none: for orders that can be repeated give a :class:`~highway.modules.Reader` the data.
+
+    Args:
+        dataflow: The DataFlow.
+        epochs: Passes over it, or ``None`` to repeat for ever.
+
+    Yields:
+        Its datapoints: lists or dicts.
+
+    Raises:
+        PipelineError: a pass has no datapoints (when running).
+    """
+
+    numbers_epochs: ClassVar[bool] = True
+
+    dataflow: DataFlow
+    epochs: int | None = 1
+
+    def length(self) -> int:
+        """Return how many datapoints a pass has.
+
+        Raises:
+            TypeError: the DataFlow does not say.
+        """
+        try:
+            return len(self.dataflow)
+        except NotImplementedError as error:
+            raise TypeError(f"{type(self.dataflow).__name__} does not say how many datapoints it has") from error
+
+    def __iter__(self) -> Iterator[Stamped]:
+        self.dataflow.reset_state()
+        epoch = 0
+        while self.epochs is None or epoch < self.epochs:
+            index = -1
+            for index, datapoint in enumerate(self.dataflow):
+                if cancel.is_skipped(epoch):
+                    break
+                yield Stamped(datapoint, Passport(epoch, index))
+            if index < 0:
+                raise PipelineError(f"{type(self.dataflow).__name__} has no datapoints in epoch {epoch}")
+            epoch += 1

@@ -1,0 +1,173 @@
+"""Pipelines in ``fit`` of Keras on its three backends, each in a process of its own; run by ``tox -e adapters-tf``."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from highway.errors import ConfigError
+
+FIT = '''
+import json, warnings
+import numpy as np
+import keras
+from highway import DROP, Pipeline
+from highway.adapters.keras import dataset
+from highway.modules import Batch, Reader, Repeat
+
+keras.utils.set_random_seed(1)
+rng = np.random.default_rng(1)
+X = rng.normal(size=(48, 4)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int32)
+W = rng.random(48).astype(np.float32)
+
+
+def pipeline(*fields, epochs=None, steps=()):
+    samples = [tuple(field[n] for field in fields) for n in range(48)]
+    return Pipeline([Reader(samples, 8, shuffle=False, epochs=epochs), *steps])
+
+
+def model(inputs=1):
+    named = [keras.Input((4,), name=f"in{n}") for n in range(inputs)]
+    start = named[0] if inputs == 1 else keras.layers.Concatenate()(named)
+    out = keras.layers.Dense(2, name="out", kernel_initializer="ones")(start)
+    made = keras.Model(named[0] if inputs == 1 else {one.name: one for one in named}, out)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=["accuracy"])
+    return made
+
+
+def losses(history):
+    return [round(float(loss), 4) for loss in history.history["loss"]]
+
+
+def expected(epochs=2, **options):
+    """What Keras makes of the same as arrays."""
+    return losses(model().fit(X, Y, batch_size=8, shuffle=False, epochs=epochs, verbose=0, **options))
+
+
+def error_of(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return repr(function())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+
+class Steps(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.said, self.batches = self.params["steps"], 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+
+def fail_at_20(sample, rng):
+    if sample[0][0] == X[20][0]:
+        raise KeyError("twenty")
+    return sample
+
+
+said = {}
+steps = Steps()
+with pipeline(X, Y) as train, pipeline(X, Y) as test:
+    history = model().fit(dataset(train), validation_data=dataset(test), epochs=2, verbose=0, callbacks=[steps])
+    said["epochs"] = losses(history) == expected(validation_data=(X, Y)), len(history.history["val_loss"])
+    said["steps"] = steps.said, steps.batches
+with pipeline(X, Y) as train:
+    weighted = losses(model().fit(dataset(train), epochs=2, verbose=0, class_weight={0: 1.0, 1: 5.0}))
+    said["class_weight"] = weighted == expected(class_weight={0: 1.0, 1: 5.0}) != expected()
+    again = dataset(train)
+    said["again"] = [losses(model().fit(again, epochs=2, verbose=0)) == expected() for _ in range(2)]
+with pipeline(X, Y, W) as train:
+    said["sample_weight"] = losses(model().fit(dataset(train), epochs=2, verbose=0)) == expected(sample_weight=W)
+    both = dataset(train)
+    said["both"] = error_of(lambda: model().fit(both, verbose=0, class_weight={1: 2.0}))
+by_name = [({name: value[n] for name, value in (("in0", X), ("in1", -X))}, Y[n]) for n in range(48)]
+
+
+def joined(samples):
+    inputs, labels = samples
+    return {name: np.stack([one[name] for one in inputs]) for name in inputs[0]}, np.stack(labels)
+
+
+with Pipeline([Reader(by_name, shuffle=False), Batch(8, as_list=True), joined]) as train:
+    said["dicts"] = len(losses(model(2).fit(dataset(train), epochs=2, verbose=0)))
+one = Pipeline([Reader([(x, y) for x, y in zip(X, Y)], 48, shuffle=False, epochs=2)])
+said["one_batch"] = losses(model().fit(dataset(one), epochs=2, verbose=0)) == losses(
+    model().fit(X, Y, batch_size=48, shuffle=False, epochs=2, verbose=0)
+)
+said["over"] = error_of(lambda: model().fit(dataset(one), epochs=1, verbose=0))
+with Pipeline([Reader([(x, y) for x, y in zip(X, Y)], shuffle=False), fail_at_20, Batch(8)]) as train:
+    said["error"] = error_of(lambda: model().fit(dataset(train), epochs=2, verbose=0))
+with Pipeline([Reader([(x, y) for x, y in zip(X, Y)], shuffle=False), lambda s: DROP if s[1] else s, Batch(8, last="keep")]) as train:
+    said["short"] = error_of(lambda: model().fit(dataset(train), epochs=2, verbose=0))
+with pipeline(X, epochs=1) as test:
+    said["predict"] = model().predict(dataset(test), verbose=0).shape
+with pipeline(X, Y, epochs=2) as test:
+    fitted = model()
+    quiet = {"verbose": 0, "return_dict": True}
+    said["evaluate"] = fitted.evaluate(dataset(test), **quiet) == fitted.evaluate(X, Y, batch_size=8, **quiet)
+print(json.dumps(said))
+'''
+
+
+def test_without_keras_the_import_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "highway.adapters.keras", raising=False)
+    monkeypatch.setitem(sys.modules, "keras", None)
+    with pytest.raises(ConfigError, match=r"^highway\.adapters\.keras needs keras 3\.6 or later: pip install keras, and one of"):
+        import highway.adapters.keras  # noqa: F401
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
+def said(request):
+    for package in ("keras", request.param):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: this is run by tox -e adapters-tf")
+    environment = os.environ | {"KERAS_BACKEND": request.param, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    run = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, timeout=110)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_epochs_and_validation_are_those_of_the_same_arrays(said):
+    assert said["epochs"] == [True, 2]
+
+
+def test_steps_are_known_before_the_first_epoch(said):
+    assert said["steps"] == [6, 12]
+
+
+def test_class_weight_and_sample_weight_count(said):
+    assert (said["class_weight"], said["sample_weight"]) == (True, True)
+    assert said["both"].startswith("PipelineError: dataset: items have sample weights already; give fit no class_weight")
+
+
+def test_a_second_fit_goes_on(said):
+    assert said["again"] == [True, True]
+
+
+def test_dicts_are_inputs_by_name(said):
+    assert said["dicts"] == 2
+
+
+def test_the_batches_that_keras_looks_at_are_trained_with(said):
+    assert said["one_batch"] is True
+    assert said["over"].startswith("EndOfStream: the pipeline has ended; for several passes give its source epochs=")
+
+
+def test_errors_are_the_original_ones(said):
+    assert said["error"].startswith("KeyError: 'twenty'")
+
+
+def test_an_epoch_that_is_shorter_than_it_should_be_is_an_error(said):
+    assert said["short"].startswith("PipelineError: dataset: the epoch had ")
+    assert "and should have 6; give dataset(pipeline, steps=...) as many as it has, or 0" in said["short"]
+
+
+def test_predict_and_evaluate_take_it_too(said):
+    assert (said["predict"], said["evaluate"]) == ([48, 2], True)
