@@ -33,7 +33,7 @@ def pack(value: Any) -> list[Any]:
     """
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return [data, *(buffer.raw() for buffer in buffers)]
+    return [data, *(buffer.raw() for buffer in buffers)] if buffers else [data]
 
 
 def pack_arrays(value: Any) -> list[Any]:
@@ -59,13 +59,13 @@ def unpack(frames: Sequence[Any]) -> Any:
     Raises:
         PipelineError: something in it is defined in a script or session that a child process cannot import.
     """
+    data, buffers = frames[0], frames[1:] if len(frames) > 1 else ()
+    if isinstance(data, bytes) and b"_main__" not in data:  # as most are; the other ways take longer
+        return pickle.loads(data, buffers=buffers)
     if importing.script is None:  # a child calls the script of this process by its own name for it
         sys.modules.setdefault(MAIN, sys.modules["__main__"])
-        return pickle.loads(frames[0], buffers=frames[1:])
-    data = frames[0]
-    if isinstance(data, bytes) and b"_main__" not in data:  # as most are; the other way takes three times as long
-        return pickle.loads(data, buffers=frames[1:])
-    return _Unpickler(io.BytesIO(data), buffers=frames[1:]).load()
+        return pickle.loads(data, buffers=buffers)
+    return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 class Script(NamedTuple):

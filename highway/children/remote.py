@@ -121,7 +121,8 @@ class RemoteMaps:
                 self._in_socket -= self._handed.popleft().in_socket
                 self._at_work -= 1
                 yield outcome
-                yield from self._failures()
+                if self._handed and self._handed[0].error is not None:
+                    yield from self._failures()
 
     def apply(self, stamped: Stamped) -> Any:
         """Return what the maps make of one item, while none is in flight; raise what they raise."""
