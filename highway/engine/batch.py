@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, methodcaller
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -119,19 +119,21 @@ def weighed(item: Item) -> tuple[int, bool]:
     Numbers, texts, bytes and arrays are known to; an array that is part of a larger one, or lies in memory of others, keeps that, and what
     other objects hold nobody knows.
     """
-    total, texts, known = 0, 0, True
-    for value in item.values() if type(item) is dict else fields(item):
+    total, texts, known, shape = 0, 0, True, type(item)
+    for value in item.values() if shape is dict else item if shape is tuple else fields(item):
         kind = type(value)
-        if kind is np.ndarray:
+        if kind is _ARRAY:
             total += value.nbytes
-            if (base := value.base) is not None:
-                known &= type(base) is np.ndarray and base.nbytes <= SMALL
-            known &= not value.dtype.hasobject
+            base = value.base
+            if value.dtype.hasobject or (base is not None and (type(base) is not _ARRAY or base.nbytes > SMALL)):
+                known = False
+        elif kind in _NUMBERS:
+            pass
         elif kind is str:
             texts += len(value)
         elif isinstance(value, (bytes, bytearray)):
             total += len(value)
-        elif kind not in _NUMBERS:
+        else:
             known = False
             if isinstance(value, (np.ndarray, memoryview)):
                 total += value.nbytes if isinstance(value, np.ndarray) else len(value)
@@ -176,6 +178,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return batch
 
 
+_ARRAY: Final = np.ndarray
 _NUMBERS = frozenset([int, float, bool, type(None), *(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool)))])
 _SHAPE, _DTYPE, _VALUES = attrgetter("shape"), attrgetter("dtype"), methodcaller("values")
 _ZERO = ("\0", b"\0")

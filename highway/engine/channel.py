@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, Final
 
 from highway.engine.stage import DROP
+from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
 from highway.errors import Cancelled, EndOfStream
 
 _PENDING: Final = object()
@@ -35,7 +36,8 @@ class Channel:
     """A queue of at most ``capacity`` items between two stages, and some more if they are small.
 
     A writer either puts a finished item, or takes a permit (:meth:`acquire`, which waits), makes a slot (:meth:`reserve`, which does
-    not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs.
+    not) and fills it later: so that several workers share the work of a stage, and their results keep the order of their inputs. One
+    that needs no slot for that, because it is alone or no order is kept, appends what it has made.
 
     A writer that is alone and finds the queue full is woken when half of it is free: each time that a thread is woken, one that works on
     the same core is interrupted. Of several, each is woken as soon as there is room, since the others' permits may never become free.
@@ -45,6 +47,8 @@ class Channel:
         writers: Threads that write.
         extra: How many more there may be if they are small: what is put, or was last filled in of which that was said. What a permit is
             given for may turn out to be larger.
+
+    The :class:`Meter` that a worker comes with is blocked or starved while it waits here, and else is left alone.
     """
 
     def __init__(self, capacity: int, writers: int = 1, extra: int = 0) -> None:
@@ -65,7 +69,7 @@ class Channel:
         self._lock = lock
 
     def __len__(self) -> int:
-        """Items that wait or are being made."""
+        """Items that wait, finished or as slots of those that are being made."""
         return len(self._slots)
 
     @property
@@ -73,10 +77,11 @@ class Channel:
         """Items that may wait or be in the making: more if there were small ones up to now."""
         return self._least + (self._extra if self._met_small else 0)
 
-    def acquire(self) -> None:
+    def acquire(self, meter: Meter | None = None) -> None:
         """Wait for room and take it."""
         with self._lock:
-            self._wait_for_room()
+            if len(self._slots) + self._permits >= self._limit or self._cancelled:
+                self._wait_for_room(meter)
             self._permits += 1
 
     def acquire_some(self, most: int) -> int:
@@ -107,6 +112,8 @@ class Channel:
         """Turn a permit into the last slot in the order."""
         slot = Slot()
         with self._lock:
+            if self._cancelled:
+                raise Cancelled
             self._slots.append(slot)
             self._permits -= 1
         return slot
@@ -120,24 +127,26 @@ class Channel:
             if self._slots and self._slots[0] is slot:
                 self._settle()
 
-    def put(self, value: Any, small: bool | None = None) -> None:
+    def put(self, value: Any, small: bool | None = None, meter: Meter | None = None) -> None:
         """Wait for room and append a finished item."""
         with self._lock:
             if small is not None and small is not self._small:
                 self._set_limit(small)
             if len(self._slots) + self._permits >= self._limit or self._cancelled:
-                self._wait_for_room()
+                self._wait_for_room(meter)
             self._append(value)
 
     def append(self, value: Any, small: bool | None = None) -> None:
         """Append a finished item, with a permit taken before."""
         with self._lock:
+            if self._cancelled:
+                raise Cancelled
             self._permits -= 1
             if small is not None and small is not self._small:
                 self._set_limit(small)
             self._append(value)
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | None = None, meter: Meter | None = None) -> Any:
         """Wait for the next item and return it.
 
         Raises:
@@ -146,8 +155,8 @@ class Channel:
             TimeoutError: nothing came within ``timeout`` seconds.
         """
         with self._lock:
-            if not self._is_ready():
-                self._wait_for_item(timeout)
+            if (not self._slots or type(self._slots[0]) is Slot) and not self._is_ready():
+                self._wait_for_item(timeout, meter)
             return self._first()
 
     def get_some(self, most: int) -> list[Any]:
@@ -202,18 +211,18 @@ class Channel:
         first = self._slots[0]
         return type(first) is not Slot or first.value is not _PENDING
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, meter: Meter | None) -> None:
         while len(self._slots) + self._permits >= self._limit and not self._cancelled:
             self._wake_at = len(self._slots) // 2
             self._writers += 1
             try:
-                self._writable.wait()
+                _wait(self._writable, None, meter, BLOCKED)
             finally:
                 self._writers -= 1
         if self._cancelled:
             raise Cancelled
 
-    def _wait_for_item(self, timeout: float | None) -> None:
+    def _wait_for_item(self, timeout: float | None, meter: Meter | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._is_ready():
             if self._cancelled:
@@ -225,7 +234,7 @@ class Channel:
                 raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
             self._readers += 1
             try:
-                self._readable.wait(remaining)
+                _wait(self._readable, remaining, meter, STARVED)
             finally:
                 self._readers -= 1
 
@@ -246,3 +255,15 @@ class Channel:
             self._readable.notify()
         elif self._closed and not self._slots:
             self._readable.notify_all()
+
+
+def _wait(condition: threading.Condition, timeout: float | None, meter: Meter | None, state: int) -> None:
+    """Wait until somebody notifies, or for so long; a worker that came with its meter is in this state meanwhile."""
+    if meter is None:
+        condition.wait(timeout)
+        return
+    meter.enter(state)
+    try:
+        condition.wait(timeout)
+    finally:
+        meter.enter(BUSY)

@@ -9,7 +9,7 @@ from highway.engine.batch import nbytes
 from highway.engine.cancel import Scope
 from highway.engine.resume import Marker, between_epochs, mark
 from highway.engine.stage import Passport, Stamped
-from highway.engine.stats import BUSY, STARVED, Meter
+from highway.engine.stats import Meter
 from highway.errors import EndOfStream
 
 if TYPE_CHECKING:
@@ -37,21 +37,19 @@ class StageInput:
 
     def _get(self) -> Stamped:
         """Wait for the next item, of an epoch that was not left; markers that come before it get the state of the stage."""
-        self._meter.enter(STARVED)
-        if (demand := self._workers.demand) is not None:
-            demand.set()
+        workers = self._workers
+        if workers.demand is not None:
+            workers.demand.set()
         try:
             while True:
-                stamped: Stamped = self._workers.inbox.get()
+                stamped: Stamped = workers.inbox.get(meter=self._meter)
                 if type(stamped.item) is Marker:
-                    mark(self._workers, stamped, self.epoch)
-                    self._workers.here.marker = stamped.item
-                elif stamped.passport.epoch > self._workers.scope.skipped or self._workers.traits.whole_epochs:
+                    mark(workers, stamped, self.epoch)
+                    workers.here.marker = stamped.item
+                elif stamped.passport.epoch > workers.scope.skipped or workers.traits.whole_epochs:
                     return stamped
         except EndOfStream:
             raise StopIteration from None
-        finally:
-            self._meter.enter(BUSY)
 
     def _handed_on(self, stamped: Stamped) -> Any:
         item, self.passport = stamped

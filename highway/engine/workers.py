@@ -131,15 +131,16 @@ class StageWorkers:
         self.stage.op.consume(StageInput(self, meter, count=True))
 
     def _map(self, meter: Meter) -> None:
-        op, ordered = self._own_copy() if self.stage.per_worker else self.stage.op, self.stage.ordered
+        op = self._own_copy() if self.stage.per_worker else self.stage.op
+        several, ordered = len(self.meters) > 1, self.stage.ordered
         marker = None
         while True:
-            meter.enter(BLOCKED)
-            self.outbox.acquire()
-            meter.enter(STARVED)
+            self.outbox.acquire(meter)
+            if several:  # and another one may wait for an input
+                meter.enter(STARVED)
             with self.turn:
                 try:
-                    item, passport = self.inbox.get()
+                    item, passport = self.inbox.get(meter=None if several else meter)
                 except EndOfStream:
                     return
                 if type(item) is Marker:
@@ -149,10 +150,11 @@ class StageWorkers:
                     continue
                 if marker is not self.last_marker:
                     marker = self.here.marker = self.last_marker
-                slot = self.outbox.reserve() if ordered else None
-                if slot is None:
+                slot = self.outbox.reserve() if several and ordered else None
+                if not ordered:
                     self.in_work.enter(passport.epoch if self.numbers_epochs else 0)
-            meter.enter(BUSY)
+            if several:
+                meter.enter(BUSY)
             self.here.passport = passport
             result = self.apply(item, passport, op) if passport.epoch > self.scope.skipped else DROP
             self.hand_on(slot, result, meter)
@@ -166,8 +168,9 @@ class StageWorkers:
             meter.bytes += size
         if slot is not None:
             self.outbox.fill(slot, result, small)
-        else:
-            self.outbox.append(result, small)
+            return
+        self.outbox.append(result, small)
+        if not self.stage.ordered:
             self.in_work.leave()
 
     def _own_copy(self) -> Any:
@@ -220,9 +223,7 @@ class StageWorkers:
                     output = Stamped(output.item, made_by(self, output.passport))
                 if output.passport.epoch > scope.skipped:
                     size, small = weighed(output.item)
-                    meter.enter(BLOCKED)
-                    self.outbox.put(output, small)
-                    meter.enter(BUSY)
+                    self.outbox.put(output, small, meter)
                     meter.items += 1
                     meter.bytes += size
                     self.here.passport = output.passport

@@ -8,6 +8,7 @@ from waiting import wait_until
 
 from highway.engine.channel import Channel
 from highway.engine.stage import DROP
+from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
 from highway.errors import Cancelled, EndOfStream
 
 
@@ -227,3 +228,32 @@ def test_cancel_wakes_readers_and_writers_and_keeps_nothing():
     assert isinstance(reader()[1], Cancelled)
     assert isinstance(writer()[1], Cancelled)
     assert len(full) == 0
+
+
+@pytest.mark.parametrize("late", [lambda channel: channel.append(0), lambda channel: channel.reserve(), lambda channel: channel.put(0)])
+def test_nothing_is_kept_of_what_comes_after_cancel(late):
+    channel = Channel(1)
+    channel.acquire()
+    channel.cancel()
+    with pytest.raises(Cancelled):
+        late(channel)
+    assert len(channel) == 0
+
+
+def test_a_worker_is_blocked_or_starved_while_it_waits_and_else_busy():
+    channel, meter = Channel(1), Meter()
+    meter.enter(BUSY)
+    channel.put(0, meter=meter)
+    assert channel.get(meter=meter) == 0
+    channel.acquire(meter)
+    assert meter.seconds[BLOCKED] == meter.seconds[STARVED] == 0.0
+    for wait in (lambda: channel.acquire(meter), lambda: channel.put(0, meter=meter)):
+        join = in_thread(wait)
+        wait_until(lambda: meter.state == BLOCKED)
+        channel.release(1)
+        assert join() == (None, None) and meter.state == BUSY
+    assert channel.get() == 0
+    join = in_thread(lambda: channel.get(meter=meter))
+    wait_until(lambda: meter.state == STARVED)
+    channel.close()
+    assert isinstance(join()[1], EndOfStream) and meter.state == BUSY
