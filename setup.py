@@ -28,7 +28,7 @@ test = [  # without torch, whose tests are skipped where it is absent
 
 
 class BuildWhatCanBeBuilt(build_ext):
-    """Leaves the extension out, with a sentence instead of a compiler's errors, where it cannot be built. highway works without it."""
+    """Leaves out what cannot be built, with a sentence instead of a compiler's errors. highway works without the extensions."""
 
     def build_extensions(self):
         self.extensions = [extension for extension in self.extensions if self._can_build(extension)]
@@ -39,7 +39,8 @@ class BuildWhatCanBeBuilt(build_ext):
             command = [*self.compiler.compiler_so, *(f"-I{path}" for path in self.include_dirs), "-fsyntax-only", *extension.sources]
             subprocess.run(command, check=True, capture_output=True, cwd=here)
         except (AttributeError, OSError, subprocess.CalledProcessError):  # no Unix-like compiler, none at all, or no headers
-            print(f"without {extension.name}, which needs a C compiler and the headers of Python and of libjpeg-turbo 2.1 or later")
+            headers = "the headers of Python" + (" and of libjpeg-turbo 2.1 or later" if "jpeg" in extension.libraries else "")
+            print(f"without {extension.name}, which needs a C compiler and {headers}")
             return False
         return True
 
@@ -64,9 +65,12 @@ setup(
     packages=find_packages(include=["highway", "highway.*"]),
     ext_modules=[
         Extension("highway.images._jpeg", ["highway/images/_jpeg.c"], libraries=["jpeg"], extra_compile_args=["-O3"], optional=True),
+        Extension(
+            "highway.wire.transports.shm._message", ["highway/wire/transports/shm/_message.c"], extra_compile_args=["-O3"], optional=True
+        ),
     ],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
-    package_data={"highway": ["py.typed", "images/*.pyi", "data/photos/**/*"]},
+    package_data={"highway": ["py.typed", "images/*.pyi", "wire/transports/shm/*.pyi", "data/photos/**/*"]},
     install_requires=[
         "msgpack>=1.0.5",
         "msgspec>=0.18.6",

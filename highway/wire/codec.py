@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
-from highway.engine import batch
+from msgpack import packb
+
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.parameters.location import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
-from highway.wire.envelope import Envelope, ItemKind, pack, unpack
+from highway.wire.envelope import NUMBERS, Envelope, ItemKind, pack, unpack
 
 Frame = tenbin.Buffer
 
@@ -27,6 +28,11 @@ _OTHER = (
     "{frames} frames; expected {expected}: the sender uses another codec (say codec={other} here, or this one there), or a topic "
     "(say #topic in the URL here too)"
 )
+
+
+_BRIEF = 512  # bytes of a first frame that is compared with earlier ones
+_NUMBER_KEY, _PASSPORT_KEY = packb("number"), packb("passport")
+_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a number in msgpack, by the first of them
 
 
 class Codec(Protocol):
@@ -62,11 +68,11 @@ class Tensorcom:
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
         """As :meth:`Codec.encode`; a dict's names of up to 8 ASCII characters are the arrays' infos too."""
-        values = batch.fields(item)
+        kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
         types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else type(value) for value in values])
-        form = _form(_kind(item), batch.names(item), types, allow64, None if infos is None else tuple(infos))
+        form = _form(kind, keys, types, allow64, None if infos is None else tuple(infos))
         frames: list[Frame] = []
         for header, value in zip(form.headers, values, strict=True):
             frames += header, tenbin.bytes_of(value)
@@ -76,10 +82,15 @@ class Tensorcom:
     def decode(self, frames: Sequence[Frame]) -> Message:
         if len(frames) % 2:
             raise FrameError(_OTHER.format(frames=len(frames), expected="a header and data for each array", other="msgpack or tenbin"))
-        arrays, infos = tenbin.decode_frames(frames)
-        if not arrays:
+        if not frames:
             raise FrameError("a message without frames")
-        envelope = unpack(tenbin.behind_header(frames[0]))
+        first, number = _read_before(frames[0])
+        if first is None:
+            arrays, infos = tenbin.decode_frames(frames)
+            envelope = unpack(tenbin.behind_header(frames[0]))
+        else:
+            arrays, infos = tenbin.decode_frames(frames, first.layout)
+            envelope = Envelope._make((*first.before, number, *first.behind))
         return Message(tuple(arrays) if envelope is None else _item(arrays, envelope), envelope, tuple(infos))
 
 
@@ -91,12 +102,13 @@ class _Form(NamedTuple):
 
 
 @lru_cache(1024)  # a stream repeats the same few
-def _form(kind: ItemKind, names: tuple[batch.Field, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
+def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
     """Return the form of items with fields of these types: a pair of dtype and shape for each, or the class of what is no array.
 
     Raises:
         TypeError: such an item cannot be sent; the message names the field and the way out.
     """
+    names = keys if kind == "dict" else range(len(types))
     for name, type_ in zip(names, types, strict=True):
         if isinstance(type_, type):
             raise tenbin.no_array(name, type_)
@@ -110,6 +122,50 @@ def _form(kind: ItemKind, names: tuple[batch.Field, ...], types: tuple[Any, ...]
     headers = tuple(tenbin.header(dtype, shape, info) for (dtype, shape), info in zip(types, infos, strict=True))
     bools = tuple(position for position, (dtype, _) in enumerate(types) if dtype.kind == "b")
     return _Form((kind, tuple(map(str, names)) if kind == "dict" else (), bools), headers)
+
+
+class _First(NamedTuple):
+    """What the first frames say of messages that differ in their number alone: a sender's, whose items are alike and have no passports."""
+
+    layout: tenbin.Layout
+    before: tuple[Any, ...]  # the envelope's fields up to the number
+    behind: tuple[Any, ...]  # and from there on
+
+
+def _read_before(frame: Frame) -> tuple[_First | None, int]:
+    """Return what a first frame says, if one was read that differs in its number alone, and its number; else ``None`` and 0."""
+    whole = b"" if (view := memoryview(frame)).nbytes > _BRIEF else bytes(view)
+    begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
+    if not len(_NUMBER_KEY) <= begin < len(whole) or _PASSPORT_KEY in whole:
+        return None, 0
+    code = whole[begin]
+    end = begin + (1 if code < 0x80 else _WIDTHS.get(code, len(whole)))
+    number = code if code < 0x80 else int.from_bytes(whole[begin + 1 : end])
+    if end > len(whole) or number not in NUMBERS:
+        return None, 0
+    return _without_number(whole[:begin], code * (code >= 0x80), whole[end:]), number
+
+
+@lru_cache(256)
+def _without_number(before: bytes, code: int, behind: bytes) -> _First | None:
+    """Return what first frames say of messages that differ in their number alone, or ``None`` if these are none.
+
+    Args:
+        before: What stands in front of the number.
+        code: The first byte of a number of several bytes; 0 if it has one.
+        behind: What stands behind it.
+    """
+    start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
+    frames = [before + start + bytes([number]) + behind for number in range(2)]
+    try:
+        layout, other = map(tenbin.layout, frames)
+        zero, one = (unpack(tenbin.behind_header(frame)) for frame in frames)
+    except FrameError:
+        return None
+    if layout != other or zero is None or one is None or zero.number != 0 or one != zero._replace(number=1):
+        return None
+    at = Envelope._fields.index("number")
+    return _First(layout, zero[:at], zero[at + 1 :])
 
 
 class Tenbin(Tensorcom):
@@ -161,12 +217,13 @@ def named(name: str) -> Codec:
     return found
 
 
-def _kind(item: Any) -> ItemKind:
-    if isinstance(item, dict):
-        return "dict"
+def _parts(item: Any) -> tuple[ItemKind, tuple[Any, ...], Sequence[Any]]:
+    """Return the kind of an item, a dict's keys, and the values: :func:`batch.names` and :func:`batch.fields` for each message."""
     if isinstance(item, tuple):
-        return "tuple"
-    return "list" if isinstance(item, list) else "value"
+        return "tuple", (), item
+    if isinstance(item, dict):
+        return "dict", tuple(item), tuple(item.values())
+    return ("list", (), item) if isinstance(item, list) else ("value", (), (item,))
 
 
 def _item(arrays: list[Any], envelope: Envelope) -> Any:

@@ -194,9 +194,11 @@ class Connection:
         item = writable_copy(message.item) if self.writable else message.item
         fields = batch.fields(item)
         self.batch_size = len(fields[0]) if fields and getattr(fields[0], "shape", ()) else 1
-        values = transform_with(transform_with(fields, self.batch_transforms), self.converters)
-        data = dict(zip(item, values, strict=True)) if isinstance(item, dict) else values
-        return tenbin.check_infos(data, list(message.infos), self.infos)
+        values: Sequence[Any] = fields
+        for functions in filter(None, (self.batch_transforms, self.converters)):
+            values = transform_with(values, functions)
+        data = dict(zip(item, values, strict=True)) if isinstance(item, dict) else list(values)
+        return data if self.infos is None else tenbin.check_infos(data, list(message.infos), self.infos)
 
     def serve(self, source: Iterable[Any], report: int | None = None) -> None:
         """Send everything in ``source``, then wait until it has left.

@@ -28,9 +28,7 @@ NAME_BYTES = range(8, 33)  # of a sender's name: receivers keep it
 MOST_MADE = 512  # characters of what a sender says of its software
 NUMBERS = range(1 << 63)  # of messages
 _START = struct.Struct("<8sqq")
-_BRIEF = 512  # bytes of an extension that is compared with earlier ones
-_NUMBER_KEY, _PASSPORT_KEY = msgpack.packb("number"), msgpack.packb("passport")
-_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # bytes of a number in msgpack, by the first of them
+_packed = msgpack.Packer().pack  # of a number; msgpack.packb makes a packer each time
 
 
 class Envelope(NamedTuple):
@@ -71,14 +69,38 @@ def pack(envelope: Envelope, form: tuple[ItemKind, tuple[str, ...], tuple[int, .
     kind, names, bools, passport, sender, number, shared, end, made, mark, leave = envelope
     if form is not None:
         kind, names, bools = form
-    first, second, third = _constants(kind, names, bools, passport is not None, sender, shared, end, made, mark, leave)
-    packed = first if passport is None else first + msgpack.packb(_plain(passport))
-    if sender:
-        packed += second + msgpack.packb(number)
-    packed += third
-    if len(packed) > MAX_PAYLOAD:
+    packed_number = _packed(number) if sender else b""
+    if passport is None:
+        before, behind = _around_number(kind, names, bools, sender, shared, end, made, mark, leave, len(packed_number))
+        return before + packed_number + behind
+    first, second, third = _constants(kind, names, bools, True, sender, shared, end, made, mark, leave)
+    return _whole(first + msgpack.packb(_plain(passport)) + second + packed_number + third, names, passport)
+
+
+@lru_cache(1024)  # without passports, the messages of a sender differ in their number alone
+def _around_number(
+    kind: ItemKind,
+    names: tuple[str, ...],
+    bools: tuple[int, ...],
+    sender: bytes,
+    shared: bool,
+    end: bool,
+    made: tuple[str, ...],
+    mark: bool,
+    leave: int | None,
+    width: int,
+) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the number, of so many bytes, in the extensions of a sender whose items have no passports."""
+    first, second, third = _constants(kind, names, bools, False, sender, shared, end, made, mark, leave)
+    whole = _whole(first + second + bytes(width) + third, names, None)
+    begin = _START.size + len(first + second)
+    return whole[:begin], whole[begin + width :]
+
+
+def _whole(payload: bytes, names: tuple[str, ...], passport: Passport | None) -> bytes:
+    if len(payload) > MAX_PAYLOAD:
         raise _too_long(names, passport)
-    return _START.pack(MAGIC, VERSION, len(packed)) + packed + bytes(-len(packed) % 8)
+    return _START.pack(MAGIC, VERSION, len(payload)) + payload + bytes(-len(payload) % 8)
 
 
 def _too_long(names: tuple[str, ...], passport: Passport | None) -> ItemError:
@@ -136,7 +158,7 @@ def _constants(
     if made:
         third["made"] = made
     count = len(first) + passport + (2 if sender else 0) + len(third)
-    pair = msgpack.packb("sender") + msgpack.packb(sender) + msgpack.packb("number")
+    pair = msgpack.packb("sender") + msgpack.packb(sender) + msgpack.packb("number") if sender else b""
     start = msgpack.Packer().pack_map_header(count) + _pairs(first)
     return start + msgpack.packb("passport") * passport, pair, _pairs(third)
 
@@ -153,42 +175,6 @@ def unpack(extension: bytes | memoryview) -> Envelope | None:
     Raises:
         FrameError: it begins as ours does, but is not whole, or not what it should be.
     """
-    if len(extension) > _BRIEF:
-        return _unpack(extension)
-    whole = bytes(extension)
-    begin = whole.find(_NUMBER_KEY) + len(_NUMBER_KEY)
-    if len(_NUMBER_KEY) <= begin < len(whole) and _PASSPORT_KEY not in whole:
-        code = whole[begin]
-        width = 1 if code < 0x80 else _WIDTHS.get(code, 0)
-        end = begin + width
-        number = code if code < 0x80 else int.from_bytes(whole[begin + 1 : end])
-        known = _without_number(whole[:begin], code * (width > 1), whole[end:]) if width and end <= len(whole) else None
-        if known is not None and number in NUMBERS:
-            return Envelope._make((*known[0], number, *known[1]))
-    return _unpack(extension)
-
-
-@lru_cache(256)  # without passports, the messages of a sender differ in their number alone
-def _without_number(before: bytes, code: int, behind: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """Return the fields of envelopes up to their number and behind it, or ``None`` if they are none that differ in their number alone.
-
-    Args:
-        before: What stands in front of the number.
-        code: The first byte of a number of several bytes; 0 if it has one.
-        behind: What stands behind it.
-    """
-    start = bytes([code]) + bytes(_WIDTHS[code] - 2) if code else b""
-    try:
-        zero, one = (_unpack(before + start + bytes([number]) + behind) for number in range(2))
-    except FrameError:
-        return None
-    if zero is None or one is None or zero.number != 0 or one != zero._replace(number=1):
-        return None
-    at = Envelope._fields.index("number")
-    return zero[:at], zero[at + 1 :]
-
-
-def _unpack(extension: bytes | memoryview) -> Envelope | None:
     if extension[:8] != MAGIC:
         return None
     if len(extension) < _START.size:

@@ -77,4 +77,5 @@ class PausableSender:
                 continue
             if not left:
                 raise TimeoutError("a receiver is leaving, so that nothing is sent now")
-            cancel.wait(0.002)
+            with cancel.blocked():
+                cancel.wait(0.002)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from highway.engine.cancel import starved
 from highway.errors import EndOfStream, FrameError
 from highway.wire import codec
 from highway.wire.codec import Message
@@ -124,13 +123,12 @@ class LinkReceiver:
             TimeoutError: nothing came before ``deadline`` (of ``time.monotonic()``).
         """
         while True:
-            left = max(0.0, deadline - time.monotonic())
+            left = FOR_EVER if deadline == FOR_EVER else max(0.0, deadline - time.monotonic())
             look = CHECK_EVERY if deadline == FOR_EVER or wait_for_senders is not None else FOR_EVER
             if self._senders.ended:
                 look = CHECK_EVERY_AT_THE_END
             try:
-                with starved():
-                    frames = self.transport_end.recv(min(look, left))
+                frames = self.transport_end.recv(min(look, left))
             except TimeoutError:
                 if self.is_over():
                     return None
@@ -140,7 +138,7 @@ class LinkReceiver:
             if self._link.topic and len(frames) % 2 != self._codec.single:
                 frames = frames[1:]
             self.counters["messages"] += 1
-            self.counters["bytes"] += sum([memoryview(frame).nbytes for frame in frames])
+            self.counters["bytes"] += sum(map(len, frames))
             return frames
 
     def leave(self) -> None:

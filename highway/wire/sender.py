@@ -77,12 +77,11 @@ class LinkSender:
     def wait_for_receivers(self) -> None:
         """Wait until as many receivers are connected as the link's options ask for."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
-        with cancel.blocked():
-            while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
-                if time.monotonic() > told:
-                    log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
-                    told = float("inf")
-                cancel.wait(CHECK_EVERY)
+        while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
+            if time.monotonic() > told:
+                log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
+                told = float("inf")
+            _wait()
 
     @property
     def receivers(self) -> int:
@@ -112,7 +111,9 @@ class LinkSender:
         frames = self._codec.encode(item, envelope, self._allow64 if allow64 is None else allow64, infos)
         if not self._number:
             self._empty = _emptied(item)
-        self._send(frames, timeout)
+        self.transport_end.send(self._addressed(frames), timeout)
+        if self.tap is not None:
+            self.tap.offer(frames)
         self._number += 1
 
     def finish(self) -> None:
@@ -123,13 +124,13 @@ class LinkSender:
         Raises:
             LinkError: messages could not be delivered; says how many.
         """
-        with cancel.blocked():
-            self._drain()
-            if self._link.options.end:
-                envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
-                frames = self._codec.encode(self._empty, envelope, allow64=True)
-                self._tell_end(frames)
-                if self.tap is not None:
+        self._drain()
+        if self._link.options.end:
+            envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
+            frames = self._codec.encode(self._empty, envelope, allow64=True)
+            self._tell_end(frames)
+            if self.tap is not None:
+                with cancel.blocked():
                     self.tap.finish(frames)
 
     def close(self, linger: float | None = None) -> None:
@@ -166,12 +167,6 @@ class LinkSender:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(None if kind is None else 0)
 
-    def _send(self, frames: Sequence[Any], timeout: float | None) -> None:
-        with cancel.blocked():
-            self.transport_end.send(self._addressed(frames), timeout)
-        if self.tap is not None:
-            self.tap.offer(frames)
-
     def _addressed(self, frames: Sequence[Any]) -> Sequence[Any]:
         return [self._link.topic.encode(), *frames] if self._link.topic else frames
 
@@ -194,7 +189,7 @@ class LinkSender:
                     f"{self._link}: {unsent} messages were not delivered: no receiver came for them within "
                     f"linger_ms={self._link.options.linger_ms}; start one, or raise linger_ms in the URL"
                 )
-            cancel.wait(CHECK_EVERY)
+            _wait()
 
     def _tell_end(self, frames: Sequence[Any]) -> None:
         peers = self.transport_end.peers()
@@ -219,7 +214,7 @@ class LinkSender:
                 if not peers.seen:
                     log.warning("%s: the stream has ended, but no receiver came within linger_ms to hear it", self._link)
                 return
-            cancel.wait(CHECK_EVERY)
+            _wait()
             peers = self.transport_end.peers() or peers
 
     def _tell(self, frames: Sequence[Any], receivers: int) -> bool:
@@ -228,6 +223,11 @@ class LinkSender:
         except TimeoutError:
             return False  # they are behind, and will be told with the next round
         return True
+
+
+def _wait() -> None:
+    with cancel.blocked():
+        cancel.wait(CHECK_EVERY)
 
 
 def _emptied(item: Any) -> Any:

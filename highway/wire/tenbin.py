@@ -155,7 +155,7 @@ def decode_header(h: Buffer) -> tuple[tuple[int, ...], np.dtype[Any], str]:
     Raises:
         FrameError: it is not a header; the message says what was expected, and where.
     """
-    return _decode_header(h)[:3]
+    return layout(h)[:3]
 
 
 def encode_list(l: Sequence[Array], infos: Sequence[str] | None = None) -> list[Buffer]:  # noqa: E741 - tensorcom's name
@@ -184,15 +184,18 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
     return check_infos(*decode_frames(l), infos)
 
 
-def decode_frames(frames: Sequence[Buffer]) -> tuple[list[Array], list[str]]:
-    """Return the arrays in a list of buffers, as views of them, and their infos. Raises as :func:`decode_list`."""
+def decode_frames(frames: Sequence[Buffer], first: Layout | None = None) -> tuple[list[Array], list[str]]:
+    """Return the arrays in a list of buffers, as views of them, and their infos; ``first`` is what the first header says, if it is known.
+
+    Raises as :func:`decode_list`.
+    """
     if len(frames) % 2:
         raise FrameError(f"{len(frames)} frames; expected an even number, a header and the data of each array")
     arrays: list[Array] = []
     infos: list[str] = []
     for position in range(0, len(frames), 2):
         try:
-            shape, dtype, info, size = _decode_header(frames[position])
+            shape, dtype, info, size = layout(frames[position]) if position or first is None else first
             data = memoryview(frames[position + 1])
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
@@ -209,7 +212,7 @@ def behind_header(h: Buffer) -> memoryview:
     return view[_START.size + 8 * view[16] :]
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """What a header says."""
 
     shape: tuple[int, ...]
@@ -218,7 +221,8 @@ class _Layout(NamedTuple):
     size: int  # bytes of the data
 
 
-def _decode_header(buffer: Buffer) -> _Layout:
+def layout(buffer: Buffer) -> Layout:
+    """Return what a header says, whatever is behind its dimensions. Raises as :func:`decode_header`."""
     view = memoryview(buffer)
     if view.nbytes > _LARGEST:  # what is behind the dimensions differs from message to message
         _check_length(view.nbytes)
@@ -233,7 +237,7 @@ def _check_length(length: int) -> None:
 
 
 @lru_cache(4096)  # a stream repeats the same few headers, and parsing them is most of the work of decoding
-def _layout(header: bytes) -> _Layout:
+def _layout(header: bytes) -> Layout:
     _check_length(len(header))
     code, info, rank = _START.unpack_from(header)
     dtype = _DTYPES.get(code)
@@ -246,7 +250,7 @@ def _layout(header: bytes) -> _Layout:
     shape = _DIMENSIONS[rank].unpack_from(header, _START.size)
     if rank and min(shape) < 0:
         raise FrameError(f"a negative dimension: shape {shape}")
-    return _Layout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
+    return Layout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
 
 
 def _info(text: str) -> bytes:
@@ -271,4 +275,5 @@ def bytes_of(array: Array | np.generic) -> memoryview:
     if array.dtype not in _CODES:
         array = np.asarray(array)
         array = array.view(np.uint8) if array.dtype == np.bool_ else array.astype(array.dtype.newbyteorder("<"))
-    return np.ascontiguousarray(array).data
+    data = array.data
+    return data if data.c_contiguous else np.ascontiguousarray(array).data

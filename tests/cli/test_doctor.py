@@ -21,19 +21,32 @@ def test_it_says_what_is_installed_and_in_use(capsys):
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.split("\n\n")[0].splitlines())
     assert lines["highway"].strip().startswith(f"{highway.__version__} in {Path(highway.__file__).parent}")
     assert lines["JPEG decoder"].strip().startswith(backend())
-    assert set(lines) >= {"python", "system", "packages", "C extension", "cores", "BLAS threads", "memory", "/dev/shm", "files"}
+    assert set(lines) >= {
+        "python",
+        "system",
+        "packages",
+        "C extension",
+        "shm links",
+        "cores",
+        "BLAS threads",
+        "memory",
+        "/dev/shm",
+        "files",
+    }
 
 
 def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
     for name in ("simplejpeg", "cv2"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})")
     path = os.pathsep.join([str(tmp_path), str(Path(highway.__file__).parents[1])])
-    code = "import sys; sys.modules['highway.images._jpeg'] = None; from highway.cli import main; sys.exit(main(['doctor']))"
+    missing = "import sys; sys.modules['highway.images._jpeg'] = sys.modules['highway.wire.transports.shm._message'] = None"
+    code = f"{missing}; from highway.cli import main; sys.exit(main(['doctor']))"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "JPEG decoder    pillow" in done.stdout
     advice = done.stdout.split("To be faster:\n")[1].splitlines()
     assert any("simplejpeg: pip install 'highway-data[fast]'" in line for line in advice)
+    assert any("messages over +shm" in line and "C compiler" in line for line in advice)
     assert any("OpenCV: pip install 'highway-data[fast]'" in line for line in advice)
 
 

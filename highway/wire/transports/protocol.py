@@ -69,6 +69,8 @@ class TransportSender(TransportEnd, Protocol):
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
         """Send a message of one or more frames, which nobody may change afterwards; wait while the receivers are behind.
 
+        What it waits counts as waiting for room (:func:`highway.engine.cancel.blocked`).
+
         Raises:
             TimeoutError: there was no room within ``timeout`` seconds.
             Cancelled: the stage that runs on this thread was cancelled.
@@ -91,7 +93,9 @@ class TransportReceiver(TransportEnd, Protocol):
         """Have the senders turn to other receivers, where the transport can tell them; what was sent before can still be received."""
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
-        """Wait for a message and return its frames, which stay valid as long as somebody refers to them.
+        """Wait for a message and return its frames, whose ``len()`` is their bytes; they stay valid as long as somebody refers to them.
+
+        What it waits counts as waiting for input (:func:`highway.engine.cancel.starved`).
 
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.

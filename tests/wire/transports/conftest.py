@@ -3,6 +3,7 @@ import uuid
 
 import pytest
 
+from highway.wire.transports.shm import message
 from highway.wire.transports.zmq.socket import ZMQReceiver, ZMQSender
 from highway.wire.url import DIRECTIONS, kind_of, parse
 
@@ -11,6 +12,15 @@ from highway.wire.url import DIRECTIONS, kind_of, parse
 def name():
     """A name for a same-host link."""
     return f"test/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["C", "Python"])
+def calls(request, monkeypatch):
+    """Has ends that are opened in this process do what each message costs in C, where that was built, and then in Python."""
+    chosen = {"C": message.IN_C, "Python": message.IN_PYTHON}[request.param]
+    if chosen is None:
+        pytest.skip("highway.wire.transports.shm._message is not built: it needs a C compiler when highway is installed")
+    monkeypatch.setattr(message, "calls", chosen)
 
 
 @pytest.fixture

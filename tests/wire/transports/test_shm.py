@@ -21,6 +21,11 @@ from highway.errors import Cancelled, ConfigError, LinkError
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
 
+@pytest.fixture(autouse=True)
+def in_c_and_in_python(calls):
+    """Each test runs twice."""
+
+
 @contextlib.contextmanager
 def pair(name, budget_mb=16.0):
     """A sender that calls and a receiver that listens, connected."""

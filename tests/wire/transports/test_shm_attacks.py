@@ -20,6 +20,11 @@ from highway.wire.transports.shm.connections import MOST_PENDING
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
+@pytest.fixture(autouse=True)
+def in_c_and_in_python(calls):
+    """Each test runs twice."""
+
+
 def memory(size, *, fill=True, seals=SEALS):
     fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
     os.truncate(fd, size)

@@ -12,13 +12,14 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from highway.engine.cancel import check_cancelled, in_stage
+from highway.engine.cancel import check_cancelled, in_stage, starved
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress, deadline_of
-from highway.wire.transports.shm import packets, same_thread
+from highway.wire.transports.shm import message, packets, same_thread
 from highway.wire.transports.shm.connections import Connections
-from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR_LOST, HOT, LARGEST, QUIET, SELDOM, SOON, TICK, unpack
-from highway.wire.transports.shm.slots import check_platform, places
+from highway.wire.transports.shm.message import places
+from highway.wire.transports.shm.packets import HOT, QUIET, SELDOM, SOON, TICK, unpack
+from highway.wire.transports.shm.slots import check_platform
 from highway.wire.transports.shm.views import Mapping, copy, lend
 from highway.wire.url import Link
 
@@ -141,7 +142,8 @@ class ShmReceiver:
         self.expect()
         late = f"{self.link}: nothing came in time; {len(self.connections.peers)} senders are connected"
         try:
-            self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))
+            with starved():
+                self.look(packets.until(deadline, late, TICK if in_stage() else SELDOM))
         finally:
             for peer in self.connections.peers:
                 peer.is_expected = False
@@ -157,12 +159,14 @@ class _Sending:
 
     def __init__(self, sock: socket.socket, hello: packets.Hello, writable: bool) -> None:
         self.sock, self._writable = sock, writable
+        self._read = message.calls.reader(sock)
         self.source = SourceAddress(next(_numbers))
         self._pid = os.getpid()
         self.is_expected = False  # whether the receiver sleeps until this sender sends
         self._share = hello.budget // 2, hello.most // 2
         self._most = min(hello.most, packets.MOST_SLOTS)
         self._slots: dict[int, Mapping] = {}
+        self._largest = 0  # bytes of the largest that there has been
         self._held: dict[int, int] = {}  # slots that views hold, and their sizes
         self._returned: deque[int] = deque()
         self._owed = 0  # bytes of them, about: threads may add at the same time
@@ -172,48 +176,49 @@ class _Sending:
 
     def receive(self) -> list[memoryview]:
         try:
-            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+            packet, fds, is_lost = self._read()
         except ConnectionResetError:  # it died with packets unread; said once, and what it had sent can still be read
-            packet, ancillary, flags, _ = self.sock.recvmsg(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+            packet, fds, is_lost = self._read()
         if not packet:
             raise EOFError
-        if not ancillary and not flags & DESCRIPTOR_LOST:
-            message = self._understood(packet)
+        if not fds and not is_lost:
+            number, receivers, lengths, _ = self._understood(packet)
         else:
-            message = self._with_memory(packet, _descriptors(ancillary), bool(flags & DESCRIPTOR_LOST))
-        mapping = self._slots.get(message.slot)
+            number, receivers, lengths, _ = self._with_memory(packet, fds, is_lost)
+        mapping = self._slots.get(number)
         if mapping is None:
-            raise FrameError(f"slot {message.slot} was announced without its descriptor")
-        if message.slot in self._held:
-            raise FrameError(f"slot {message.slot} was announced again before it was given back")
-        if self._is_too_much(mapping.size, message.receivers):
-            frames = copy(mapping, message.lengths)
-            self._give_back(message.slot)
+            raise FrameError(f"slot {number} was announced without its descriptor")
+        if number in self._held:
+            raise FrameError(f"slot {number} was announced again before it was given back")
+        if self._is_too_much(mapping.size, receivers):
+            frames = copy(mapping, lengths)
+            self._give_back(number)
             return frames
-        self._held[message.slot] = mapping.size
-        return lend(mapping, message.lengths, self._give_back, message.slot)
+        self._held[number] = mapping.size
+        return lend(mapping, lengths, self._give_back, number)
 
     def _understood(self, packet: bytes) -> packets.Announcement:
-        message = unpack(packet)
-        for number in message.forget:
+        announced = unpack(packet)
+        for number in announced.forget:
             self._slots.pop(number, None)
-        return message
+        return announced
 
     def _with_memory(self, packet: bytes, fds: list[int], is_lost: bool) -> packets.Announcement:
         """Return a message whose slot is new, and map the slot; the descriptors that came with it are closed."""
         try:
-            message = self._understood(packet)
+            number, _, lengths, _ = announced = self._understood(packet)
             if len(fds) > 1:
                 raise FrameError(f"{len(fds)} descriptors came with one message; expected at most one")
             if is_lost:
                 raise LinkError("no descriptor is left for the sender's memory; raise the limit (ulimit -n)")
-            if message.slot in self._slots or len(self._slots) >= self._most:
-                raise FrameError(f"slot {message.slot} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
-            self._slots[message.slot] = Mapping(fds[0], places(message.lengths)[1], self._writable)
+            if number in self._slots or len(self._slots) >= self._most:
+                raise FrameError(f"slot {number} is announced as a new one, with {len(self._slots)} of at most {self._most} there")
+            self._slots[number] = mapping = Mapping(fds[0], places(lengths)[1], self._writable)
+            self._largest = max(self._largest, mapping.size)
         finally:
             for fd in fds:
                 os.close(fd)
-        return message
+        return announced
 
     def expect(self) -> None:
         """Send what is to be given back now, and from here on at once."""
@@ -229,8 +234,10 @@ class _Sending:
                     self.sock.send(packets.pack_slots([number | packets.KEPT for number in held]), QUIET)
 
     def _is_too_much(self, size: int, receivers: int) -> bool:
-        held = list(self._held.values())  # one step, which no finalizer on another thread can come into
         nbytes, count = self._share
+        if (most := (len(self._held) + 1) * receivers) * self._largest <= nbytes:
+            return most > count
+        held = list(self._held.values())  # one step, which no finalizer on another thread can come into
         return (sum(held) + size) * receivers > nbytes or (len(held) + 1) * receivers > count
 
     def _give_back(self, number: int) -> None:
@@ -255,7 +262,3 @@ class _Sending:
                 self._returned.extend(numbers)  # for the next flush
             except OSError:
                 return  # the sender is gone; packets of it may still be there, and need what is mapped
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    return [fd for _, _, data in ancillary for (fd,) in packets.DESCRIPTOR.iter_unpack(data)]

@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from highway.engine.cancel import check_cancelled
+from highway.engine.cancel import blocked, check_cancelled
 from highway.errors import FrameError, LinkError
 from highway.wire.transports.protocol import Peers, deadline_of
-from highway.wire.transports.shm import packets, same_thread
+from highway.wire.transports.shm import message, packets, same_thread
 from highway.wire.transports.shm.connections import RETRY, Connections
 from highway.wire.transports.shm.packets import HOT, LARGEST, QUIET, SOON, pack, unpack_slots
-from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform, places
+from highway.wire.transports.shm.slots import MemorySlot, Pool, check_platform
 from highway.wire.url import Link
 
 log = logging.getLogger("highway")
@@ -120,13 +120,12 @@ class ShmSender:
         self._written = 0
 
     def _send(self, frames: Sequence[Any], deadline: float, only: _Receiving | None = None) -> None:
-        lengths = tuple([memoryview(frame).nbytes for frame in frames])
-        found, end = places(lengths)
+        lengths, end = message.calls.measured(frames)
         if end > self._pool.largest or len(lengths) > packets.MOST_FRAMES:
             raise self._too_large(len(lengths), end)
         slot = self._take(end, deadline)
         try:
-            slot.fill(frames, lengths, found)
+            message.calls.fill(slot.memory, frames, lengths)
             while only is None or (only in self.connections.peers and not only.refuses):
                 peer = only or self._least_busy()
                 if peer is not None and self._give(peer, slot, lengths):
@@ -167,12 +166,13 @@ class ShmSender:
 
     def _give(self, peer: _Receiving, slot: MemorySlot, lengths: tuple[int, ...]) -> bool:
         """Tell a receiver of a slot, unless it has just gone or has too many packets to read."""
+        peers = self.connections.peers
         if self._pool.dropped:
-            for other in self.connections.peers:
+            for other in peers:
                 other.forget(self._pool.dropped)
             self._pool.dropped.clear()
         try:
-            peer.tell(slot, len(self.connections.peers), lengths)
+            peer.tell(slot, len(peers), lengths)
             return True
         except BlockingIOError:
             return False
@@ -189,7 +189,8 @@ class ShmSender:
         check_cancelled()
         if self.connections.is_over:
             raise LinkError(f"{self.link}: the receiver is gone")
-        self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
+        with blocked():
+            self.look(packets.until(deadline, f"{self.link}: not sent in time: {why}"))
 
     def _lose(self, peer: _Receiving) -> None:
         """Part from a receiver. What it has may still be looked at there, so that memory is never written again."""
@@ -206,7 +207,7 @@ class _Receiving:
     """A receiver, as its sender sees it."""
 
     def __init__(self, sock: socket.socket, hello: packets.Hello) -> None:
-        self.sock = sock
+        self.sock, self._post = sock, message.calls.poster(sock)
         self.out: dict[int, MemorySlot] = {}  # slots that it has not given back
         self.kept: list[MemorySlot] = []  # slots that it has read, and left with
         self.refuses = False
@@ -221,15 +222,17 @@ class _Receiving:
         return len(self.out), self._told
 
     def tell(self, slot: MemorySlot, receivers: int, lengths: tuple[int, ...]) -> None:
-        packet = pack(slot.number, receivers, lengths, tuple(self._forget))
-        if slot.number in self._known:
-            self.sock.send(packet, QUIET)
+        number = slot.number
+        packet = pack(number, receivers, lengths, tuple(self._forget) if self._forget else ())
+        if number in self._known:
+            self._post(packet)
         else:
             self.sock.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packets.DESCRIPTOR.pack(slot.fd))], QUIET)
-            self._known.add(slot.number)
-        self._forget.clear()
+            self._known.add(number)
+        if self._forget:
+            self._forget.clear()
         self._told += 1
-        self.out[slot.number] = slot
+        self.out[number] = slot
 
     def forget(self, numbers: Iterable[int]) -> None:
         known = self._known.intersection(numbers)

@@ -12,38 +12,19 @@ import fcntl
 import mmap
 import os
 import sys
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from highway.errors import ConfigError, LinkError
-from highway.process.aligned import ALIGNMENT
 from highway.wire.transports.shm.packets import MOST_SLOTS
-
-Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _PAGE = 4096
 _LEAST = 1 << 16  # bytes of a slot: small messages need not be told apart
 _FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE, linux/fcntl.h: nobody else maps it writable or writes to it; since Linux 5.1
-_BRIEF = 1 << 17  # bytes that are copied without letting go of the GIL: to get it back may take longer than to copy them
 
 
 def check_platform() -> None:
     """Raise ConfigError where there are no memfds."""
     if not hasattr(os, "memfd_create"):
         raise ConfigError(f"same-host links (+shm) need Linux's memfd, and this is {sys.platform}; use +ipc instead")
-
-
-@lru_cache(1024)  # a stream repeats the same few lengths
-def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
-    """Return where frames of these lengths are in a slot, and the bytes that they take together."""
-    found, end = [], 0
-    for length in lengths:
-        found.append(slice(end, end + length))
-        end += -(-length // ALIGNMENT) * ALIGNMENT
-    return found, end
 
 
 class MemorySlot:
@@ -53,6 +34,9 @@ class MemorySlot:
         number: What the sender calls it; never used again for another one.
         size: Bytes, a multiple of the page size.
         writable: Whether who receives it may write to it, too.
+
+    Attributes:
+        memory: What a message's frames are written to.
 
     Raises:
         LinkError: there is no memory or descriptor left for it.
@@ -64,7 +48,7 @@ class MemorySlot:
             self.fd = os.memfd_create("highway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             try:
                 os.posix_fallocate(self.fd, 0, size)  # else a lack of memory would show as SIGBUS while writing
-                self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+                self.memory = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
                 _seal(self.fd, writable)
             except BaseException:
                 os.close(self.fd)
@@ -74,21 +58,10 @@ class MemorySlot:
                 f"no shared memory of {size / 1e6:.1f} MB: {error.strerror}; give the process more memory or descriptors "
                 "(ulimit -n), or the link a smaller ?budget_mb="
             ) from error
-        self._large: Bytes = np.frombuffer(self._map, np.uint8)
-
-    def fill(self, frames: Sequence[Any], lengths: Sequence[int], places: Sequence[slice]) -> None:
-        """Copy frames into the slot."""
-        memory = self._map
-        for frame, length, place in zip(frames, lengths, places, strict=True):
-            if length > _BRIEF:
-                self._large[place] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
-            else:
-                memory[place] = frame
 
     def close(self) -> None:
         """Give it up; the memory itself lives on while a receiver has it mapped."""
-        del self._large
-        self._map.close()
+        self.memory.close()
         os.close(self.fd)
 
 
@@ -112,8 +85,9 @@ class Pool:
 
     def reuse(self, nbytes: int) -> MemorySlot | None:
         """Return a free slot that is large enough and not far too large, if there is one."""
+        most = most_for(nbytes)
         for position in range(len(self._free) - 1, -1, -1):
-            if nbytes <= self._free[position].size <= most_for(nbytes):
+            if nbytes <= self._free[position].size <= most:
                 return self._free.pop(position)
         return None
 

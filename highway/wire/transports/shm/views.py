@@ -12,9 +12,10 @@ import numpy as np
 
 from highway.errors import FrameError, LinkError
 from highway.process.aligned import aligned
-from highway.wire.transports.shm.slots import Bytes, most_for, places
+from highway.wire.transports.shm import message
+from highway.wire.transports.shm.message import Bytes, places
+from highway.wire.transports.shm.slots import most_for
 
-_BYTE = np.dtype(np.uint8)
 _BLOCK = 512  # bytes, stat(2)
 _SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # what this process lacks, whatever the sender did
 
@@ -63,46 +64,28 @@ def _checked_size(fd: int, nbytes: int) -> int:
     return status.st_size
 
 
-class BorrowedBytes(Bytes):
-    """The bytes of one message in a mapping, which a memoryview of them, and all views of that, hold on to; tells when they are gone.
-
-    Attributes:
-        give_back: Called once with ``number``, on any thread, maybe in the middle of a garbage collection: it must not block.
-        number: The slot's.
-    """
-
-    __slots__ = ("give_back", "number")
-    give_back: Callable[[int], object]
-    number: int
-
-    def __del__(self) -> None:
-        self.give_back(self.number)
-
-
 def lend(mapping: Mapping, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview]:
     """Return the frames of a message as views; ``give_back(number)`` is called when the last view of the last of them is gone.
 
     Raises:
         FrameError: they do not fit into the slot.
     """
-    found, end = _checked(mapping, lengths)
-    borrowed = BorrowedBytes((end,), _BYTE, mapping.memory)
-    borrowed.give_back, borrowed.number = give_back, number
-    whole = borrowed.data
-    return [whole[place] for place in found]
+    frames = message.calls.lend(mapping.memory, lengths, give_back, number)
+    if frames is None:
+        raise _too_much(mapping, lengths)
+    return frames
 
 
 def copy(mapping: Mapping, lengths: tuple[int, ...]) -> list[memoryview]:
     """Return the frames of a message as views of a copy. Raises as :func:`lend`."""
-    found, end = _checked(mapping, lengths)
+    found, end = places(lengths)
+    if end > mapping.size:
+        raise _too_much(mapping, lengths)
     memory = aligned((end,), mapping.bytes.dtype)
     memory[:] = mapping.bytes[:end]
     whole = memory.data if mapping.is_writable else memory.data.toreadonly()
     return [whole[place] for place in found]
 
 
-def _checked(mapping: Mapping, lengths: tuple[int, ...]) -> tuple[list[slice], int]:
-    found, end = places(lengths)
-    if end > mapping.size:
-        raise FrameError(f"{len(lengths)} frames of {sum(lengths)} bytes are announced in a slot of {mapping.size} bytes")
-    return found, end
+def _too_much(mapping: Mapping, lengths: tuple[int, ...]) -> FrameError:
+    return FrameError(f"{len(lengths)} frames of {sum(lengths)} bytes are announced in a slot of {mapping.size} bytes")

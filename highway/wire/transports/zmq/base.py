@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import zmq
@@ -46,6 +47,7 @@ class BaseSocket:
     """A socket, its monitor, and what the two directions share."""
 
     _option: int  # sets the high-water mark of this direction
+    _waiting: AbstractContextManager[None]  # counts what this direction waits
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -207,8 +209,9 @@ class BaseSocket:
             check_cancelled()
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
             try:
-                if left == POLL_MS or self.socket.poll(left, event):
-                    return attempt()
+                with self._waiting:
+                    if left == POLL_MS or self.socket.poll(left, event):
+                        return attempt()
             except zmq.Again:
                 self._check_user()
                 continue

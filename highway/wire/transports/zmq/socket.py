@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from highway.engine.cancel import check_cancelled, wait
+from highway.engine.cancel import blocked, check_cancelled, starved, wait
 from highway.errors import ItemError
 from highway.wire.memory import keep_freed_memory
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
@@ -43,6 +43,7 @@ class ZMQSender(BaseSocket):
     """
 
     _option = zmq.SNDHWM
+    _waiting = blocked()
 
     def __init__(self, link: Link) -> None:
         self._sent = 0
@@ -118,7 +119,8 @@ class ZMQSender(BaseSocket):
                     raise self._timed_out("no receiver took a message", timeout)
                 self._drop(waiting)
                 return False
-            wait(ROOM_AFTER)
+            with self._waiting:
+                wait(ROOM_AFTER)
 
     def _drop(self, waiting: int) -> None:
         self._is_dropping = True
@@ -185,6 +187,7 @@ class ZMQReceiver(BaseSocket):
     """A PULL or SUB socket; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
 
     _option = zmq.RCVHWM
+    _waiting = starved()
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)

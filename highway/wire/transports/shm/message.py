@@ -1,0 +1,129 @@
+"""What each message over a same-host link costs: its frames into a slot, its packet, and views of it.
+
+In C where that was built, else in Python; both do the same. Which slot, who may hold what, and what a peer may say is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import socket
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.process.aligned import ALIGNMENT
+from highway.wire.transports.shm.packets import ANCILLARY, CLOSE_ON_EXEC, DESCRIPTOR, DESCRIPTOR_LOST, LARGEST, QUIET
+
+log = logging.getLogger("highway")
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Packet = tuple[bytes, list[int], bool]  # the descriptors that came with it, and whether some were lost
+
+_EXTENSION_API = 1  # which calls it has
+_BRIEF = 1 << 17  # bytes that are copied without letting go of the GIL: to get it back may take longer than to copy them
+_BYTE = np.dtype(np.uint8)
+
+
+@lru_cache(1024)  # a stream repeats the same few lengths
+def places(lengths: tuple[int, ...]) -> tuple[list[slice], int]:
+    """Return where frames of these lengths are in a slot, and the bytes that they take together."""
+    found, end = [], 0
+    for length in lengths:
+        found.append(slice(end, end + length))
+        end += -(-length // ALIGNMENT) * ALIGNMENT
+    return found, end
+
+
+class Calls(NamedTuple):
+    """What is there in C and in Python.
+
+    Args:
+        measured: Returns the lengths of frames, and the bytes that they take together in a slot.
+        fill: Copies frames, of the lengths that were measured, into a slot; without the GIL those of more than 128 kB.
+        lend: Returns the frames of a message, of these lengths, as views, or ``None`` if they do not fit into the memory. Calls
+            the function with the number when the last view of the last of them is gone: on any thread, maybe within a garbage collection.
+        poster: Returns what sends a packet over a socket at once, or raises OSError; for as long as that is open.
+        reader: Returns what takes the next packet that has come over a socket, or raises OSError; for as long as that is open.
+    """
+
+    measured: Callable[[Sequence[Any]], tuple[tuple[int, ...], int]]
+    fill: Callable[[mmap.mmap, Sequence[Any], tuple[int, ...]], None]
+    lend: Callable[[memoryview, tuple[int, ...], Callable[[int], object], int], list[memoryview] | None]
+    poster: Callable[[socket.socket], Callable[[bytes], object]]
+    reader: Callable[[socket.socket], Callable[[], Packet]]
+
+
+class BorrowedBytes(Bytes):
+    """The bytes of one message in a slot, which a memoryview of them, and all views of that, hold on to; tells when they are gone."""
+
+    __slots__ = ("give_back", "number")
+    give_back: Callable[[int], object]
+    number: int
+
+    def __del__(self) -> None:
+        self.give_back(self.number)
+
+
+def _measured(frames: Sequence[Any]) -> tuple[tuple[int, ...], int]:
+    lengths = tuple([memoryview(frame).nbytes for frame in frames])
+    return lengths, places(lengths)[1]
+
+
+def _fill(memory: mmap.mmap, frames: Sequence[Any], lengths: tuple[int, ...]) -> None:
+    for frame, length, place in zip(frames, lengths, places(lengths)[0], strict=True):
+        if length > _BRIEF:
+            np.frombuffer(memory, np.uint8)[place] = np.frombuffer(frame, np.uint8)  # numpy copies without the GIL
+        else:
+            memory[place] = frame
+
+
+def _lend(memory: memoryview, lengths: tuple[int, ...], give_back: Callable[[int], object], number: int) -> list[memoryview] | None:
+    found, end = places(lengths)
+    if end > memory.nbytes:
+        return None
+    borrowed = BorrowedBytes((end,), _BYTE, memory)
+    borrowed.give_back, borrowed.number = give_back, number
+    whole = borrowed.data
+    return [whole[place] for place in found]
+
+
+def _poster(sock: socket.socket) -> Callable[[bytes], object]:
+    send = sock.send
+    return lambda packet: send(packet, QUIET)
+
+
+def _reader(sock: socket.socket) -> Callable[[], Packet]:
+    receive = sock.recvmsg
+
+    def read() -> Packet:
+        packet, ancillary, flags, _ = receive(LARGEST, ANCILLARY, CLOSE_ON_EXEC)
+        return packet, [fd for _, _, data in ancillary for (fd,) in DESCRIPTOR.iter_unpack(data)], bool(flags & DESCRIPTOR_LOST)
+
+    return read
+
+
+def built() -> Calls | None:
+    """Return the calls of the C extension, or ``None`` where it was not built, or from another version."""
+    try:
+        import highway.wire.transports.shm._message as extension
+    except ImportError:
+        return None
+    if extension.API != _EXTENSION_API:
+        log.warning("the C extension was built from another version of highway and is not used: install highway-data again")
+        return None
+    post, packet = extension.post, extension.packet
+    return Calls(
+        extension.measured,
+        extension.fill,
+        extension.lend,
+        lambda sock: partial(post, sock.fileno()),
+        lambda sock: partial(packet, sock.fileno()),
+    )
+
+
+IN_PYTHON = Calls(_measured, _fill, _lend, _poster, _reader)
+IN_C = built()
+calls = IN_C or IN_PYTHON
