@@ -85,6 +85,14 @@ def test_what_fits_is_lent_read_only(lengths):
         del views
 
 
+def test_what_is_lent_of_memory_that_may_be_written_to_may_be_too():
+    with slot(4096) as memory:
+        (view,) = message.calls.lend(memoryview(memory), (5,), lambda number: None, 7)
+        view[:] = b"hello"
+        assert memory[:5] == b"hello"
+        del view
+
+
 def test_a_slot_comes_back_once_when_the_last_view_of_any_frame_is_gone():
     given_back = []
     memory = slot(4096)
