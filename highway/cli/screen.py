@@ -47,6 +47,7 @@ class Screen:
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=self._out.isatty())
+        self._lines: list[Text] = []  # to be shown with the next table: to draw it for each line costs more than what prints the lines
         self._recent = Recent()
         self._colors: dict[str, str] = {}
         self._started = self._shown = time.monotonic()
@@ -58,13 +59,14 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
+            self._show_lines()
             self._live.stop()
 
     def line(self, name: str, text: str, is_error: bool) -> None:
-        """Show a line that the process ``name`` printed."""
+        """Show a line that the process ``name`` printed: on a terminal with the next :meth:`update`, or at the end."""
         is_error = is_error or self._keep_output
         if self._live and (is_error or self._out.isatty()):
-            self.console.print(Text.assemble((f"{name} | ", self._color(name)), text), soft_wrap=True)
+            self._lines.append(Text.assemble((f"{name} | ", self._color(name)), text))
         else:
             print(f"{name} | {text}", file=self._error if is_error else self._out, flush=True)
 
@@ -84,6 +86,7 @@ class Screen:
         """Show how the replicas are; call it some times per second."""
         lately = [self._recent.add(state.name, state.stats) if state.stats else None for state in states]
         if self._live:
+            self._show_lines()
             self._live.update(self.table(states, lately), refresh=True)
         elif time.monotonic() - self._shown >= INTERVAL:
             self._shown = time.monotonic()
@@ -130,6 +133,12 @@ class Screen:
                 row.append(Cell(f"{stage.queued}/{stage.capacity}" if stage.capacity else "-"))
                 rows.append([*row, number(stage.errors, style="red" if stage.errors else ""), Cell("") if position else remark])
         return table(rows, self.console.width, _LESS, _NAMES)
+
+    def _show_lines(self) -> None:
+        """Show what processes have printed above the table, which is drawn anew."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self.console.print(Text("\n").join(lines), soft_wrap=True)
 
     def _color(self, name: str) -> str:
         return self._colors.setdefault(name, _COLORS[len(self._colors) % len(_COLORS)])
