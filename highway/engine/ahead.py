@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from highway.engine.channel import Slot
@@ -33,9 +33,9 @@ class WorkerAhead(Protocol):
         """Wait for outcomes, and yield those that are there, in the order of the items."""
 
 
-def work_ahead(workers: StageWorkers, ahead: Callable[[], WorkerAhead], meter: Meter) -> None:
+def work_ahead(workers: StageWorkers, ahead: WorkerAhead, meter: Meter) -> None:
     """Do what a worker of such a map does, until there are no more items."""
-    _ItemsAhead(workers, meter, ahead()).work()
+    _ItemsAhead(workers, meter, ahead).work()
 
 
 class _ItemsAhead:

@@ -45,6 +45,7 @@ class Scope:
         self.report_error = report_error
         self.report_state = report_state
         self.seed = seed
+        self.key = 0  # on which the random numbers of a map hang
         self.workers_behind = 1
 
     def cancel(self) -> None:

@@ -69,7 +69,7 @@ class Traits:
         stands_for: The component that the user wrote, if this one is a part of it or stands around it. Of what is no method, that one
             says what this one does not.
         ahead: Of a map that has several items in work at once: makes a :class:`highway.engine.ahead.WorkerAhead` for each worker, on its
-            thread. The map itself is called for single items that are made again.
+            thread; ``None``: it takes one after the other here. The map itself is called for single items that are made again.
         after: Takes the stages before it, and returns what takes their place and its own: for who must know what stands before it.
         start_threads: Starts what runs beside the threads of the pipeline, before these are started.
         stamped: Of a source: iterates with passports, as ``__iter__`` does without.
@@ -98,7 +98,7 @@ class Traits:
     on_demand: bool = False
     adds_a_stage: bool = True
     stands_for: Any = None
-    ahead: Callable[[], WorkerAhead] | None = None
+    ahead: Callable[[], WorkerAhead | None] | None = None
     after: Callable[[list[Any]], list[Any]] | None = None
     start_threads: Callable[[], None] | None = None
     stamped: Callable[[], Iterator[Any]] | None = None

@@ -19,8 +19,13 @@ def stage_key(seed: int, name: str) -> int:
 
 def generator(key: int, epoch: int, index: int) -> Generator:
     """Return the generator for one item of a stage."""
+    return Generator(Philox(key=key, counter=counter_of(epoch, index)))
+
+
+def counter_of(epoch: int, index: int) -> int:
+    """Return where the substream of an item begins in the sequence of a stage."""
     # Philox is a counter-based generator: each (epoch, index) owns a substream of 2**128 numbers of the stage's own sequence.
-    return Generator(Philox(key=key, counter=(epoch & _MASK) << 192 | (index & _MASK) << 128))
+    return (epoch & _MASK) << 192 | (index & _MASK) << 128
 
 
 class Substreams:

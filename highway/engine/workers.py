@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from collections.abc import Generator, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
@@ -44,8 +43,7 @@ class StageWorkers:
         self.inbox, self.outbox = inbox, outbox
         self.meters = [Meter() for _ in range(count)]
         self.scope = cancel.Scope(self.report_error, self._report_state)
-        a_map = self._map if (ahead := self.traits.ahead) is None else partial(work_ahead, self, ahead)
-        self.body = {"source": self._source, "map": a_map, "stream": self._stream, "sink": self._sink}[shape]
+        self.body = {"source": self._source, "map": self._map, "stream": self._stream, "sink": self._sink}[shape]
         self.idle: set[int] = set()  # workers that wait for an input, of those that could have several
         self.turn = threading.Lock()  # held while an input is taken and its slot in the output is reserved
         self._tally = threading.Lock()
@@ -60,14 +58,13 @@ class StageWorkers:
         self._takes_rng = shape == "map" and takes_rng(stage.op)
         self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
         self.in_work = EpochInWork(self.scope)
-        self._key = 0
         self.number = 0
         self.is_asked = True  # whether the pipeline may be asked where it is
         self.resumed: Any = None  # what another run has written down of this stage, to go on from
 
     def use_seed(self, seed: int) -> None:
         """Have all that the stage draws derive from a pipeline's seed; called before it begins."""
-        self.scope.seed, self._key = seed, stage_key(seed, self.stage.name)
+        self.scope.seed, self.scope.key = seed, stage_key(seed, self.stage.name)
 
     def stats(self) -> StageStats:
         queued, capacity = (0, 0) if self.shape == "sink" else (len(self.outbox), self.outbox.capacity)
@@ -132,6 +129,9 @@ class StageWorkers:
 
     def _map(self, meter: Meter) -> None:
         op = self._own_copy() if self.stage.per_worker else self.stage.op
+        if self.traits.ahead is not None and (ahead := op.ahead()) is not None:
+            work_ahead(self, ahead, meter)
+            return
         several, ordered = len(self.meters) > 1, self.stage.ordered
         marker = None
         while True:
@@ -184,7 +184,7 @@ class StageWorkers:
     def apply(self, item: Any, passport: Passport, op: Any) -> Any:
         """Return what the map makes of an item, with its passport, or ``DROP``."""
         try:
-            result = op(item, generator(self._key, passport.epoch, passport.index)) if self._takes_rng else op(item)
+            result = op(item, generator(self.scope.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
             return self.stamped(result, passport)
         except Exception as error:
             self.report_error(error)

@@ -642,6 +642,50 @@ static PyObject* run_data(Run* run, PyObject* args) {
     return PyBytes_FromStringAndSize((const char*)data_of(run, file), (Py_ssize_t)file->nbytes);
 }
 
+/* Get a buffer of all rows, else set an exception. */
+static int take_batch(PyObject* object, Py_ssize_t count, Py_buffer* out) {
+    if (PyObject_GetBuffer(object, out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) return 0;
+    int valid = out->ndim == 4 && strcmp(out->format, "B") == 0 && out->shape[0] == count && out->shape[3] == 3;
+    for (int axis = 1; valid && axis < 3; axis++) valid = out->shape[axis] >= 1 && out->shape[axis] <= JPEG_MAX_DIMENSION;
+    if (valid) return 1;
+    PyErr_Format(PyExc_ValueError, "out: expected uint8 (%zd, H, W, 3) with sides from 1 to %d", count, (int)JPEG_MAX_DIMENSION);
+    PyBuffer_Release(out);
+    return 0;
+}
+
+/* What a run is decoded into: one buffer of all rows, or one for each. */
+typedef struct {
+    Py_buffer* buffers;
+    Py_ssize_t count; /* of the buffers */
+    int together;
+} OutRows;
+
+static void release_rows(OutRows* rows) {
+    while (rows->count > 0) PyBuffer_Release(rows->buffers + --rows->count);
+    PyMem_Free(rows->buffers);
+}
+
+/* Get what is to be decoded into: an array of all rows, or a tuple with an array for each; return 0 with an exception if it is neither. */
+static int take_rows(PyObject* object, Py_ssize_t count, OutRows* rows) {
+    int is_tuple = PyTuple_Check(object);
+    *rows = (OutRows){.together = !is_tuple};
+    if (is_tuple && PyTuple_GET_SIZE(object) != count)
+        return PyErr_Format(PyExc_ValueError, "out: %zd arrays, but %zd boxes", PyTuple_GET_SIZE(object), count) != NULL;
+    rows->buffers = PyMem_New(Py_buffer, is_tuple ? count + 1 : 1);
+    if (!rows->buffers) return PyErr_NoMemory() != NULL;
+    Request unused;
+    if (!is_tuple) return rows->count = take_batch(object, count, rows->buffers);
+    while (rows->count < count && take_out(PyTuple_GET_ITEM(object, rows->count), rows->buffers + rows->count, &unused)) rows->count++;
+    return rows->count == count;
+}
+
+static void take_row(const OutRows* rows, Py_ssize_t row, Request* request) {
+    const Py_buffer* out = rows->buffers + (rows->together ? 0 : row);
+    const Py_ssize_t* shape = out->shape + (rows->together ? 1 : 0);
+    request->height = (int)shape[0], request->width = (int)shape[1];
+    request->out = (unsigned char*)out->buf + (rows->together ? (size_t)(row * shape[0] * shape[1] * 3) : 0);
+}
+
 /* Return by how much libjpeg can shrink the image so that the box is still at least as large as the output. */
 static int reduction_of(const Request* request) {
     int down = request->rows / request->height, across = request->columns / request->width, times = down < across ? down : across;
@@ -649,11 +693,10 @@ static int reduction_of(const Request* request) {
 }
 
 /* Decode the files that are wanted, and mark those of them that could not be; return how many these are. */
-static Py_ssize_t decode_files(Run* run, const Py_buffer* boxes, const Py_buffer* flipped, const Py_buffer* wanted, const Py_buffer* out,
+static Py_ssize_t decode_files(Run* run, const Py_buffer* boxes, const Py_buffer* flipped, const Py_buffer* wanted, const OutRows* rows,
                                int antialias) {
     const int64_t* box = boxes->buf;
     Py_ssize_t failed = 0;
-    size_t row = (size_t)(out->shape[1] * out->shape[2] * 3);
     for (Py_ssize_t i = 0; i < boxes->shape[0]; i++, box += 4) {
         File* file = run->files + i;
         file->failed = 0;
@@ -663,8 +706,7 @@ static Py_ssize_t decode_files(Run* run, const Py_buffer* boxes, const Py_buffer
         for (int n = 0; n < 4; n++) fits &= box[n] >= 0 && box[n] <= JPEG_MAX_DIMENSION;
         if (fits) {
             request.top = (int)box[0], request.left = (int)box[1], request.rows = (int)box[2], request.columns = (int)box[3];
-            request.out = (unsigned char*)out->buf + (size_t)i * row;
-            request.height = (int)out->shape[1], request.width = (int)out->shape[2];
+            take_row(rows, i, &request);
             request.flipped = ((const unsigned char*)flipped->buf)[i], request.antialias = antialias;
             request.reduction = reduction_of(&request);
             fits = is_within(&request);
@@ -694,35 +736,29 @@ static void sleep_for(int64_t microseconds) {
 
 static PyObject* run_decode(Run* run, PyObject* args) {
     PyObject* given[4];
-    Py_buffer tables[4]; /* boxes, flipped, wanted and out */
+    Py_buffer tables[3]; /* boxes, flipped and wanted */
+    OutRows rows = {0};
     int antialias, simulated = 0, taken = 0;
     if (!PyArg_ParseTuple(args, "OOOOp|i:decode", given, given + 1, given + 2, given + 3, &antialias, &simulated) || !is_idle(run)) return NULL;
-    Py_ssize_t count = PyObject_Length(given[0]);
+    Py_ssize_t count = PyObject_Length(given[0]), failed = 0;
     if (count < 0) return NULL;
     if (count > run->count) return PyErr_Format(PyExc_ValueError, "boxes: %zd, but %zd files were read", count, run->count);
     taken += take_table(given[0], tables, "boxes", LONGS, count, 4, 0);
     if (taken == 1) taken += take_table(given[1], tables + 1, "flipped", "?", count, 0, 0);
     if (taken == 2) taken += take_table(given[2], tables + 2, "wanted", "?", count, 0, 0);
-    if (taken == 3 && !PyObject_GetBuffer(given[3], tables + 3, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) taken++;
-    int valid = 0;
-    Py_ssize_t failed = 0;
-    if (taken == 4) {
-        const Py_buffer* out = tables + 3;
-        valid = out->ndim == 4 && strcmp(out->format, "B") == 0 && out->shape[0] == count && out->shape[3] == 3;
-        for (int axis = 1; valid && axis < 3; axis++) valid = out->shape[axis] >= 1 && out->shape[axis] <= JPEG_MAX_DIMENSION;
-        if (!valid) PyErr_Format(PyExc_ValueError, "out: expected uint8 (%zd, H, W, 3) with sides from 1 to %d", count, (int)JPEG_MAX_DIMENSION);
-    }
+    int valid = taken == 3 && take_rows(given[3], count, &rows);
     if (valid) {
         run->busy = 1;
         Py_BEGIN_ALLOW_THREADS;
         if (simulated > 0)
             sleep_for((int64_t)count * simulated);
         else
-            failed = decode_files(run, tables, tables + 1, tables + 2, tables + 3, antialias);
+            failed = decode_files(run, tables, tables + 1, tables + 2, &rows, antialias);
         Py_END_ALLOW_THREADS;
         run->busy = 0;
     }
     while (taken--) PyBuffer_Release(tables + taken);
+    release_rows(&rows);
     return valid ? places_of(run, failed) : NULL;
 }
 
@@ -759,7 +795,7 @@ static void run_dealloc(Run* run) {
 static PyMethodDef run_methods[] = {
     {"read", (PyCFunction)run_read, METH_VARARGS, "read(files, sizes, max_pixels, /)\n--\n\nRead files and the sizes of their images."},
     {"decode", (PyCFunction)run_decode, METH_VARARGS,
-     "decode(boxes, flipped, wanted, out, antialias, /)\n--\n\nDecode a box of each file that is wanted into its row of out."},
+     "decode(boxes, flipped, wanted, out, antialias, /)\n--\n\nDecode a box of each file that is wanted into its row of out, an array of all or a tuple of them."},
     {"data", (PyCFunction)run_data, METH_VARARGS, "data(place, /)\n--\n\nReturn the bytes of a file, or None if it was not read."},
     {"forget", (PyCFunction)run_forget, METH_NOARGS, "forget()\n--\n\nHold on to the files no more."},
     {NULL, NULL, 0, NULL},
@@ -802,7 +838,7 @@ static int prepare(PyObject* module) {
     if (!type) return -1;
     result = PyModule_AddObjectRef(module, "Run", type);
     Py_DECREF(type);
-    if (!result) result = PyModule_AddIntConstant(module, "API", 2);  /* images/decode.py expects it: count up with every change of a call */
+    if (!result) result = PyModule_AddIntConstant(module, "API", 3);  /* images/decode.py expects it: count up with every change of a call */
     return result;
 }
 

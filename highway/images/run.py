@@ -19,7 +19,7 @@ from highway.images.ops import Size
 from highway.process.aligned import aligned
 
 File = bytes | str | None
-Rows = np.ndarray | list[np.ndarray]
+Rows = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
 
@@ -37,7 +37,8 @@ def decode_run(
         boxes_of: Takes the upright images' heights and widths, int64 ``(N, 2)``, zeros for those that are not decoded, and returns the
             boxes, int64 ``(N, 4)`` as top, left, height, width; and the errors of those that have none, by their place.
         flipped: bool ``(N,)``: which to mirror left to right.
-        rows: uint8 ``(N, H, W, 3)``, contiguous; or a list of N, whose elements are replaced by the boxes as they are.
+        rows: uint8 ``(N, H, W, 3)``, contiguous; a tuple of N such ``(H, W, 3)``; or a list of N, whose elements are replaced by the boxes
+            as they are.
         max_pixels: Greatest height x width that an image may announce.
         antialias: Whether to average over all pixels that fall together where an image shrinks; slower.
 

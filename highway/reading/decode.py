@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
-from highway.images.ops import Size
+from highway.images.ops import Box, Size
 from highway.images.run import Boxes
 from highway.parameters.ranges import Count, Probability, Shape
 from highway.process.aligned import aligned
@@ -59,24 +59,31 @@ class DecodeOptions:
             sizes: Heights and widths, int64 ``(N, 2)``; zeros for those that need no box.
             draws: What they are drawn by; ``None`` is the centre.
         """
-        crop, shape, boxes, errors = self.crop, self.shape, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
+        crop, boxes, errors = self.crop, np.zeros((len(sizes), 4), np.int64), dict[int, Exception]()
         if crop is not None and draws is not None and draws_runs(crop):
             boxes = np.ascontiguousarray(crop.draw_boxes(sizes, draws.numbers[:, 1:]), np.int64)
         if boxes[:, 2].all():
             return boxes, errors
         for place in np.flatnonzero((sizes[:, 0] > 0) & (boxes[:, 2] == 0)).tolist():
-            height, width = size = tuple(sizes[place].tolist())
             try:
-                if crop is not None:
-                    boxes[place] = [index(n) for n in crop.box(size, draws.generator(place) if draws else None)]
-                else:
-                    boxes[place] = covering_box(size, shape[1] / shape[0]) if shape is not None else (0, 0, height, width)
+                boxes[place] = self.box(tuple(sizes[place].tolist()), draws.generator(place) if draws else None)
             except Exception as error:
                 errors[place] = error
         return boxes, errors
 
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        """Return the box of an image: the one that is drawn, else the largest centred one of ``shape``'s proportions, else all."""
+        if self.crop is not None:
+            top, left, height, width = map(index, self.crop.box(size, rng))
+            return top, left, height, width
+        return (0, 0, *size) if self.shape is None else covering_box(size, self.shape[1] / self.shape[0])
+
+    def coin(self, rng: Generator | None) -> bool:
+        """Return whether an image is flipped, drawn after its box."""
+        return rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
+
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
-        """Decode an image file: the box that is drawn, else the largest centred one of ``shape``'s proportions, else all.
+        """Decode an image file: its :meth:`box`.
 
         Args:
             data: The file's bytes.
@@ -87,14 +94,8 @@ class DecodeOptions:
             ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
         """
         header = checked_header(data, self.max_pixels)
-        if self.crop is not None:
-            box = self.crop.box(header.size, rng)
-        elif self.shape is not None:
-            box = covering_box(header.size, self.shape[1] / self.shape[0])
-        else:
-            box = (0, 0, *header.size)
+        box = self.box(header.size, rng)
         if out is None:
             out = aligned((*(self.output_shape or header.size), 3), np.uint8)
-        flipped = rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
-        decode_crop(data, header, box, out, flipped, self.antialias)
+        decode_crop(data, header, box, out, self.coin(rng), self.antialias)
         return out

@@ -143,6 +143,15 @@ def test_a_list_of_rows_gets_the_boxes_as_they_are():
     assert [row.shape for row in rows] == [(50, 66, 3)] * 2
 
 
+def test_a_tuple_of_rows_is_filled_as_an_array_of_them_is():
+    files = [GOOD["rgb"], BAD["damaged"], GOOD["png"], GOOD["turned 6"]]
+    together, rows = np.full((4, 24, 32, 3), 77, np.uint8), tuple(np.full((24, 32, 3), 77, np.uint8) for _ in range(4))
+    for out in (together, rows):
+        assert decode_run(files, boxes_of, np.array([True, False] * 2), out, MAX_PIXELS, False).keys() == {1}
+    np.testing.assert_array_equal(np.stack(rows)[[0, 2, 3]], together[[0, 2, 3]])
+    assert (rows[0] != 77).any()
+
+
 # --- the extension's part ---
 
 
@@ -237,6 +246,9 @@ def test_only_what_is_wanted_and_is_a_plain_jpeg_is_decoded(run):
         ({"out": np.zeros((2, 0, 4, 3), np.uint8)}, r"out: expected uint8 \(2, H, W, 3\)"),
         ({"out": np.zeros((2, 4, 8, 3), np.uint8)[:, :, ::2]}, "contiguous"),
         ({"out": np.frombuffer(bytes(96), np.uint8).reshape(2, 4, 4, 3)}, "read-only"),
+        ({"out": (np.zeros((4, 4, 3), np.uint8),) * 3}, "out: 3 arrays, but 2 boxes"),
+        ({"out": (np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.uint8))}, r"out: expected uint8 \(H, W, 3\)"),
+        ({"out": (np.zeros((4, 4, 3), np.uint8), np.frombuffer(bytes(48), np.uint8).reshape(4, 4, 3))}, "read-only"),
     ],
 )
 def test_arrays_of_another_kind_are_refused(run, changed, message):
