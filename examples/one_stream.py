@@ -17,8 +17,7 @@ def with_torch(pipeline):
     import torch
 
     layer = torch.nn.Linear(SIZE, LABELS)
-    for weight in layer.parameters():
-        torch.nn.init.zeros_(weight)
+    torch.nn.utils.vector_to_parameters(torch.zeros(SIZE * LABELS + LABELS), layer.parameters())
     optimizer = torch.optim.SGD(layer.parameters(), RATE)
 
     def step(images, labels):

@@ -25,8 +25,8 @@ def pages():
 @pytest.mark.parametrize(("path", "blocks"), list(pages()))
 def test_the_code_on_a_page_runs(path, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if any((block["mark"] or "").strip() == "<!-- needs torch -->" for block in blocks):
-        pytest.importorskip("torch")
+    for package in {needed for block in blocks for needed in re.findall(r"<!-- needs (\w+) -->", block["mark"] or "")}:
+        pytest.importorskip(package)
     text, names = path.read_text(), {"__name__": "page"}
     for block in blocks:
         line = text.count("\n", 0, block.start("code"))

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from highway import DROP, Pipeline, Stage
 from highway.modules import Batch, Processes, Repeat, Shuffle, Zip
@@ -62,3 +63,27 @@ def test_dicts_are_joined_and_repeated():
             got = list(pipeline)
             assert [len(batch["row"]) for batch in got] == [16, 16, 8]
             assert all(batch["row"] == batch["id"] for batch in got) and got[0]["meta"][3] == {"width": 3}
+
+
+def test_what_tensorflow_gets_is_what_its_own_tricks_give():
+    """A generator of indices, py_function, and shapes by hand; run by ``tox -e adapters-tf``."""
+    tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed: this is run by tox -e adapters-tf")
+    from highway.adapters.tensorflow import to_dataset
+
+    def arrays(line):
+        sample = json.loads(line)
+        words = np.zeros(5, np.int32)
+        words[: len(sample["text"].split())] = 1
+        return {"id": np.int32(sample["id"]), "words": words, "scale": np.float32(sample["meta"]["width"] / 2)}
+
+    def looked_up(index):
+        sample = tf.py_function(lambda n: list(arrays(RECORDS[int(n)]).values()), [index], [tf.int32, tf.int32, tf.float32])
+        for value, shape in zip(sample, [(), (5,), ()], strict=True):
+            value.set_shape(shape)
+        return dict(zip(("id", "words", "scale"), sample, strict=True))
+
+    theirs = tf.data.Dataset.range(len(RECORDS)).map(looked_up, num_parallel_calls=8).batch(8)
+    with Pipeline([RECORDS, Stage(arrays, num_workers=8), Batch(8)]) as pipeline:
+        ours = to_dataset(pipeline)
+        assert ours.element_spec == theirs.element_spec
+        assert_same(list(ours), list(theirs))
