@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from highway.cli.files import add_file_options, load_checked
-from highway.topology.check import labels, not_imported
+from highway.topology.checking import labels, not_imported
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 

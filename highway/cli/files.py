@@ -9,7 +9,6 @@ from typing import Any
 
 from highway import topology
 from highway.errors import ConfigError
-from highway.topology.document import parse
 
 
 def add_file_options(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +44,8 @@ def variables(settings: list[str]) -> dict[str, Any]:
     Raises:
         ConfigError: one of them has no ``=``, or its value is not YAML.
     """
+    from highway.topology.document import parse  # here, since a process that was launched reads no YAML
+
     values = {}
     for setting in settings:
         name, equals, text = setting.partition("=")

@@ -6,7 +6,7 @@ import errno
 import socket
 from collections.abc import Iterable
 
-from highway.topology.check import LinkEnd
+from highway.topology.checking import LinkEnd
 
 
 def preflight(ends: Iterable[LinkEnd]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from highway.topology.check import LinkEnd, labels, link_ends
+from highway.topology.checking import LinkEnd, labels, link_ends
 from highway.topology.model import Topology
 from highway.topology.plan import names
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from highway.topology.check import LinkEnd, link_ends
+from highway.topology.checking import LinkEnd, link_ends
 from highway.topology.model import Topology
 from highway.topology.plan import Process, Side, names
 from highway.wire.url import Direction

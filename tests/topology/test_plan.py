@@ -9,7 +9,7 @@ import pytest
 from highway.errors import ConfigError
 from highway.run.preflight import preflight
 from highway.topology import check, load
-from highway.topology.check import link_ends
+from highway.topology.checking import link_ends
 from highway.topology.limits import loss, memory
 from highway.topology.plan import Process
 from highway.wire.url import parse

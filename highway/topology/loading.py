@@ -9,7 +9,7 @@ from typing import Any
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean, show
 from highway.topology import document
-from highway.topology.check import check, check_names
+from highway.topology.checking import check, check_names
 from highway.topology.components import Components
 from highway.topology.model import Topology
 from highway.topology.plan import Plan, Role
