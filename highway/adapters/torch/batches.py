@@ -63,6 +63,8 @@ class DatasetBatches:
         else:
             _go_back(samplers, place.begun)
             back = gone_back(generators, place.begun["generators"])
+        with contextlib.suppress(TypeError):  # a sampler need not know
+            place.length = len(self)
         if samplers.deals:
             samplers.set_epoch(place.epoch)
         workers = self._workers.pop() if self._workers else self._make_workers()
@@ -94,13 +96,11 @@ class DatasetBatches:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop be this epoch."""
-        if self._resumed is not None and (self._resumed.batches or self._resumed.ahead) and epoch != self._resumed.epoch:
+        if self._resumed is not None and epoch != self._resumed.epoch:
             raise ConfigError(
                 f"DataLoader: set_epoch({epoch}), but the state that was loaded is in epoch {self._resumed.epoch}, behind "
                 f"{self._resumed.batches} batches; go on with that epoch, or build a new DataLoader without the state"
             )
-        if self._resumed is not None and epoch != self._resumed.epoch:
-            self._resumed = None
         if self._resumed is None:
             self.epoch = epoch
             self.samplers.set_epoch(epoch)

@@ -214,7 +214,7 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next loop go on from a state.
 
-        Behind the last batch of an epoch, in its loop, the rest of it is empty; behind the loop, the next epoch is whole.
+        Behind the last batch of an epoch that is the next one, whole, whether the loop has ended or is about to; :attr:`epoch` says which.
 
         Raises:
             PipelineError: it is that of something else.

@@ -96,12 +96,15 @@ class Place:
         begun: The states of generators and samplers when it began.
         batches: How many were given, from the first on.
         ahead: Those that were given besides, where no order is kept.
+        length: How many there are in the epoch, if that is known.
+        has_ended: Whether all were given.
     """
 
     epoch: int
     begun: dict[str, Any]
     batches: int = 0
     ahead: set[int] = field(default_factory=set)
+    length: int | None = None
     has_ended: bool = False
 
     def give(self, index: int) -> None:
@@ -110,6 +113,7 @@ class Place:
         while self.batches in self.ahead:
             self.ahead.remove(self.batches)
             self.batches += 1
+        self.has_ended = self.batches == self.length
 
 
 class Loop:

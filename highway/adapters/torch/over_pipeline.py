@@ -10,7 +10,7 @@ import torch
 
 from highway.adapters.torch.nested import mapped
 from highway.engine import Pipeline
-from highway.errors import ConfigError
+from highway.errors import ConfigError, PipelineError
 
 
 class PipelineBatches:
@@ -22,31 +22,55 @@ class PipelineBatches:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        self._given: int | None = 0  # items of the epoch that were taken; None: nobody knows
+        self._is_at_end = False  # whether they are all of the loop that runs
+        self._is_behind_last = False  # whether they were all of a loop that another loader has not ended
 
     @property
     def epoch(self) -> int:
-        return self._pipeline.epoch
+        return self._pipeline.epoch + self._is_behind_last
 
     def __len__(self) -> int:
         return len(self._pipeline)
 
     def __iter__(self) -> Iterator[Any]:
-        items = iter(self._pipeline)
-        return (mapped(item, tensor_of) for item in items)
+        if self._is_behind_last:
+            self._is_behind_last, self._given = False, 0
+            for _ in self._pipeline:  # the rest of that epoch, which is empty
+                raise PipelineError("DataLoader: the pipeline's len() is less than the items of an epoch; correct the length of a stage")
+        return self._epoch(iter(self._pipeline))
+
+    def _epoch(self, items: Iterator[Any]) -> Iterator[Any]:
+        try:
+            length = len(self._pipeline)
+        except TypeError:  # a stage does not know
+            length = -1
+        try:
+            for item in items:
+                self._given = None if self._given is None else self._given + 1
+                self._is_at_end = self._given == length
+                yield mapped(item, tensor_of)
+        finally:
+            self._given, self._is_at_end = 0, False
 
     def set_epoch(self, epoch: int) -> None:
-        """Expect that the next loop is this epoch, or one that comes later, up to which nothing is made."""
-        if epoch != self._pipeline.epoch:
+        """Expect that the next loop is this epoch."""
+        if epoch != self.epoch:
             raise ConfigError(
-                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self._pipeline.epoch}: a pipeline "
-                "numbers its epochs itself; load_state_dict() goes on in another one"
+                f"DataLoader: set_epoch({epoch}), but the next loop over the pipeline is epoch {self.epoch}: a pipeline numbers its epochs "
+                "itself; load_state_dict() goes on in another one"
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return self._pipeline.state_dict()
+        return {"pipeline": self._pipeline.state_dict(), "given": self._given, "is_behind_last": self._is_behind_last or self._is_at_end}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._pipeline.load_state_dict(state)
+        if isinstance(state, Mapping) and "pipeline" in state:
+            self._pipeline.load_state_dict(state["pipeline"])
+            self._given, self._is_behind_last = state["given"], state["is_behind_last"]
+        else:  # the pipeline's own
+            self._pipeline.load_state_dict(state)
+            self._given = None
 
     def close(self) -> None:
         self._pipeline.stop()

@@ -1,0 +1,116 @@
+"""Loaders in Lightning's ``Trainer`` and in Accelerate; run by ``tox -e adapters-torch``."""
+
+import warnings
+
+import pytest
+
+from highway import Pipeline
+from highway.modules import Reader
+
+torch = pytest.importorskip("torch")
+lightning = pytest.importorskip("lightning", reason="lightning is not installed: this is run by tox -e adapters-torch")
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed: this is run by tox -e adapters-torch")
+
+from torch.utils import data  # noqa: E402
+from torch_datasets import Numbered  # noqa: E402
+
+from highway.adapters.torch import DataLoader, to_device  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:::(lightning|torch|lightning_fabric|lightning_utilities).*", "ignore:.*:UserWarning")
+BATCHES = 6
+
+
+class Pairs(Numbered):
+    def __getitem__(self, number):
+        return float(number), number
+
+
+class Recorder(lightning.LightningModule):
+    """Takes steps, and notes which samples came."""
+
+    def __init__(self, stop_behind=None):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.seen, self.validated, self.stop_behind = [], 0, stop_behind
+
+    def training_step(self, batch, index):
+        values, numbers = batch
+        self.seen.append(numbers.tolist())
+        return (self.weight - values.float().mean()) ** 2
+
+    def validation_step(self, batch, index):
+        self.validated += 1
+
+    def on_train_batch_end(self, *_):
+        if self.stop_behind == len(self.seen):
+            self.trainer.save_checkpoint(self.trainer.default_root_dir + "/middle.ckpt")
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def over_dataset():
+    return DataLoader(Pairs(18), 3, True, num_workers=2, generator=torch.Generator().manual_seed(7), isolated=False)
+
+
+def over_pipeline():
+    return DataLoader(Pipeline([Reader(Pairs(18), 3, num_workers=2)], seed=7))
+
+
+def fit(loader, folder, epochs, model=None, checkpoint=None, **options):
+    model = model or Recorder()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(model, loader, ckpt_path=checkpoint, weights_only=None if checkpoint is None else False)
+    return model
+
+
+@pytest.mark.parametrize("stop_behind", [BATCHES + 1, BATCHES + 4, 2 * BATCHES])
+@pytest.mark.parametrize("make", [over_dataset, over_pipeline, lambda: to_device(over_dataset(), "cpu")], ids=["dataset", "pipeline", "device"])
+def test_lightning_goes_on_in_the_middle_of_an_epoch_by_its_own_checkpoint(make, stop_behind, tmp_path):
+    whole = fit(make(), tmp_path, 3, Recorder(stop_behind))
+    assert len(whole.seen) == 3 * BATCHES
+    resumed = fit(make(), tmp_path, 3, checkpoint=tmp_path / "middle.ckpt")
+    assert resumed.seen == whole.seen[stop_behind:]
+
+
+def test_lightning_validates_and_counts_steps(tmp_path):
+    class Scheduled(Recorder):
+        def configure_optimizers(self):
+            assert self.trainer.estimated_stepping_batches == 2 * BATCHES  # which reads len() before the first epoch
+            return super().configure_optimizers()
+
+    class Both(lightning.LightningDataModule):
+        train_dataloader = staticmethod(over_dataset)
+        val_dataloader = staticmethod(over_pipeline)
+
+    model = fit(Both(), tmp_path, 2, Scheduled(), num_sanity_val_steps=2)
+    assert len(model.seen) == 2 * BATCHES
+    assert model.validated == 2 + 2 * BATCHES
+
+
+def test_accelerate_gives_a_loader_back_as_it_is():
+    accelerator = accelerate.Accelerator(cpu=True)
+    with over_dataset() as loader:
+        assert accelerator.prepare(loader) is loader
+        batches = to_device(loader, accelerator.device)
+        assert sum(len(numbers) for _, numbers in batches) == 18
+
+
+def test_accelerate_takes_a_loader_as_a_dataset_of_torch():
+    configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
+    with over_dataset() as loader:
+        prepared = accelerator.prepare(data.DataLoader(loader.as_torch(), batch_size=None))
+        assert len(prepared) == BATCHES
+        assert sorted(number for _, numbers in prepared for number in numbers.tolist()) == list(range(18))
