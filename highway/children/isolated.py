@@ -57,6 +57,7 @@ class IsolatedRun(Run):
         self._process: _IsolatedProcess | None = None
         self._receiving = threading.RLock()  # held by who waits for what comes next
         self._is_over = False  # nothing comes any more
+        self._is_there = False  # the process, and has handed something over
         self._last: list[StageStats] = []
 
     def spawn(self) -> None:
@@ -98,6 +99,7 @@ class IsolatedRun(Run):
         raise Cancelled
 
     def _note_states(self, begun: Begun) -> None:
+        self._is_there = True
         self.workers[0].scope.says_its_state = begun.says_its_state
         for number in begun.holding:
             self.workers[number].scope.holds = True
@@ -158,6 +160,8 @@ class IsolatedRun(Run):
             self.stopped = self.stopped or not self._is_over
             self._note_time()
         if self._process is not None and os.getpid() == self._pid:
+            if isinstance(self.workers[0].stage.op, Fed) and not self._is_there:
+                self._process.kill()  # it may be importing for seconds, and has made nothing but what it was fed for
             self._process.tell(("stop", None, 0))
             self._process.hang_up()
         self.join()
@@ -246,6 +250,10 @@ class _IsolatedProcess:
         """Take no more items, and wake who waits for one."""
         with contextlib.suppress(OSError):  # the process is gone
             self._sock.shutdown(socket.SHUT_RDWR)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
 
     def end(self) -> None:
         """Wait until the process has ended; kill it if that takes too long."""

@@ -76,7 +76,9 @@ def fit(loader, folder, epochs, model=None, checkpoint=None, **options):
 
 
 @pytest.mark.parametrize("stop_behind", [BATCHES + 1, BATCHES + 4, 2 * BATCHES])
-@pytest.mark.parametrize("make", [over_dataset, over_pipeline, lambda: to_device(over_dataset(), "cpu")], ids=["dataset", "pipeline", "device"])
+@pytest.mark.parametrize(
+    "make", [over_dataset, over_pipeline, lambda: to_device(over_dataset(), "cpu")], ids=["dataset", "pipeline", "device"]
+)
 def test_lightning_goes_on_in_the_middle_of_an_epoch_by_its_own_checkpoint(make, stop_behind, tmp_path):
     whole = fit(make(), tmp_path, 3, Recorder(stop_behind))
     assert len(whole.seen) == 3 * BATCHES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,8 +12,6 @@ from highway.adapters.torch.generators import generators_of, gone_back, states_o
 from highway.adapters.torch.loop import Loop, Place, Workers
 from highway.adapters.torch.samplers import SampleOrder, Samplers
 from highway.errors import ConfigError, PipelineError
-
-log = logging.getLogger("highway")
 
 FORMAT = 1  # of states
 

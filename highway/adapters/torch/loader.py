@@ -13,7 +13,7 @@ from highway.adapters.torch.apart import why_not_apart
 from highway.adapters.torch.batches import DatasetBatches
 from highway.adapters.torch.collate import collate
 from highway.adapters.torch.device import pin
-from highway.adapters.torch.loop import Caller, PipelineWorkers, Workers
+from highway.adapters.torch.loop import Caller, PipelineWorkers, Relieved, Workers
 from highway.adapters.torch.nested import mapped
 from highway.adapters.torch.over_pipeline import PipelineBatches
 from highway.adapters.torch.samplers import SampleOrder
@@ -38,7 +38,7 @@ class DataLoader:
     Workers are threads, which read parts of one batch together, for code that lets go of Python's lock (decoding, numpy, files); for code
     that holds it, ``workers="processes"``. ``highway doctor --dataset module:name`` measures which is better. Both are in a process of
     their own, away from the thread that trains, where the dataset can be pickled, holds at most 64 MB and comes from a module; where it
-    cannot, they are here, and :attr:`why_here` says why.
+    cannot, they are here, and :attr:`why_here` says why. Threads here read the first batches, until that process has started.
 
     Several ranks get equal numbers of batches, as by torch's ``DistributedSampler``, unless a sampler is given. ``state_dict()`` between
     two batches and ``load_state_dict()`` before a loop go on with the next batch, whatever was being read.
@@ -151,7 +151,13 @@ class DataLoader:
             if self.why_here:
                 log.info("DataLoader: %s is read in this process: it %s", type(self.dataset).__name__, self.why_here)
         isolated = not self.why_here if self.isolated is None else self.isolated
-        reader = self._reader(isolated or has_processes, has_processes or (isolated and number == 1), has_processes)
+        workers = self._pipeline(has_processes, isolated)
+        if self.isolated is None and isolated and not has_processes and self.worker_init_fn is None:  # which may be for that process alone
+            return Relieved(self._pipeline(False, False), workers)
+        return workers
+
+    def _pipeline(self, has_processes: bool, isolated: bool) -> PipelineWorkers:
+        reader = self._reader(isolated or has_processes, has_processes, has_processes)
         depth = self.prefetch_factor or 2
         return PipelineWorkers(reader, depth, self.in_order, has_processes, isolated, self.per_worker, self._budget_mb)
 

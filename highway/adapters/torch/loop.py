@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from highway.engine.fed import Fed
 from highway.engine.stage import Stage
 from highway.errors import EndOfStream, PipelineError
 from highway.modules.processes import Processes
+
+log = logging.getLogger("highway")
 
 
 class Workers(Protocol):
@@ -78,6 +81,16 @@ class PipelineWorkers:
             with contextlib.suppress(TimeoutError):  # there is nothing yet, but work begins
                 self._early.append(self.pipeline.dequeue(block=False))
 
+    def is_ready(self) -> bool:
+        """Say whether the first task was done; its result is dropped then."""
+        with contextlib.suppress(TimeoutError):
+            if not self._early:
+                self.pipeline.dequeue(block=False)
+            else:
+                self._early.popleft()
+            return True
+        return False
+
     def take(self, timeout: float | None) -> Read | Failed:
         result = self._early.popleft() if self._early else self.pipeline.dequeue(timeout=timeout)
         return result._replace(batch=as_tensors(result.batch)) if type(result) is Read else result
@@ -85,6 +98,51 @@ class PipelineWorkers:
     def close(self) -> None:
         self._fed.close()  # it waits for tasks, not for the end
         self.pipeline.stop()
+
+
+class Relieved:
+    """Workers here, until others that need time to start are there.
+
+    Args:
+        here: Who reads meanwhile.
+        others: Who reads from then on.
+    """
+
+    def __init__(self, here: PipelineWorkers, others: PipelineWorkers) -> None:
+        self._here: PipelineWorkers | None = here
+        self._others: PipelineWorkers | None = others
+        self.window = others.window
+        self._asked = deque[PipelineWorkers]()  # who has the tasks whose results are to be taken
+        others.send(Task.greeting())
+        self._are_there = False
+
+    def send(self, task: Task) -> None:
+        if not self._are_there and self._others is not None:
+            self._look(self._others)
+        chosen = self._others if self._are_there else self._here
+        assert chosen is not None  # one of them is
+        self._asked.append(chosen)
+        chosen.send(task)
+
+    def take(self, timeout: float | None) -> Read | Failed:
+        result = self._asked[0].take(timeout)
+        self._asked.popleft()
+        if self._here is not None and self._are_there and self._here not in self._asked:
+            self._here.close()
+            self._here = None
+        return result
+
+    def _look(self, others: PipelineWorkers) -> None:
+        try:
+            self._are_there = others.is_ready()
+        except Exception as error:
+            log.warning("DataLoader: samples are read in this process, since another one cannot: %s: %s", type(error).__name__, error)
+            others.close()
+            self._others = None
+
+    def close(self) -> None:
+        for workers in filter(None, (self._here, self._others)):
+            workers.close()
 
 
 @dataclass
