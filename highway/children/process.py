@@ -14,7 +14,8 @@ from highway.errors import PipelineError, RemoteError
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 
-_CODE = "import sys; sys.path[:] = {path!r}; from {module} import main; main(*{arguments!r})"
+# what it imports stays until its end, for which the parent waits: to look through it again then would take 50 ms
+_CODE = "import gc, sys; sys.path[:] = {path!r}; from {module} import main; gc.freeze(); main(*{arguments!r})"
 
 
 def expect_no_import(who: str) -> None:

@@ -1,5 +1,6 @@
 """Maps in processes of their own: the same results as without, and what happens when something goes wrong in one."""
 
+import gc
 import itertools
 import os
 import signal
@@ -177,6 +178,14 @@ def test_arrays_cross_with_dtype_and_shape_and_are_read_only():
         assert batch["image"].dtype == np.uint8
         assert np.array_equal(batch["box"], batches[n]["box"])
         assert not batch["image"].flags.writeable
+
+
+def frozen_objects(n):
+    return gc.get_freeze_count()
+
+
+def test_what_a_child_has_imported_does_not_delay_its_end():
+    assert min(run(frozen_objects)) > 10_000
 
 
 class Select:
