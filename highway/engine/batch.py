@@ -110,7 +110,8 @@ def split(batch: Item) -> list[Item]:
 
 def nbytes(item: Item) -> int:
     """Return the bytes of the arrays, lists of arrays and byte strings in ``item``; other values count nothing."""
-    return weighed(item)[0]
+    values = fields(item)
+    return sum([value.nbytes for value in values]) if set(map(type, values)) == _ARRAYS else weighed(item)[0]
 
 
 def weighed(item: Item) -> tuple[int, bool]:
@@ -179,6 +180,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 _ARRAY: Final = np.ndarray
+_ARRAYS = {np.ndarray}
 _NUMBERS = frozenset([int, float, bool, type(None), *(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool)))])
 _SHAPE, _DTYPE, _VALUES = attrgetter("shape"), attrgetter("dtype"), methodcaller("values")
 _ZERO = ("\0", b"\0")

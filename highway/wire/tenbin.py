@@ -196,7 +196,9 @@ def decode_frames(frames: Sequence[Buffer], first: Layout | None = None) -> tupl
     for position in range(0, len(frames), 2):
         try:
             shape, dtype, info, size = layout(frames[position]) if position or first is None else first
-            data = memoryview(frames[position + 1])
+            data = frames[position + 1]
+            if type(data) is not memoryview:
+                data = memoryview(data)
             if data.nbytes != size:
                 raise FrameError(f"{data.nbytes} bytes of data; its header announces {size}, shape {shape} of {dtype}")
             arrays.append(np.ndarray(shape, dtype, data if data.readonly else data.toreadonly()))

@@ -95,7 +95,8 @@ class ShmReceiver:
                     log.warning("%s: a sender is disconnected: %s", self.link, str(error))
                     self._lose(peer)
                 else:
-                    self._ready.rotate(-1)
+                    if len(self._ready) > 1:
+                        self._ready.rotate(-1)
                     self._source = peer.source
                     return frames
             self._wait(deadline)
