@@ -47,7 +47,7 @@ def decode_field(extension: str, data: bytes) -> Any:
     Raises:
         ValueError: the bytes are not what the extension says.
     """
-    decoder = _DECODERS.get(_last(extension))
+    decoder = _decoder_of(extension)
     return data if decoder is None else decoder(data)
 
 
@@ -102,6 +102,11 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "npy": lambda data: np.load(io.BytesIO(data), allow_pickle=False),
     "ten": _tensors,
 }
+
+
+@lru_cache
+def _decoder_of(extension: str) -> Callable[[bytes], Any] | None:
+    return _DECODERS.get(_last(extension))
 
 
 def _image(name: str, value: Any) -> bytes:

@@ -39,7 +39,7 @@ def grouped_by_key(
     """
     current, files = "", list[tuple[str, T]]()
     for path, content in members:
-        name = None if _META.match(path) else _NAME.fullmatch(path)
+        name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
         if name is None:
             ignored()
             continue

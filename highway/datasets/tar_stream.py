@@ -89,7 +89,10 @@ def _plain_members(ahead: Ahead) -> Iterator[Member]:
             raise tarfile.ReadError("unexpected end of data")
         yield Member(file.name, data)
         if padding := -file.size % BLOCK:
-            ahead.seek(ahead.tell() + padding)
+            if ahead.at + padding <= len(ahead.block):
+                ahead.at += padding
+            else:
+                ahead.seek(ahead.tell() + padding)
 
 
 class _Ending(tarfile.TarInfo):
