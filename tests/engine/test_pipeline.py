@@ -642,7 +642,8 @@ def test_a_slow_consumer_is_named_as_the_bottleneck():
         assert pipeline.stats().bottleneck.startswith("The consumer is the bottleneck")
 
 
-def test_memory_is_bounded_by_the_buffers():
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_is_bounded_by_the_buffers(workers):
     alive = weakref.WeakSet()
 
     class Thing:
@@ -655,11 +656,11 @@ def test_memory_is_bounded_by_the_buffers():
             yield thing
 
     most = 0
-    with Pipeline([source, Stage(lambda t: t, buffer_size=3, num_workers=2)]) as pipeline:
+    with Pipeline([source, Stage(lambda t: t, buffer_size=3, num_workers=workers)]) as pipeline:
         for _ in range(200):
             pipeline.dequeue()
             most = max(most, len(alive))
-    assert most <= 2 + 1 + 3 + 2 + 2 + 3  # queues, items in work, and one in each hand
+    assert most <= 2 + 1 + 3 + workers + workers + 3  # queues, items in work, and one in each hand
 
 
 class Counting:
