@@ -55,7 +55,7 @@ class Consumer:
         Raises:
             TimeoutError: another thread has waited for one all the time.
         """
-        if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
+        if not self._turn.acquire(True, -1 if timeout is None else timeout):
             raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
         try:
             while True:
