@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,8 +78,14 @@ def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteE
 
 def end(process: subprocess.Popen[bytes], timeout: float = END_TIMEOUT) -> bool:
     """Wait for a child that has no work any more; kill it if it does not end, and say whether that was necessary."""
+    deadline = time.monotonic() + timeout
+    if process.poll() is None:
+        with contextlib.suppress(AttributeError, OSError), open(os.pidfd_open(process.pid)) as ended:  # else wait() looks every 50 ms
+            poller = select.poll()
+            poller.register(ended, select.POLLIN)
+            poller.poll(1000 * timeout)
     try:
-        process.wait(timeout)
+        process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,0 +1,27 @@
+"""The end of a child process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from highway.children.process import end
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the end of a process")
+def test_the_end_of_a_child_is_waited_for_without_looking_again_and_again(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it sleeps {seconds} s"))
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process.stdin.close()
+    assert not end(process, timeout=60)
+    assert process.returncode == 1
+    assert not end(process)
+
+
+def test_a_child_that_does_not_end_is_killed():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    assert end(process, timeout=0.1)
+    assert process.returncode == -signal.SIGKILL
