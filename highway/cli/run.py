@@ -6,6 +6,7 @@ A process that a launcher has started comes by here too. It needs nothing of wha
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 from typing import Protocol
@@ -116,6 +117,7 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
         StuckError: a stage did not end.
     """
     pipeline = spec.pipeline(registry)
+    gc.freeze()  # what was imported stays: the collector need not look at it again, at the end least of all
     with ControlServer(spec.key, spec.replica, listener.draining) as control:
         if control.number not in (None, spec.replica):
             name, number = spec.key.role, control.number

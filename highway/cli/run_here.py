@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -71,6 +72,7 @@ def _run_processes(wiring: Wiring, options: argparse.Namespace) -> int:
     passed.append(f"--drain-timeout={options.drain_timeout}")
     passed += [] if options.wait is None else [f"--wait={options.wait}"]
     screen = Screen(keep_output=options.json)
+    gc.freeze()  # as a role's process does
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
