@@ -1,7 +1,7 @@
 """highway: ImageFileReader in a pipeline; and, by hand, the same decoding with no engine around it.
 
-Modes: ``pipeline``; ``shards``, the same from tar files by number; ``loop``. The argument ``wheels`` leaves out the optional C extension
-even where it is built.
+Modes: ``pipeline``; ``shards``, the same from tar files by number; ``stream``, from tar files sample by sample; ``loop``. The argument
+``wheels`` leaves out the optional C extension even where it is built.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ RUN = 16  # rows that a thread of the bare loop fills at once, as those of highw
 def prepare(job: Job, mode: str) -> Batches:
     if mode == "loop":
         return _loop(job)
+    if mode == "stream":
+        return _stream(job)
     return _pipeline(job, _packed(job) if mode == "shards" else job.folder)
 
 
@@ -56,6 +58,22 @@ def _pipeline(job: Job, data_dir: str) -> Batches:
             for (images, _), _ in pipeline.stamped():
                 yield images, range(position, position + len(images))
                 position += len(images)
+
+    return batches
+
+
+def _stream(job: Job) -> Batches:
+    """The boxes are drawn by where an image is in the stream, and others than those of the table."""
+    from highway import Pipeline, Stage
+    from highway.modules import Batch, DecodeImage, WebDatasetSource
+    from highway.transforms import RandomResizedCrop
+
+    def batches() -> Iterator[tuple[np.ndarray, list[int]]]:
+        source = WebDatasetSource(job.shards, epochs=1, shuffle=False)
+        decode = Stage(DecodeImage("jpg", crop=RandomResizedCrop(job.shape), flip=0.5), num_workers=job.workers)
+        with Pipeline([source, decode, Batch(job.batch)], seed=0) as pipeline:
+            for item, passport in pipeline.stamped():
+                yield item["jpg"], [int(key) for key in passport.keys]
 
     return batches
 
