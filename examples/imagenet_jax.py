@@ -21,8 +21,8 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--data", default="highway:photos", help="folder with `train` and `val`, in which each label has a folder")
 parser.add_argument("--size", type=int, default=32, help="height and width of the images, in pixels")
 parser.add_argument("--batch-size", type=int, default=16, help="images in a batch of this process")
-parser.add_argument("--epochs", type=int, default=8)
-parser.add_argument("--lr", type=float, default=3e-3)
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--lr", type=float, default=1e-2)
 parser.add_argument("--seed", type=int, default=0)
 
 
@@ -37,7 +37,7 @@ def logits(weights: list[jax.Array], images: jax.Array) -> jax.Array:
     values = images / 127.5 - 1
     for kernel in weights[:-1]:
         values = jax.lax.conv_general_dilated(values, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        values = jax.nn.relu(jax.nn.standardize(values, axis=(1, 2)))
+        values = jax.nn.relu(jax.nn.standardize(values, axis=(1, 2, 3)))
     return values.mean((1, 2)) @ weights[-1]
 
 

@@ -21,9 +21,7 @@ from highway.transforms import RandomResizedCrop
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", default="highway:photos", help="folder with `train` and `val`, in which each label has a folder")
 parser.add_argument("--model", help="a name of torchvision.models; default: a small one")
-parser.add_argument("--size", type=int, default=32, help="height and width of the images, in pixels")
-parser.add_argument("--batch-size", type=int, default=16, help="images in a batch of each rank")
-for name, default in {"--epochs": 8, "--lr": 1e-2, "--seed": 0}.items():
+for name, default in {"--size": 32, "--batch-size": 16, "--epochs": 8, "--lr": 1e-2, "--seed": 0}.items():  # batches of each rank
     parser.add_argument(name, type=type(default), default=default)
 parser.add_argument("--checkpoint", type=Path, help="file that is written after each epoch, and gone on from if it is there")
 
@@ -37,7 +35,7 @@ def make_model(name: str | None, num_classes: int) -> nn.Module:
 
 
 def main(args: argparse.Namespace) -> None:
-    has_ranks, cuda, rank = "RANK" in os.environ, torch.cuda.is_available(), os.environ.get("RANK", "0")
+    has_ranks, cuda = "RANK" in os.environ, torch.cuda.is_available()
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if cuda else "cpu")
     if has_ranks:
         dist.init_process_group("nccl" if cuda else "gloo")
@@ -49,7 +47,7 @@ def main(args: argparse.Namespace) -> None:
     mean_and_std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     batches, val_batches = (to_device(DataLoader(data), device, channels_last=True, normalize=mean_and_std) for data in (train, val))
 
-    net = make_model(args.model, len(reader.classes)).to(device, memory_format=torch.channels_last)
+    net = make_model(args.model, len(reader.classes)).to(device)
     model = nn.parallel.DistributedDataParallel(net) if has_ranks else net
     optimizer = torch.optim.AdamW(net.parameters(), args.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, args.epochs * len(batches))
@@ -72,10 +70,10 @@ def main(args: argparse.Namespace) -> None:
         if has_ranks:
             dist.all_reduce(accuracy)  # of as many images on each rank
             accuracy /= dist.get_world_size()
-        if rank == "0":
+        if os.environ.get("RANK", "0") == "0":
             print(f"epoch {epoch}: loss {loss.item():.3f}, accuracy {accuracy:.3f}", flush=True)
-        if rank == "0" and args.checkpoint:
-            torch.save({name: part.state_dict() for name, part in parts.items()}, args.checkpoint)
+            if args.checkpoint:
+                torch.save({name: part.state_dict() for name, part in parts.items()}, args.checkpoint)
 
 
 if __name__ == "__main__":

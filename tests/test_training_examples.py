@@ -1,0 +1,88 @@
+"""examples/imagenet_*.py learn to tell the photographs of the package apart; by hand each takes other data."""
+
+import itertools
+import os
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(popen):
+    """Run an example in an interpreter of its own, and return the last accuracy that it prints."""
+
+    def run(*command, **environment):
+        process = popen([sys.executable, *command], cwd=EXAMPLES, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
+        out, err = process.communicate(timeout=110)
+        assert process.returncode == 0, err
+        return float(re.findall(r"accuracy:? ([\d.]+)", out)[-1])
+
+    return run
+
+
+@pytest.fixture
+def pytorch(monkeypatch):
+    """The example in PyTorch as a function, which imports torch no second time."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example, threads = import_module("imagenet_pytorch"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield lambda *arguments: example.main(example.parser.parse_args(arguments))
+    torch.set_num_threads(threads)
+
+
+def test_pytorch_learns_and_goes_on_from_its_checkpoint(pytorch, tmp_path, capsys, monkeypatch):
+    import torch
+
+    pytorch()
+    expected = capsys.readouterr().out.splitlines()
+    assert len(expected) == 8 and float(expected[-1].split()[-1]) > 0.8
+
+    class Stopped(Exception):
+        pass
+
+    saves = itertools.count(1)
+
+    def save(state, path, save=torch.save):
+        save(state, path)
+        if next(saves) == 3:
+            raise Stopped
+
+    checkpoint = ("--checkpoint", f"{tmp_path}/last.pt")
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(torch, "save", save)
+        pytorch(*checkpoint)
+    pytorch(*checkpoint)
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_pytorch_learns_on_two_ranks(run):
+    pytest.importorskip("lightning", reason="this is run by tox -e adapters-torch")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert run(*torchrun, "imagenet_pytorch.py", "--batch-size", "8") > 0.8
+
+
+@pytest.mark.slow
+def test_lightning_learns(run, tmp_path):
+    pytest.importorskip("lightning", reason="this is run by tox -e adapters-torch")
+    assert run("imagenet_lightning.py") > 0.8
+
+
+@pytest.mark.slow
+def test_jax_learns(run):
+    pytest.importorskip("jax", reason="this is run by tox -e adapters-tf")
+    assert run("imagenet_jax.py", JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=2") > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_keras_learns(run, backend):
+    for package in ("keras", backend):
+        pytest.importorskip(package, reason="this is run by tox -e adapters-tf")
+    assert run("imagenet_keras.py", KERAS_BACKEND=backend, JAX_PLATFORMS="cpu") > 0.8
