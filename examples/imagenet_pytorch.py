@@ -67,9 +67,9 @@ def main(args: argparse.Namespace) -> None:
         model.eval()
         with torch.inference_mode():
             accuracy = torch.cat([net(images).argmax(1) == labels for images, labels in val_batches]).float().mean()
-        if has_ranks:
-            dist.all_reduce(accuracy)  # of as many images on each rank
-            accuracy /= dist.get_world_size()
+            if has_ranks:
+                dist.all_reduce(accuracy)  # of as many images on each rank
+                accuracy /= dist.get_world_size()
         if os.environ.get("RANK", "0") == "0":
             print(f"epoch {epoch}: loss {loss.item():.3f}, accuracy {accuracy:.3f}", flush=True)
             if args.checkpoint:
