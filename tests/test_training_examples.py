@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,28 +62,34 @@ def test_pytorch_learns_and_goes_on_from_its_checkpoint(pytorch, tmp_path, capsy
     assert capsys.readouterr().out.splitlines() == expected
 
 
+def skip_without(*packages, environment):
+    """Skip a test whose packages are not there, without importing them, which takes longer than to train."""
+    for package in packages:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: this is run by tox -e {environment}")
+
+
 @pytest.mark.slow
 def test_pytorch_learns_on_two_ranks(run):
-    pytest.importorskip("lightning", reason="this is run by tox -e adapters-torch")
+    skip_without("lightning", environment="adapters-torch")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert run(*torchrun, "imagenet_pytorch.py", "--batch-size", "8") > 0.8
 
 
 @pytest.mark.slow
-def test_lightning_learns(run, tmp_path):
-    pytest.importorskip("lightning", reason="this is run by tox -e adapters-torch")
+def test_lightning_learns(run):
+    skip_without("lightning", environment="adapters-torch")
     assert run("imagenet_lightning.py") > 0.8
 
 
 @pytest.mark.slow
 def test_jax_learns(run):
-    pytest.importorskip("jax", reason="this is run by tox -e adapters-tf")
+    skip_without("jax", environment="adapters-tf")
     assert run("imagenet_jax.py", JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=2") > 0.8
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_keras_learns(run, backend):
-    for package in ("keras", backend):
-        pytest.importorskip(package, reason="this is run by tox -e adapters-tf")
+    skip_without("keras", backend, environment="adapters-tf")
     assert run("imagenet_keras.py", KERAS_BACKEND=backend, JAX_PLATFORMS="cpu") > 0.8
