@@ -1,6 +1,5 @@
 """Maps in processes of their own: the same results as without, and what happens when something goes wrong in one."""
 
-import gc
 import itertools
 import os
 import signal
@@ -8,148 +7,48 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from process_maps import (
+    Logged,
+    Offset,
+    Select,
+    Squareroot,
+    a_lock_at_5,
+    add_one,
+    die_after_3,
+    die_at_3,
+    draw,
+    exit_at_3,
+    fail_after_3,
+    fail_at_3,
+    fail_peculiarly,
+    fail_with_a_lambda,
+    frozen_objects,
+    move_on,
+    never_end,
+    never_end_at_300,
+    nothing,
+    numbers,
+    odd_ones,
+    report_and_take_a_millisecond,
+    report_odd_ones,
+    slow_in_turns,
+    square,
+    take_a_millisecond,
+    with_pid,
+    write_into,
+)
 
-from highway import DROP, ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
+from highway import ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
 from highway.children import remote
 from highway.children.objects import ObjectLink
-from highway.engine import cancel
 from highway.modules import Augmentations, Batch, ImageFileReader, ImageSink, Processes, Repeat, Take
 from highway.transforms import FlipX
 
 SRC = str(Path(__file__).parents[2])
-
-
-# --- what runs in the children ---
-
-
-def square(n):
-    return n * n
-
-
-def with_pid(item):
-    return item, os.getpid()
-
-
-def draw(item, rng):
-    return item, rng.integers(1 << 60)
-
-
-def odd_ones(n):
-    return n if n % 2 else DROP
-
-
-def nothing(n):
-    return None
-
-
-def fail_at_3(n):
-    if n == 3:
-        raise KeyError("three")
-    return n
-
-
-class Peculiar(Exception):
-    """Cannot be made of its args alone."""
-
-    def __init__(self, code, *, reason):
-        super().__init__(f"{code} because {reason}")
-
-
-def fail_peculiarly(n):
-    raise Peculiar(7, reason="of this")
-
-
-def fail_with_a_lambda(n):
-    raise ValueError(lambda: n)
-
-
-def die_at_3(n):
-    if n == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return n
-
-
-class Logged:
-    """Writes down each item that it begins, and dies at each hundredth and one."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __call__(self, n):
-        with open(self.path, "a") as log:
-            log.write(f"{n}\n")
-        if n % 100 == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return n
-
-
-def never_end_at_300(n):
-    if n == 300:
-        time.sleep(3600)
-    return n
-
-
-def add_one(box):
-    box["n"] += 1
-    return box
-
-
-def a_lock_at_5(n):
-    return threading.Lock() if n == 5 else n
-
-
-def exit_at_3(n):
-    if n == 3:
-        os._exit(4)
-    return n
-
-
-def never_end(n):
-    time.sleep(3600)
-
-
-def report_odd_ones(n):
-    if n % 2:
-        cancel.report_error(ValueError(f"{n} is odd"))
-    return n
-
-
-def take_a_millisecond(n):
-    time.sleep(0.001)
-    return n
-
-
-def report_and_take_a_millisecond(n):
-    time.sleep(0.001)
-    cancel.report_error(ValueError(f"{n} is odd"))
-    return n
-
-
-def slow_in_turns(n):
-    time.sleep(0.02 * (n % 3))
-    return n
-
-
-def move_on(n):
-    return Stamped(n, Passport(5, n + 100))
-
-
-def write_into(array):
-    array[0] = 1
-    return array
-
-
-@dataclass
-class Offset:
-    by: np.ndarray
-
-    def __call__(self, item):
-        return item + self.by
 
 
 def run(*stages, source=range(8), num_processes=2, **settings):
@@ -180,17 +79,8 @@ def test_arrays_cross_with_dtype_and_shape_and_are_read_only():
         assert not batch["image"].flags.writeable
 
 
-def frozen_objects(n):
-    return gc.get_freeze_count()
-
-
 def test_what_a_child_has_imported_does_not_delay_its_end():
     assert min(run(frozen_objects)) > 10_000
-
-
-class Select:
-    def __call__(self, item):
-        return item
 
 
 def test_results_may_be_kept_beyond_the_budget():
@@ -307,18 +197,8 @@ def test_an_error_comes_back_with_its_type_its_place_and_its_traceback():
     assert "at epoch 0, item 1" in notes
 
 
-@dataclass
-class Squareroot:
-    """What squares to n."""
-
-    n: int
-
-    def __mul__(self, other):
-        return self.n
-
-
 def test_an_error_that_cannot_be_made_again_is_named():
-    with pytest.raises(RemoteError, match=r"test_processes.Peculiar: 7 because of this") as caught:
+    with pytest.raises(RemoteError, match=r"process_maps.Peculiar: 7 because of this") as caught:
         run(fail_peculiarly)
     assert "in fail_peculiarly" in "\n".join(caught.value.__notes__)
 
@@ -428,7 +308,7 @@ def alive(pid):
 PARENT = """
 import sys, time
 sys.path.insert(0, {tests!r})
-from test_processes import {stage}, with_pid
+from process_maps import {stage}, with_pid
 from highway import Pipeline
 from highway.modules import Processes
 pipeline = Pipeline([range(1000), Processes([with_pid], 2)])
@@ -548,20 +428,6 @@ def test_an_item_beyond_the_budget_names_the_parameter():
 
 
 # --- whole pipelines in processes ---
-
-
-def numbers():
-    yield from range(7)
-
-
-def fail_after_3():
-    yield from range(3)
-    raise OSError("disk gone")
-
-
-def die_after_3():
-    yield from range(3)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stamps(*stages):

@@ -1,0 +1,171 @@
+"""Maps that tests have children run: in a module of their own, since a child imports all of the module, and pytest takes it 0.2 s."""
+
+import gc
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from highway import DROP, Passport, Stamped
+from highway.engine import cancel
+
+
+def square(n):
+    return n * n
+
+
+def with_pid(item):
+    return item, os.getpid()
+
+
+def draw(item, rng):
+    return item, rng.integers(1 << 60)
+
+
+def odd_ones(n):
+    return n if n % 2 else DROP
+
+
+def nothing(n):
+    return None
+
+
+def fail_at_3(n):
+    if n == 3:
+        raise KeyError("three")
+    return n
+
+
+class Peculiar(Exception):
+    """Cannot be made of its args alone."""
+
+    def __init__(self, code, *, reason):
+        super().__init__(f"{code} because {reason}")
+
+
+def fail_peculiarly(n):
+    raise Peculiar(7, reason="of this")
+
+
+def fail_with_a_lambda(n):
+    raise ValueError(lambda: n)
+
+
+def die_at_3(n):
+    if n == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+class Logged:
+    """Writes down each item that it begins, and dies at each hundredth and one."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, n):
+        with open(self.path, "a") as log:
+            log.write(f"{n}\n")
+        if n % 100 == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+
+def never_end_at_300(n):
+    if n == 300:
+        time.sleep(3600)
+    return n
+
+
+def add_one(box):
+    box["n"] += 1
+    return box
+
+
+def a_lock_at_5(n):
+    return threading.Lock() if n == 5 else n
+
+
+def exit_at_3(n):
+    if n == 3:
+        os._exit(4)
+    return n
+
+
+def never_end(n):
+    time.sleep(3600)
+
+
+def report_odd_ones(n):
+    if n % 2:
+        cancel.report_error(ValueError(f"{n} is odd"))
+    return n
+
+
+def take_a_millisecond(n):
+    time.sleep(0.001)
+    return n
+
+
+def report_and_take_a_millisecond(n):
+    time.sleep(0.001)
+    cancel.report_error(ValueError(f"{n} is odd"))
+    return n
+
+
+def slow_in_turns(n):
+    time.sleep(0.02 * (n % 3))
+    return n
+
+
+def move_on(n):
+    return Stamped(n, Passport(5, n + 100))
+
+
+def write_into(array):
+    array[0] = 1
+    return array
+
+
+@dataclass
+class Offset:
+    by: np.ndarray
+
+    def __call__(self, item):
+        return item + self.by
+
+
+def frozen_objects(n):
+    return gc.get_freeze_count()
+
+
+class Select:
+    def __call__(self, item):
+        return item
+
+
+@dataclass
+class Squareroot:
+    """What squares to n."""
+
+    n: int
+
+    def __mul__(self, other):
+        return self.n
+
+
+def numbers():
+    yield from range(7)
+
+
+def fail_after_3():
+    yield from range(3)
+    raise OSError("disk gone")
+
+
+def die_after_3():
+    yield from range(3)
+    os.kill(os.getpid(), signal.SIGKILL)
