@@ -123,7 +123,10 @@ def test_without_keras_the_import_says_what_to_install(monkeypatch):
         import highway.adapters.keras  # noqa: F401
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
+BACKENDS = [pytest.param(name, marks=pytest.mark.xdist_group(f"keras on {name}")) for name in ("tensorflow", "jax", "torch")]
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
 def said(request):
     for package in ("keras", request.param):
         if importlib.util.find_spec(package) is None:
