@@ -1,7 +1,7 @@
 """How batches enter tf.data and JAX: highway's adapters against the other routes, of batches that are there already.
 
 What makes the batches costs nothing here, so that the hand-over is what is measured: batches of 9.6 MB, whose copies count, and of 1.3 kB,
-of which each costs the route alone. It is run in the environment of ``tox -e adapters-tf``: ``tox -e bench-handover-tf``.
+of which each costs the route alone. ``tox -e bench-handover-tf`` runs it in an environment of its own.
 """
 
 from __future__ import annotations

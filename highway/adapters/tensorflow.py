@@ -18,7 +18,6 @@ except ImportError as error:
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
 from highway.errors import PipelineError
-from highway.process.aligned import ALIGNMENT, aligned_copy
 
 HELD = 4  # items at most that TensorFlow has taken, and the loop has not got
 ENDLESS = 2**62  # items of a dataset that is ended by what comes in
@@ -60,10 +59,10 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
     alive = weakref.proxy(loops)  # TensorFlow keeps the functions for ever, and the dataset keeps the loops
 
     def begin(_: Any) -> Any:
-        return tf.py_function(lambda: alive.begin(), [], tf.int64)
+        return tf.numpy_function(lambda: np.int64(alive.begin()), [], tf.int64)
 
     def take(number: Any) -> Any:
-        return tuple(tf.py_function(lambda number: alive.tensors(int(number), spec), [number], [tf.bool, *_dtypes(spec)]))
+        return tuple(tf.numpy_function(lambda number: alive.arrays(int(number), spec), [number], [tf.bool, *_dtypes(spec)]))
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
@@ -168,20 +167,20 @@ class Loops:
             self._number += 1
             return self._number
 
-    def tensors(self, number: int, spec: Any) -> list[Any]:
-        """Return whether a loop goes on, and the tensors of its next item."""
+    def arrays(self, number: int, spec: Any) -> list[Any]:
+        """Return whether a loop goes on, and the arrays of its next item, of which TensorFlow copies those that are not aligned."""
         with self._lock:
             try:
                 if number != self._number:
                     raise PipelineError("to_dataset: another loop over the dataset has begun; a pipeline has one at a time")
                 for item in self._held or self._items:
                     self._held = []
-                    return [True, *_tensors(spec, item, "item")]
+                    return [np.True_, *_arrays(spec, item, "item")]
             except BaseException as error:
                 self.error = error
                 if not self._errors_end_it:
                     raise
-            return [False, *[tf.zeros([0], dtype) if dtype != tf.string else tf.constant([], tf.string) for dtype in _dtypes(spec)]]
+            return [np.False_, *[np.empty(0, dtype.as_numpy_dtype) for dtype in _dtypes(spec)]]
 
 
 def signature_of(item: Any) -> Any:
@@ -243,8 +242,8 @@ def _assembled(spec: Any, tensors: Iterator[Any]) -> Any:
     return tensor
 
 
-def _tensors(spec: Any, value: Any, place: str) -> list[Any]:
-    """Return the tensors of an item, in the order of :func:`_dtypes`.
+def _arrays(spec: Any, value: Any, place: str) -> list[np.ndarray]:
+    """Return the arrays of an item, in the order of :func:`_dtypes`.
 
     Raises:
         ValueError: it is not as its signature says.
@@ -255,12 +254,12 @@ def _tensors(spec: Any, value: Any, place: str) -> list[Any]:
         if not isinstance(value, expected) or set(value if isinstance(value, dict) else range(len(value))) != set(names):
             what = f"fields {', '.join(map(repr, value))}" if isinstance(value, dict) else f"{type(value).__name__} of {np.size(value)}"
             raise ValueError(f"to_dataset: {place} has {what}; the signature has {', '.join(map(repr, names))}. {_WAY_OUT}")
-        return [tensor for name in names for tensor in _tensors(spec[name], value[name], f"{place}[{name!r}]")]
+        return [array for name in names for array in _arrays(spec[name], value[name], f"{place}[{name!r}]")]
     if not isinstance(spec, tf.RaggedTensorSpec):
-        return [_tensor(_checked(_array(value, place), spec.dtype, spec.shape, place))]
+        return [_checked(_array(value, place), spec.dtype, spec.shape, place)]
     rows = [_checked(_array(row, place), spec.dtype, spec.shape[1:], place) for row in value]
     values = np.concatenate(rows) if rows else np.empty([0, *spec.shape[2:]], spec.dtype.as_numpy_dtype)
-    return [_tensor(values), _tensor(np.cumsum([0, *map(len, rows)], dtype=np.int64))]
+    return [values, np.cumsum([0, *map(len, rows)], dtype=np.int64)]
 
 
 _WAY_OUT = "Give to_dataset(signature=...) what all items have in common, or make them alike before"
@@ -269,7 +268,7 @@ _WAY_OUT = "Give to_dataset(signature=...) what all items have in common, or mak
 def _checked(array: np.ndarray, dtype: Any, shape: Any, place: str) -> np.ndarray:
     if _dtype(array, place) != dtype or not shape.is_compatible_with(array.shape):
         raise ValueError(f"to_dataset: {place} is {array.dtype} {array.shape}; the signature has {dtype.name} {tuple(shape)}. {_WAY_OUT}")
-    return array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _array(value: Any, place: str) -> np.ndarray:
@@ -291,12 +290,3 @@ def _dtype(array: np.ndarray, place: str) -> Any:
     except TypeError as error:
         error.add_note(f"to_dataset: {place} is an array of {array.dtype}, which tensors cannot be; convert it, or leave it out")
         raise
-
-
-def _tensor(array: np.ndarray) -> Any:
-    """Return an array as a tensor: without a copy, if TensorFlow can take it so, which ends the process if it finds that it cannot."""
-    if array.dtype.kind not in "iufc" or not array.size:
-        return tf.convert_to_tensor(array)
-    if not (array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative and array.ctypes.data % ALIGNMENT == 0):
-        array = aligned_copy(array.astype(array.dtype.newbyteorder("="), copy=False))
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

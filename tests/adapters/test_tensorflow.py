@@ -206,7 +206,7 @@ def read_only():
     ],
 )
 def test_any_array_arrives_as_it_is(to_dataset, make):
-    """Of those at 4, 16 and 32 bytes TensorFlow ends the process; read-only ones it refuses, and those that are not in C order."""
+    """By DLPack TensorFlow would end the process of those at 4, 16 and 32 bytes, and refuse what is read-only or not in C order."""
     array = np.array(make())
     value = make()
     if isinstance(value, np.ndarray) and value.flags.writeable:
