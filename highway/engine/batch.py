@@ -194,8 +194,9 @@ def _array(name: Field, value: Any) -> np.ndarray:
             f"collate: field {name!r} holds {shown}, and arrays of {type(value).__name__} leave out zeros at the end; "
             "make lists: Batch(batch_size, as_list=True), behind a reader without batch_size"
         )
-    array = np.asarray(value)
-    if array.dtype not in _NARROW or isinstance(value, (np.ndarray, np.generic)):
+    has_dtype = hasattr(value, "__array__") or hasattr(value, "__dlpack__")  # arrays, and tensors of frameworks
+    array: np.ndarray[Any, Any] = np.asarray(value) if hasattr(value, "__array__") or not has_dtype else np.from_dlpack(value)
+    if array.dtype not in _NARROW or has_dtype:
         return array
     if not _fits(array):
         shown = str(value) if len(str(value)) <= 60 else "a number"

@@ -140,3 +140,23 @@ def test_bytes_are_those_of_arrays_of_lists_of_arrays_and_of_byte_strings():
     assert (
         batch.nbytes({"a": OWN, "b": [OWN, OWN], "c": bytearray(3), "d": memoryview(b"12345"), "e": "text", "f": np.ma.array(OWN)}) == 1608
     )
+
+
+class Tensor:
+    """What a framework's tensor is to numpy: an array by one of two protocols."""
+
+    def __init__(self, values, protocol):
+        array = np.asarray(values)
+        if protocol == "__array__":
+            self.__class__ = type("WithArray", (Tensor,), {"__array__": lambda self, dtype=None, copy=None: array})
+        else:
+            methods = {"__dlpack__": lambda self, **options: array.__dlpack__(**options), "__dlpack_device__": lambda self: (1, 0)}
+            self.__class__ = type("WithDLPack", (Tensor,), methods)
+
+
+@pytest.mark.parametrize("protocol", ["__array__", "__dlpack__"])
+def test_tensors_of_frameworks_are_stacked_and_keep_their_dtype(protocol):
+    for values in (np.array([2**40, 1]), np.array([0.1, 0.2])):
+        stacked = batch.collate([{"x": Tensor(values, protocol)}, {"x": Tensor(values, protocol)}])["x"]
+        assert stacked.dtype == values.dtype
+        np.testing.assert_array_equal(stacked, [values, values])
