@@ -14,7 +14,10 @@ import numpy as np
 
 from highway.process.aligned import aligned
 
-SMALL = 1 << 12  # bytes that an item has at most of which more may wait than of others
+MOST_MORE: Final = 32  # items that may wait besides the others, if they are small, so that threads need not take turns for each
+_SOME_MORE: Final = 6  # of those that are larger
+_SMALL, _SMALLISH = 1 << 12, 1 << 18  # bytes that these keep at most
+
 
 Field = str | int
 Item = Any  # tuple[np.ndarray, ...] | dict[str, np.ndarray] by convention; inside a process any object may flow
@@ -114,24 +117,29 @@ def nbytes(item: Item) -> int:
     return sum([value.nbytes for value in values]) if set(map(type, values)) == _ARRAYS else weighed(item)[0]
 
 
-def weighed(item: Item) -> tuple[int, bool]:
-    """Return what :func:`nbytes` does, and whether an item surely takes no more memory than :data:`SMALL`.
+def weighed(item: Item) -> tuple[int, int]:
+    """Return what :func:`nbytes` does, and how many more than of large items may wait of those that take as much memory as this one.
 
-    Numbers, texts, bytes and arrays are known to; an array that is part of a larger one, or lies in memory of others, keeps that, and what
-    other objects hold nobody knows.
+    Of numbers, texts, bytes and arrays that is known; an array that is part of a larger one keeps that, and what lies in memory of others,
+    or other objects hold, nobody knows.
     """
-    total, texts, known, shape = 0, 0, True, type(item)
+    total, besides, known, shape = 0, 0, True, type(item)
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
         kind = type(value)
         if kind is _ARRAY:
             total += value.nbytes
             base = value.base
-            if value.dtype.hasobject or (base is not None and (type(base) is not _ARRAY or base.nbytes > SMALL)):
+            if base is not None:
+                if type(base) is _ARRAY:
+                    besides += base.nbytes - value.nbytes
+                else:
+                    known = False
+            if value.dtype.hasobject:
                 known = False
         elif kind in _NUMBERS:
             pass
         elif kind is str:
-            texts += len(value)
+            besides += len(value)
         elif isinstance(value, (bytes, bytearray)):
             total += len(value)
         else:
@@ -140,7 +148,10 @@ def weighed(item: Item) -> tuple[int, bool]:
                 total += value.nbytes if isinstance(value, np.ndarray) else len(value)
             elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
                 total += nbytes(value)
-    return total, known and total + texts <= SMALL
+    if not known:
+        return total, 0
+    kept = total + besides
+    return total, MOST_MORE if kept <= _SMALL else _SOME_MORE if kept <= _SMALLISH else 0
 
 
 def _check(item: Item, field: Field) -> None:

@@ -3,7 +3,7 @@
 What holds at every moment:
 
 - A slot is made only by who holds a permit, and a permit is given only while there are fewer permits and slots together than ``capacity``;
-  than ``capacity + extra``, if what is to be put, or was filled in last, is small.
+  and as many more as what is to be put, or was filled in last, allows, but no more than ``extra``.
 - Items leave in the order in which their slots were made, whoever fills them and whenever.
 - After :meth:`Channel.close` no slot is made; the reader gets what is there and then ``EndOfStream``.
 - After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
@@ -45,7 +45,7 @@ class Channel:
     Args:
         capacity: Items that may wait or be in the making.
         writers: Threads that write.
-        extra: How many more there may be if they are small: what is put, or was last filled in of which that was said. What a permit is
+        extra: How many more there may be at most. Who puts or fills in an item says how many more its size allows; what a permit is
             given for may turn out to be larger.
 
     The :class:`Meter` that a worker comes with is blocked or starved while it waits here, and else is left alone.
@@ -56,7 +56,7 @@ class Channel:
         self._extra: Final = extra
         self._alone: Final = writers == 1
         self._limit = capacity  # by what was filled in last
-        self._small = self._met_small = False
+        self._more = self._most = 0  # how many more what was filled in last allows, and what allowed most
         self._slots: deque[Any] = deque()  # slots, and items that are finished
         self._permits = 0
         self._wake_at = 0  # how many slots there are when a writer that is alone is woken
@@ -74,8 +74,8 @@ class Channel:
 
     @property
     def capacity(self) -> int:
-        """Items that may wait or be in the making: more if there were small ones up to now."""
-        return self._least + (self._extra if self._met_small else 0)
+        """Items that may wait or be in the making: as many as there were when the smallest up to now was there."""
+        return self._least + self._most
 
     def acquire(self, meter: Meter | None = None) -> None:
         """Wait for room and take it."""
@@ -118,32 +118,32 @@ class Channel:
             self._permits -= 1
         return slot
 
-    def fill(self, slot: Slot, value: Any, small: bool | None = None) -> None:
-        """Set the item of a slot, and say whether it is small; with ``DROP`` the slot vanishes."""
+    def fill(self, slot: Slot, value: Any, more: int | None = None) -> None:
+        """Set the item of a slot, and say how many more its size allows; with ``DROP`` the slot vanishes."""
         with self._lock:
             slot.value = value
-            if small is not None and small is not self._small:
-                self._set_limit(small)
+            if more is not None and more != self._more:
+                self._set_limit(more)
             if self._slots and self._slots[0] is slot:
                 self._settle()
 
-    def put(self, value: Any, small: bool | None = None, meter: Meter | None = None) -> None:
+    def put(self, value: Any, more: int | None = None, meter: Meter | None = None) -> None:
         """Wait for room and append a finished item."""
         with self._lock:
-            if small is not None and small is not self._small:
-                self._set_limit(small)
+            if more is not None and more != self._more:
+                self._set_limit(more)
             if len(self._slots) + self._permits >= self._limit or self._cancelled:
                 self._wait_for_room(meter)
             self._append(value)
 
-    def append(self, value: Any, small: bool | None = None) -> None:
+    def append(self, value: Any, more: int | None = None) -> None:
         """Append a finished item, with a permit taken before."""
         with self._lock:
             if self._cancelled:
                 raise Cancelled
             self._permits -= 1
-            if small is not None and small is not self._small:
-                self._set_limit(small)
+            if more is not None and more != self._more:
+                self._set_limit(more)
             self._append(value)
 
     def get(self, timeout: float | None = None, meter: Meter | None = None) -> Any:
@@ -189,10 +189,10 @@ class Channel:
             self._settle()
         return value.value if type(value) is Slot else value
 
-    def _set_limit(self, small: bool) -> None:
+    def _set_limit(self, more: int) -> None:
         """Expect that what comes next is as small as this."""
-        self._small, self._limit = small, self._least + (self._extra if small else 0)
-        self._met_small |= small
+        self._more, more = more, min(more, self._extra)
+        self._limit, self._most = self._least + more, max(self._most, more)
         if self._writers:
             self._released()
 

@@ -90,8 +90,9 @@ class Stage:
         num_workers: Worker threads of a map. ``None`` means one, or, for a component that says ``parallel = True`` (highway's own
             maps do), as many as the cores this process may use.
         ordered: Whether a map with several workers keeps the order of its items.
-        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, and 32 more if they are small: numbers, texts
-            and arrays of up to 4 kB together. Threads that take turns for each of these cost several times what is done with it.
+        buffer_size: Finished items that may wait for the next stage, at least 1. ``None``: 2, and more if they are small
+            (numbers, texts and arrays): 32 of up to 4 kB each, 6 of up to 256 kB. Threads that take turns for each of these cost as much as
+            what is done with it, or more.
         on_error: ``"raise"`` ends the run with the first error; ``"skip"`` leaves out the item, counts it and warns. What a source, stream
             or sink raises ends the run in any case, since it cannot be resumed; errors that it can go on from it reports by
             :func:`highway.engine.cancel.report_error`.

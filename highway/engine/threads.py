@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from highway.engine import cancel, script
+from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
 from highway.engine.identity import identities
@@ -26,7 +27,7 @@ from highway.process.cores import available_cores, cpu_seconds
 
 log = logging.getLogger("highway")
 
-WAITING, SMALL_WAITING = 2, 32  # finished items that may wait for the next stage, and how many more if they are small
+WAITING = 2  # finished items that may wait for the next stage, and more if they are small
 STOP_TIMEOUT = 5.0  # seconds that stop() waits for a stage before it names it and goes on
 EXPLAIN_AFTER = 5.0  # seconds to wait for an item before who waits is told of pipelines that have not begun
 INTERRUPT_POLL = 0.1  # seconds between two looks whether Ctrl-C was overlooked
@@ -41,7 +42,7 @@ class Run:
         self.numbers_epochs = False  # whether passports say in which epoch an item is
         for stage, shape in stages:
             count = worker_count(stage, shape)
-            outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else SMALL_WAITING)
+            outbox = Channel((stage.buffer_size or WAITING) + count, count, 0 if stage.buffer_size else MOST_MORE)
             inbox, self.output = self.output, outbox
             workers = StageWorkers(stage, shape, count, inbox, self.output, origin)
             workers.before, workers.number = list(self.workers), len(self.workers)

@@ -161,15 +161,15 @@ class StageWorkers:
 
     def hand_on(self, slot: Slot | None, result: Any, meter: Meter) -> None:
         """Hand on what a map has made of an item, or ``DROP``: in its slot where the order is kept."""
-        small = None
+        more = None
         if result is not DROP:
-            size, small = weighed(result.item)
+            size, more = weighed(result.item)
             meter.items += 1
             meter.bytes += size
         if slot is not None:
-            self.outbox.fill(slot, result, small)
+            self.outbox.fill(slot, result, more)
             return
-        self.outbox.append(result, small)
+        self.outbox.append(result, more)
         if not self.stage.ordered:
             self.in_work.leave()
 
@@ -222,8 +222,8 @@ class StageWorkers:
                 if output.passport.made_of:
                     output = Stamped(output.item, made_by(self, output.passport))
                 if output.passport.epoch > scope.skipped:
-                    size, small = weighed(output.item)
-                    self.outbox.put(output, small, meter)
+                    size, more = weighed(output.item)
+                    self.outbox.put(output, more, meter)
                     meter.items += 1
                     meter.bytes += size
                     self.here.passport = output.passport

@@ -116,24 +116,27 @@ OWN = np.zeros(100, np.float32)
 
 
 @pytest.mark.parametrize(
-    ("item", "small"),
+    ("item", "more"),
     [
-        (7, True),
-        ("text", True),
-        ({"a": OWN, "b": b"12", "c": np.int64(3), "d": None, "e": OWN.reshape(10, 10)}, True),
-        ((np.zeros(1025, np.float32),), False),
-        ((np.zeros(1023, np.float32), "12345"), False),
-        ("x" * 5000, False),
-        ([bytes(5000)], False),
-        (np.zeros((1000, 10))[3], False),  # it keeps all of them
-        (np.frombuffer(memoryview(bytes(8)), np.uint8), False),
-        (np.array([OWN, None], object), False),
-        ({"image": object()}, False),
-        ({"nested": {"a": 1}}, False),
+        (7, 32),
+        ("text", 32),
+        ({"a": OWN, "b": b"12", "c": np.int64(3), "d": None, "e": OWN.reshape(10, 10)}, 32),
+        ((np.zeros(1025, np.float32),), 6),
+        ((np.zeros(1023, np.float32), "12345"), 6),
+        ("x" * 5000, 6),
+        ([bytes(5000)], 6),
+        ([bytes(1 << 18)], 6),
+        ([bytes(1 << 18), b"1"], 0),
+        (np.zeros((1000, 10))[3], 6),  # it keeps all of them
+        (np.zeros((1000, 100))[3], 0),
+        (np.frombuffer(memoryview(bytes(8)), np.uint8), 0),
+        (np.array([OWN, None], object), 0),
+        ({"image": object()}, 0),
+        ({"nested": {"a": 1}}, 0),
     ],
 )
-def test_an_item_is_small_only_if_it_is_known_to_be(item, small):
-    assert batch.weighed(item) == (batch.nbytes(item), small)
+def test_more_items_may_wait_only_of_those_that_are_known_to_be_small(item, more):
+    assert batch.weighed(item) == (batch.nbytes(item), more)
 
 
 def test_bytes_are_those_of_arrays_of_lists_of_arrays_and_of_byte_strings():

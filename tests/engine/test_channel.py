@@ -151,8 +151,8 @@ def test_a_channel_that_grows_wakes_a_writer_and_one_that_shrinks_waits_until_as
 def test_small_items_wait_besides_the_others():
     channel = Channel(2, extra=3)
     for number in range(5):
-        channel.put(number, small=True)
-    join = in_thread(lambda: channel.put("more", small=True))
+        channel.put(number, more=3)
+    join = in_thread(lambda: channel.put("more", more=3))
     wait_until(lambda: channel._writers == 1)
     assert (len(channel), channel.capacity) == (5, 5)
     assert [channel.get() for _ in range(5)] == list(range(5))
@@ -164,8 +164,8 @@ def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
     channel = Channel(2, writers, extra=3)
     assert channel.capacity == 2
     for number in range(4):
-        channel.put(number, small=number > 1)
-    join = in_thread(lambda: channel.put(4, small=False))
+        channel.put(number, more=3 if number > 1 else 0)
+    join = in_thread(lambda: channel.put(4, more=0))
     wait_until(lambda: channel._writers == 1)
     assert (channel.capacity, len(channel)) == (5, 4)
     assert [channel.get(), channel.get()] == [0, 1] and channel._writers == 1  # there would be room for small ones
@@ -173,10 +173,17 @@ def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
     assert join() == (None, None) and len(channel) == 0
 
 
+def test_a_channel_lets_no_more_wait_than_it_was_told_whatever_items_allow():
+    channel = Channel(1, extra=1)
+    channel.put("a", more=32)
+    channel.put("b", more=32)
+    assert (len(channel), channel.capacity, channel.acquire_some(1)) == (2, 2, 0)
+
+
 def test_a_marker_between_small_items_waits_besides_the_others_too():
     channel = Channel(1, extra=4)
     for number in range(3):
-        channel.put(number, small=True)
+        channel.put(number, more=4)
     channel.put("marker")
     channel.acquire()
     assert len(channel) == 4
@@ -188,7 +195,7 @@ def test_a_worker_that_waits_goes_on_when_another_one_turns_out_to_have_made_a_s
     slot = channel.reserve()
     join = in_thread(channel.acquire)
     wait_until(lambda: channel._writers == 1)
-    channel.fill(slot, "small", small=True)
+    channel.fill(slot, "small", more=1)
     assert join() == (None, None)
 
 
