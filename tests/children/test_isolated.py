@@ -127,7 +127,7 @@ def test_the_process_works_ahead_by_no_more_than_it_declares():
     with Pipeline([Pictures()], isolated=True) as pipeline:
         pipeline.dequeue()
         last = wait_until(lambda: (stage := pipeline.stats().stages[-1]).blocked > 0.3 and stage)
-        assert last.capacity == isolated_child.MOST + 3
+        assert last.capacity == isolated_child.MOST + 3 + 6  # pictures are so small that six more may wait
         assert isolated_child.MOST <= last.queued <= last.capacity
         assert last.items <= last.capacity + 2  # one taken, one about to be handed over
 
