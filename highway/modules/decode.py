@@ -126,7 +126,7 @@ class _Together:
                 if size[0]:
                     rng = self._rng(items[place]) if self._map.draws else None
                     try:
-                        boxes[place], flipped[place] = self._map.box(size, rng), self._map.coin(rng)
+                        boxes[place], flipped[place] = self._map.box_of(size, rng), self._map.coin(rng)
                     except Exception as error:
                         without[place] = error
             return boxes, without

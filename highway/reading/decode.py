@@ -66,12 +66,12 @@ class DecodeOptions:
             return boxes, errors
         for place in np.flatnonzero((sizes[:, 0] > 0) & (boxes[:, 2] == 0)).tolist():
             try:
-                boxes[place] = self.box(tuple(sizes[place].tolist()), draws.generator(place) if draws else None)
+                boxes[place] = self.box_of(tuple(sizes[place].tolist()), draws.generator(place) if draws else None)
             except Exception as error:
                 errors[place] = error
         return boxes, errors
 
-    def box(self, size: Size, rng: Generator | None) -> Box:
+    def box_of(self, size: Size, rng: Generator | None) -> Box:
         """Return the box of an image: the one that is drawn, else the largest centred one of ``shape``'s proportions, else all."""
         if self.crop is not None:
             top, left, height, width = map(index, self.crop.box(size, rng))
@@ -83,7 +83,7 @@ class DecodeOptions:
         return rng is not None and self.flip > 0 and bool(rng.random() < self.flip)
 
     def decoded(self, data: bytes, rng: Generator | None, out: np.ndarray | None = None) -> np.ndarray:
-        """Decode an image file: its :meth:`box`.
+        """Decode an image file: its :meth:`box_of`.
 
         Args:
             data: The file's bytes.
@@ -94,7 +94,7 @@ class DecodeOptions:
             ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
         """
         header = checked_header(data, self.max_pixels)
-        box = self.box(header.size, rng)
+        box = self.box_of(header.size, rng)
         if out is None:
             out = aligned((*(self.output_shape or header.size), 3), np.uint8)
         decode_crop(data, header, box, out, self.coin(rng), self.antialias)
