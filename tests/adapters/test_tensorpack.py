@@ -12,7 +12,8 @@ from highway.modules import Batch, Repeat, Shuffle
 
 def test_without_tensorpack_the_import_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "highway.adapters.tensorpack", raising=False)
-    monkeypatch.setitem(sys.modules, "tensorpack", None)
+    for name in ("tensorpack", "tensorpack.dataflow"):  # another test may have imported it
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=r"^highway\.adapters\.tensorpack needs tensorpack: pip install tensorpack$"):
         import highway.adapters.tensorpack  # noqa: F401
 
