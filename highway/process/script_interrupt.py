@@ -134,7 +134,7 @@ def _is_ours(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__"))
     if frame.f_code.co_name == "<module>":
         return module.partition(".")[0] == _PACKAGE
-    return (module, frame.f_code.co_name) == (f"{_PACKAGE}.engine.pipeline", "__init__")
+    return (module, frame.f_code.co_name) in ((f"{_PACKAGE}.engine.pipeline", "__init__"), (f"{_PACKAGE}.lazy", "find"))
 
 
 def _note(number: int, frame: FrameType | None) -> None:

@@ -127,7 +127,7 @@ def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64
 class _First(NamedTuple):
     """What the first frames say of messages that differ in their number alone: a sender's, whose items are alike and have no passports."""
 
-    layout: tenbin.Layout
+    layout: tenbin.ArrayLayout
     before: tuple[Any, ...]  # the envelope's fields up to the number
     behind: tuple[Any, ...]  # and from there on
 

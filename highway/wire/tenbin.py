@@ -184,7 +184,7 @@ def decode_list(l: Sequence[Buffer], infos: Infos = False) -> Any:  # noqa: E741
     return check_infos(*decode_frames(l), infos)
 
 
-def decode_frames(frames: Sequence[Buffer], first: Layout | None = None) -> tuple[list[Array], list[str]]:
+def decode_frames(frames: Sequence[Buffer], first: ArrayLayout | None = None) -> tuple[list[Array], list[str]]:
     """Return the arrays in a list of buffers, as views of them, and their infos; ``first`` is what the first header says, if it is known.
 
     Raises as :func:`decode_list`.
@@ -214,7 +214,7 @@ def behind_header(h: Buffer) -> memoryview:
     return view[_START.size + 8 * view[16] :]
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """What a header says."""
 
     shape: tuple[int, ...]
@@ -223,7 +223,7 @@ class Layout(NamedTuple):
     size: int  # bytes of the data
 
 
-def layout(buffer: Buffer) -> Layout:
+def layout(buffer: Buffer) -> ArrayLayout:
     """Return what a header says, whatever is behind its dimensions. Raises as :func:`decode_header`."""
     view = memoryview(buffer)
     if view.nbytes > _LARGEST:  # what is behind the dimensions differs from message to message
@@ -239,7 +239,7 @@ def _check_length(length: int) -> None:
 
 
 @lru_cache(4096)  # a stream repeats the same few headers, and parsing them is most of the work of decoding
-def _layout(header: bytes) -> Layout:
+def _layout(header: bytes) -> ArrayLayout:
     _check_length(len(header))
     code, info, rank = _START.unpack_from(header)
     dtype = _DTYPES.get(code)
@@ -252,7 +252,7 @@ def _layout(header: bytes) -> Layout:
     shape = _DIMENSIONS[rank].unpack_from(header, _START.size)
     if rank and min(shape) < 0:
         raise FrameError(f"a negative dimension: shape {shape}")
-    return Layout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
+    return ArrayLayout(shape, dtype, _text(info), math.prod(shape) * dtype.itemsize)
 
 
 def _info(text: str) -> bytes:

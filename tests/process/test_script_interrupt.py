@@ -46,7 +46,7 @@ def finish(text, tmp_path, *options):
 
 @pytest.mark.parametrize("module", ["highway.engine.cancel", "highway.engine", "numpy", "highway.modules.maps"])
 def test_while_highway_is_imported(tmp_path, module):
-    text = f"sys.meta_path.insert(0, At({module!r}))\nfrom highway import Pipeline\nimport highway.modules\nprint('imported')"
+    text = f"sys.meta_path.insert(0, At({module!r}))\nfrom highway import Pipeline\nfrom highway.modules import Map\nprint('imported')"
     assert finish(text, tmp_path) == (130, "", "")
 
 
