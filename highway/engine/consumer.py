@@ -38,6 +38,7 @@ class Consumer:
         self._held: Stamped | None = None  # the first item of the next epoch: by it the end of one is seen
         self._skipped = -1  # the last epoch that a loop has left early
         self._loop: int | None = None  # the epoch that a loop is in
+        self._was_left = False  # whether that loop was left, and the rest of its epoch waits for the next one
         self._looped = False  # whether there was a loop over a whole epoch
         self._marker = Marker()  # the last that came
         self._met: Marker | None = None  # it, unless it came in another run
@@ -92,24 +93,26 @@ class Consumer:
         return True
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
-        """Yield the items of an epoch, or the rest of it.
+        """Yield the items of an epoch, or the rest of one whose loop was left; of the next if there is no rest.
 
         Raises:
             EndOfStream: there is no other epoch.
         """
         number, self._loop, last = -1 if self._loop is None else self._loop, None, self._last
+        was_left, self._was_left = self._was_left, False
         try:
             for stamped in items:
-                if 0 <= number < stamped.passport.epoch:
+                if 0 <= number < stamped.passport.epoch and not was_left:
                     self._held, self._looped, self._loop = stamped, True, None
                     self._taken, self._last = self._taken - 1, last  # it is not taken yet
                     del self._given[-1:]
                     return
-                last = self._last
+                last, was_left = self._last, False
                 number = self._loop = max(number, stamped.passport.epoch)
                 yield stamped.item
         except GeneratorExit:  # the loop was left
-            if self._run.skip(number):
+            self._was_left = not self._run.skip(number)
+            if not self._was_left:
                 self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
                 self._given.clear()
             raise

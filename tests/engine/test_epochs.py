@@ -76,6 +76,24 @@ def test_what_is_left_of_an_epoch_is_not_made(workers):
             list(pipeline)
 
 
+class Sent:
+    """Three epochs of four items that somebody else makes, as those of a link."""
+
+    numbers_epochs, skips_epochs = True, False
+
+    def __iter__(self):
+        for epoch in range(3):
+            for index in range(4):
+                yield Stamped((epoch, index), Passport(epoch, index))
+
+
+@pytest.mark.parametrize(("left", "next_loop"), [(2, [(0, 2), (0, 3)]), (4, [(1, 0), (1, 1), (1, 2), (1, 3)])])
+def test_where_epochs_cannot_be_left_out_the_next_loop_is_the_rest_or_the_next_epoch(left, next_loop):
+    with Pipeline([Sent()]) as pipeline:
+        assert len([item for _, item in zip(range(left), pipeline)]) == left
+        assert list(pipeline) == next_loop
+
+
 def test_a_batch_that_is_being_filled_when_its_epoch_is_left_holds_nothing_up():
     with Pipeline([Reader(range(1000), 8, shuffle=False, epochs=2, num_workers=4), Batch(3)]) as pipeline:
         next(iter(pipeline))
