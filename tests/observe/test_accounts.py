@@ -16,6 +16,8 @@ from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.tally import SENT, SIZE, Counts, Tally
 
+pytestmark = pytest.mark.slow
+
 THREE = """
 links:
   raw: {{from: reader, to: worker, transport: {transport}}}

@@ -89,6 +89,7 @@ def test_the_command_line_tools(start, own_address):
     ends_by_ctrl_c(server)
 
 
+@pytest.mark.slow
 def test_the_server_of_shards_and_the_notebooks(start, own_address, tmp_path):
     root = Path(photos(), "train")
     files = labelled_files(str(root))

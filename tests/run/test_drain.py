@@ -9,6 +9,8 @@ from highway.run.control import JOINED, ControlServer, find
 from highway.topology import load
 from highway.topology.wiring import Wiring
 
+pytestmark = pytest.mark.slow
+
 LINKS = """
 links:
   raw: {{from: reader, to: worker, transport: {transport}}}
@@ -46,7 +48,6 @@ def joined(write, start):
     return run, path, other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["shm", "ipc"])
 def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, call, numbers, wait_until_gone, transport):
     path = write(three(transport=transport))
@@ -71,7 +72,6 @@ def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, cal
     assert "started again" not in error
 
 
-@pytest.mark.slow
 def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, numbers):
     path = write(three("{hold: 50, until: stop}", transport="ipc"))
     run = start("run", path, "--plugin", "mine")
@@ -84,7 +84,6 @@ def test_over_zeromq_nothing_is_lost_of_what_has_arrived(write, start, call, num
     assert_nothing_is_lost(run.end(), numbers)
 
 
-@pytest.mark.slow
 def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
     path = write(three("{every: 0.0005}", work=0.003))
     run = start("run", path, "--plugin", "mine")
@@ -97,7 +96,6 @@ def test_sigterm_delivers_what_is_in_flight(write, start, numbers):
     assert "killed" not in error
 
 
-@pytest.mark.slow
 def test_sigterm_without_time_to_drain_stops_at_once(write, start):
     path = write("roles: {a: [$Numbers: {every: 0}, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--drain-timeout", "0")
@@ -106,7 +104,6 @@ def test_sigterm_without_time_to_drain_stops_at_once(write, start):
     assert run.end()[0] == 143
 
 
-@pytest.mark.slow
 def test_the_roles_of_a_launcher_that_is_killed_do_not_take_the_time_to_drain(write, start, wait_until_gone):
     path = write("roles: {a: [$Numbers: {every: 0}, $Pass, $Say: {every: 1000}]}")
     run = start("run", path, "--plugin", "mine", "--drain-timeout", "1000")
@@ -148,7 +145,6 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
     assert run.end()[0] == 143
 
 
-@pytest.mark.slow
 def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, numbers):
     run, _, other = joined
     last = int(run.until(r"got (\d+)$")[1])
@@ -161,7 +157,6 @@ def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, number
     assert 0 < share < assert_nothing_is_lost(run.end(), numbers)
 
 
-@pytest.mark.slow
 def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers):
     run, path, other = joined
     code, out, error = call("drain", path, "--role", "worker", "--replica", "1")
@@ -172,7 +167,6 @@ def test_a_worker_that_has_joined_is_drained_by_its_number(joined, call, numbers
     assert_nothing_is_lost(run.end(), numbers)
 
 
-@pytest.mark.slow
 def test_what_is_drained_is_not_started_again(write, start, call):
     path = write("roles: {a: {restart: always, stages: [$Numbers, $Say]}}")
     run = start("run", path, "--plugin", "mine")

@@ -19,7 +19,7 @@ NAMES = ("reader", "first", "second", "trainer")
 PATIENCE = 120  # seconds until something that has to happen is taken not to
 INSIDE = 9  # items that a worker has received and not sent: two queues of 3, and one in the hands of each stage
 
-pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(400)]
 
 STAGES = '''
 import faulthandler

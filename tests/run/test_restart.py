@@ -12,6 +12,8 @@ from highway.run.replica import Restarts
 from highway.topology import load
 from highway.topology.spec import RestartSpec
 
+pytestmark = pytest.mark.slow
+
 LINKS = """
 links:
   raw: {from: reader, to: worker, transport: shm}
