@@ -94,6 +94,10 @@ class Fill:
                 self._spoilt(batch, batch.numbers[bad.place], bad.cause)
                 if not self._replace(batch, bad.place):
                     return DROP
+                if len(set(batch.numbers)) == 1:  # no other is like it
+                    self._spoilt(batch, batch.numbers[0], bad.cause)
+                    self._give_up(batch)
+                    return DROP
 
     def _read(self, batch: BatchInWork, numbers: list[int]) -> Sequence[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
