@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -58,8 +59,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     def stop(self) -> None:
         """Have :meth:`serve` return; called from another thread."""
+        with contextlib.suppress(OSError):  # closed already, since a pull of another thread was enough
+            self.trigger.pull_trigger(self._end)  # there, not here: it would close the trigger before it is pulled
+
+    def _end(self) -> None:
         self._stopped = True
-        self.pull_trigger()
 
     def maintenance(self, now: float) -> None:
         """Close what is silent, as waitress does, and what has lasted too long: it counts each byte as a sign of life."""

@@ -139,17 +139,16 @@ class ZMQSender(BaseSocket):
 
         It says so where a frame finds the connection gone; else the message is lost with the others that were with this receiver.
         """
-        check_cancelled()
         whole, last = True, len(views) - 1
         for position, view in enumerate(views):
             more, small = (_MORE if position < last else 0), view.nbytes < copy_below
+            if not position:  # not at once either: pyzmq forgets a Ctrl-C that it meets where a call without waiting finds nothing to do
+                self._retry(partial(self.send_frame, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
+                continue
             try:
                 self.send_frame(view, _NOBLOCK | more, small)  # what has begun goes on, without waiting
             except zmq.Again:
-                if position:
-                    whole = False
-                else:
-                    self._retry(partial(self.send_frame, view, more, small), zmq.POLLOUT, timeout, "no receiver took a message")
+                whole = False
         return whole
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
@@ -201,11 +200,7 @@ class ZMQReceiver(BaseSocket):
 
     def recv(self, timeout: float | None = None) -> list[Frame]:
         self._check_process()
-        check_cancelled()
-        try:
-            frames = self._message(_NOBLOCK)
-        except zmq.Again:
-            frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
+        frames = self._retry(self._message, zmq.POLLIN, timeout, "no message")
         if self._checks_user:
             self._check_user()
         if not self._fitted:
@@ -222,8 +217,8 @@ class ZMQReceiver(BaseSocket):
         """Return how many connections have had a descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
         return 1 if self.peers() is None else self._monitor.times_used(connection)
 
-    def _message(self, flags: int = 0) -> list[Frame]:
-        frames = [self._recv(flags, False)]
+    def _message(self) -> list[Frame]:
+        frames = [self._recv(0, False)]
         while frames[-1].more:
             frames.append(self._recv(0, False))
         return frames
