@@ -70,8 +70,9 @@ setup(
         ),
     ],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
-    package_data={"highway": ["py.typed", "images/*.pyi", "wire/transports/shm/*.pyi", "data/photos/**/*"]},
+    package_data={"highway": ["py.typed", "**/*.pyi", "data/photos/**/*"]},
     install_requires=[
+        "lazy_loader>=0.6",
         "msgpack>=1.0.5",
         "msgspec>=0.18.6",
         "numpy>=1.26",

@@ -1,32 +1,25 @@
-"""Rooms whose names are imported when they are first asked for, so that a process imports only the components that it runs."""
+"""Packages whose names are imported when they are first asked for, so that a process imports only the components that it runs."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
+
+import lazy_loader
 
 from highway.renamed import raise_missing
 
 
-def import_when_asked(package: str, modules: Mapping[str, str]) -> None:
-    """Have the names of a package imported when they are first asked for; others :func:`highway.renamed.raise_missing`.
-
-    Said in the package itself, ``__getattr__`` would hide misspelt names from type checkers.
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are those of the stub beside it.
 
     Args:
-        package: Its ``__name__``. It has the same imports ``if TYPE_CHECKING``, and the names in ``__all__``.
-        modules: The names, one behind the other, in each of its modules.
+        package: Its ``__name__``.
+        file: Its ``__file__``; the stub is ``__init__.pyi`` there, which type checkers read too.
     """
-    here = vars(sys.modules[package])
-    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names.split()}
+    found, listed, names = lazy_loader.attach_stub(package, file)
 
     def find(name: str) -> Any:
-        if name not in homes:
-            raise_missing(package, name)
-        here[name] = found = getattr(import_module(homes[name]), name)
-        return found
+        return found(name) if name in names else raise_missing(package, name)
 
-    here["__getattr__"] = find
-    here["__dir__"] = lambda: sorted({*here, *homes})
+    return find, listed, names

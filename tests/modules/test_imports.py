@@ -1,10 +1,8 @@
 """What importing highway costs, in fresh interpreters."""
 
-import ast
 import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,14 +20,7 @@ def test_a_pipeline_on_one_machine_imports_no_sockets():
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_that_is_listed_is_there(package):
     module = importlib.import_module(package)
-    for_type_checkers = {
-        f"{node.module}.{name.name}"
-        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module.startswith(package)
-        for name in node.names
-    }
-    assert {f"{getattr(module, name).__module__}.{name}" for name in module.__all__} == for_type_checkers
-    assert [name for name in module.__all__ if name not in dir(module)] == []
+    assert [name for name in module.__all__ if getattr(module, name).__name__ != name or name not in dir(module)] == []
 
 
 def test_a_component_is_imported_without_the_others():
