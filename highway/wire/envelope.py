@@ -61,38 +61,29 @@ class Envelope(NamedTuple):
     leave: int | None = None
 
 
+_Form = tuple[ItemKind, tuple[str, ...], tuple[int, ...]]  # kind, names and bools
+_Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None]  # all but passport, number
+
 _DEFAULTS = Envelope._field_defaults
 
 
-def pack(envelope: Envelope, form: tuple[ItemKind, tuple[str, ...], tuple[int, ...]] | None = None) -> bytes:
+def pack(envelope: Envelope, form: _Form | None = None) -> bytes:
     """Return the extension of a header: a multiple of 8 bytes; ``form`` is its kind, names and bools in place of the envelope's own."""
-    kind, names, bools, passport, sender, number, shared, end, made, mark, leave = envelope
-    if form is not None:
-        kind, names, bools = form
+    passport, sender, number = envelope[3:6]
+    fixed: _Fixed = (*(form or envelope[:3]), sender, *envelope[6:])
     packed_number = _packed(number) if sender else b""
     if passport is None:
-        before, behind = _around_number(kind, names, bools, sender, shared, end, made, mark, leave, len(packed_number))
+        before, behind = _around_number(fixed, len(packed_number))
         return before + packed_number + behind
-    first, second, third = _constants(kind, names, bools, True, sender, shared, end, made, mark, leave)
-    return _whole(first + msgpack.packb(_plain(passport)) + second + packed_number + third, names, passport)
+    first, second, third = _constants(fixed, True)
+    return _whole(first + msgpack.packb(_plain(passport)) + second + packed_number + third, fixed[1], passport)
 
 
 @lru_cache(1024)  # without passports, the messages of a sender differ in their number alone
-def _around_number(
-    kind: ItemKind,
-    names: tuple[str, ...],
-    bools: tuple[int, ...],
-    sender: bytes,
-    shared: bool,
-    end: bool,
-    made: tuple[str, ...],
-    mark: bool,
-    leave: int | None,
-    width: int,
-) -> tuple[bytes, bytes]:
+def _around_number(fixed: _Fixed, width: int) -> tuple[bytes, bytes]:
     """Return what stands before and behind the number, of so many bytes, in the extensions of a sender whose items have no passports."""
-    first, second, third = _constants(kind, names, bools, False, sender, shared, end, made, mark, leave)
-    whole = _whole(first + second + bytes(width) + third, names, None)
+    first, second, third = _constants(fixed, False)
+    whole = _whole(first + second + bytes(width) + third, fixed[1], None)
     begin = _START.size + len(first + second)
     return whole[:begin], whole[begin + width :]
 
@@ -132,19 +123,9 @@ def length(extension: bytes | memoryview) -> int:
 
 
 @lru_cache(1024)
-def _constants(
-    kind: ItemKind,
-    names: tuple[str, ...],
-    bools: tuple[int, ...],
-    passport: bool,
-    sender: bytes,
-    shared: bool,
-    end: bool,
-    made: tuple[str, ...],
-    mark: bool,
-    leave: int | None,
-) -> tuple[bytes, bytes, bytes]:
+def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
+    kind, names, bools, sender, shared, end, made, mark, leave = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
     first: dict[str, Any] = {"kind": kind}
@@ -157,10 +138,10 @@ def _constants(
         third["leave"] = leave
     if made:
         third["made"] = made
-    count = len(first) + passport + (2 if sender else 0) + len(third)
+    count = len(first) + has_passport + (2 if sender else 0) + len(third)
     pair = msgpack.packb("sender") + msgpack.packb(sender) + msgpack.packb("number") if sender else b""
     start = msgpack.Packer().pack_map_header(count) + _pairs(first)
-    return start + msgpack.packb("passport") * passport, pair, _pairs(third)
+    return start + msgpack.packb("passport") * has_passport, pair, _pairs(third)
 
 
 def _pairs(values: dict[str, Any]) -> bytes:
