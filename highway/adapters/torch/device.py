@@ -82,17 +82,18 @@ class DeviceLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._state = _state_of(self.loader)
-        copying = _Copying(self.loader, iter(self.loader), self.device, self._images)
-        return self._ready(Pipeline([Stage(copying, buffer_size=self._depth, name="to_device")]))
+        device = _numbered(self.device)
+        copying = _Copying(self.loader, iter(self.loader), device, self._images)
+        return self._ready(Pipeline([Stage(copying, buffer_size=self._depth, name="to_device")]), device)
 
-    def _ready(self, pipeline: Pipeline) -> Iterator[Any]:
+    def _ready(self, pipeline: Pipeline, device: torch.device) -> Iterator[Any]:
         with pipeline:
             while True:
                 ready: _Ready = pipeline.dequeue()
                 self._state = ready.state
                 if ready.is_end:
                     return
-                yield _taken(ready)
+                yield _taken(ready, device)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -154,13 +155,12 @@ class _OnStream:
     """Copies batches to a GPU on a stream of its own, and keeps their pinned memory until that is done."""
 
     def __init__(self, device: torch.device, images: _Images) -> None:
-        self._device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
-        self._stream, self._images = torch.cuda.Stream(self._device), images
+        self._device, self._stream, self._images = device, torch.cuda.Stream(device), images
         self._copied: deque[tuple[Any, Any]] = deque()  # pinned batches, and the events behind their copies
 
     def __call__(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
-        pinned = mapped(batch, lambda leaf: pin(tensor_of(leaf)))
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            pinned = mapped(batch, lambda leaf: pin(tensor_of(leaf)))
             moved = mapped(pinned, lambda leaf: self._images(_to(leaf, self._device)))
             done = self._stream.record_event()
         self._copied.append((pinned, done))
@@ -178,10 +178,15 @@ def _to(leaf: Any, device: torch.device) -> Any:
     return leaf.to(device, non_blocking=True) if callable(getattr(leaf, "to", None)) else leaf
 
 
-def _taken(ready: _Ready) -> Any:
+def _numbered(device: torch.device) -> torch.device:
+    """Return a device with its number: ``"cuda"`` is the current GPU of this thread, and may be another on the thread that copies."""
+    return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
+
+
+def _taken(ready: _Ready, device: torch.device) -> Any:
     """Return a batch for the stream of this thread, which waits for its copy; its memory is used again when that has used it."""
     if ready.done is not None:
-        stream = torch.cuda.current_stream()
+        stream = torch.cuda.current_stream(device)
         stream.wait_event(ready.done)
         mapped(ready.batch, lambda leaf: leaf.record_stream(stream) if isinstance(leaf, torch.Tensor) else None)
     return ready.batch
