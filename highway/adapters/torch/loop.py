@@ -101,7 +101,7 @@ class PipelineWorkers:
 
 
 class Relieved:
-    """Workers here, until others that need time to start are there.
+    """Workers here, until others that need time to start are there. These start when the first batch is done: it has all cores till then.
 
     Args:
         here: Who reads meanwhile.
@@ -113,11 +113,10 @@ class Relieved:
         self._others: PipelineWorkers | None = others
         self.window = others.window
         self._asked = deque[PipelineWorkers]()  # who has the tasks whose results are to be taken
-        others.send(Task.greeting())
-        self._are_there = False
+        self._are_asked = self._are_there = False
 
     def send(self, task: Task) -> None:
-        if not self._are_there and self._others is not None:
+        if self._are_asked and not self._are_there and self._others is not None:
             self._look(self._others)
         chosen = self._others if self._are_there else self._here
         assert chosen is not None  # one of them is
@@ -127,6 +126,9 @@ class Relieved:
     def take(self, timeout: float | None) -> Read | Failed:
         result = self._asked[0].take(timeout)
         self._asked.popleft()
+        if not self._are_asked and self._others is not None:
+            self._are_asked = True
+            self._others.send(Task.greeting())
         if self._here is not None and self._are_there and self._here not in self._asked:
             self._here.close()
             self._here = None
