@@ -86,18 +86,47 @@ def test_lightning_goes_on_in_the_middle_of_an_epoch_by_its_own_checkpoint(make,
     assert resumed.seen == whole.seen[stop_behind:]
 
 
-def test_lightning_validates_and_counts_steps(tmp_path):
-    class Scheduled(Recorder):
-        def configure_optimizers(self):
-            assert self.trainer.estimated_stepping_batches == 2 * BATCHES  # which reads len() before the first epoch
-            return super().configure_optimizers()
+class Scheduled(Recorder):
+    """Asks for the number of steps, which sets loaders up before a checkpoint is restored."""
 
+    def configure_optimizers(self):
+        self.steps = self.trainer.estimated_stepping_batches
+        return super().configure_optimizers()
+
+
+class Keeping(lightning.LightningDataModule):
+    """Restores its loader itself, as docs/howto/dataloader.md says."""
+
+    def __init__(self, loader):
+        super().__init__()
+        self.loader = loader
+
+    def train_dataloader(self):
+        return self.loader
+
+    def state_dict(self):
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state):
+        self.loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("stop_behind", [BATCHES + 4, 2 * BATCHES])
+@pytest.mark.parametrize("make", [over_dataset, over_pipeline])
+def test_a_data_module_restores_what_lightning_forgets(make, stop_behind, tmp_path):
+    """Lightning #20550: loaders that were set up before the checkpoint is restored are not."""
+    whole = fit(Keeping(make()), tmp_path, 3, Scheduled(stop_behind))
+    resumed = fit(Keeping(make()), tmp_path, 3, Scheduled(), tmp_path / "middle.ckpt")
+    assert resumed.seen == whole.seen[stop_behind:]
+
+
+def test_lightning_validates_and_counts_steps(tmp_path):
     class Both(lightning.LightningDataModule):
         train_dataloader = staticmethod(over_dataset)
         val_dataloader = staticmethod(over_pipeline)
 
     model = fit(Both(), tmp_path, 2, Scheduled(), num_sanity_val_steps=2)
-    assert len(model.seen) == 2 * BATCHES
+    assert len(model.seen) == model.steps == 2 * BATCHES
     assert model.validated == 2 + 2 * BATCHES
 
 
