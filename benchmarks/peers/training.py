@@ -87,14 +87,14 @@ def _items(pipeline: Any) -> Iterator[Any]:
         yield item
 
 
-def dataloader(job: Job, workers: int) -> tuple[Iterator[Any], Iterator[Any]]:
+def dataloader(job: Job, workers: int, library: str) -> tuple[Iterator[Any], Iterator[Any]]:
     import cv2
-    from torch.utils.data import DataLoader
     from with_torch import Photos, read_cv2
 
     cv2.setNumThreads(0)
-    small = DataLoader(Photos(job, read_cv2), job.batch, num_workers=workers, persistent_workers=True)
-    large = DataLoader(Blank(), batch_size=None, num_workers=workers, persistent_workers=True)
+    loader = importlib.import_module(library).DataLoader
+    small = loader(Photos(job, read_cv2), job.batch, num_workers=workers, persistent_workers=True)
+    large = loader(Blank(), batch_size=None, num_workers=workers, persistent_workers=True)
     return (images for images, _ in _forever(small)), _forever(large)
 
 
@@ -144,8 +144,9 @@ def _decoded(job: Job, numbers: list[int]) -> np.ndarray:
 LOADERS: dict[str, tuple[Callable[[Job], tuple[Iterator[Any], Iterator[Any]]], tuple[str, ...]]] = {
     "highway": (partial(highway, isolated=False), ("highway-data",)),
     "isolated": (partial(highway, isolated=True), ("highway-data",)),
-    "dataloader-1": (partial(dataloader, workers=1), ("torch",)),
-    "dataloader-2": (partial(dataloader, workers=2), ("torch",)),
+    "highway-dataloader": (partial(dataloader, workers=2, library="highway.adapters.torch"), ("highway-data",)),
+    "dataloader-1": (partial(dataloader, workers=1, library="torch.utils.data"), ("torch",)),
+    "dataloader-2": (partial(dataloader, workers=2, library="torch.utils.data"), ("torch",)),
     "grain": (partial(grain, processes=0), ("grain",)),
     "grain-process": (partial(grain, processes=1), ("grain",)),
     "spdl": (partial(spdl, in_subprocess=False), ("spdl",)),
