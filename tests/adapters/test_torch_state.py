@@ -243,3 +243,20 @@ def test_a_sampler_of_the_users_is_told_the_epoch():
     with over_dataset(sampler=sampler, shuffle=None) as loader:
         loader.load_state_dict(state | {"epoch": 4, "begun": state["begun"] | {"epochs": [4, None]}})
         assert numbers(loader) == expected
+
+
+@pytest.mark.parametrize("make", [over_dataset, lambda: to_device(over_dataset(), "cpu", depth=3), over_pipeline])
+def test_a_loop_of_which_nothing_was_taken_leaves_the_state_as_it_was_loaded(make):
+    """Lightning begins one to see what there is."""
+    loader, other = make(), make()
+    batches = iter(loader)
+    taken = [next(batches) for _ in range(3)]
+    state = loader.state_dict()
+    rest = [batch[1].tolist() for batch in batches]
+    assert len(taken) + len(rest) == BATCHES
+    other.load_state_dict(json.loads(json.dumps(state)))
+    iter(other)
+    assert numbers(other) == rest
+    assert len(numbers(other)) == BATCHES
+    closed(loader)
+    closed(other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,6 +53,8 @@ class DatasetBatches:
         return len(self.samplers.numbers)  # type: ignore[arg-type]
 
     def __iter__(self) -> Loop:
+        if self._resumed is None and self._place is not None and self._place.is_untouched:
+            self._resumed = replace(self._place, ahead=set(self._place.ahead))
         samplers, place = self.samplers, self._resumed
         generators = generators_of(samplers, self._order.generator)
         if place is None:
@@ -131,7 +134,7 @@ class DatasetBatches:
         here, there = self._identity(), state["of"]
         if changed := [f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)]:
             raise PipelineError(f"load_state_dict: the state is that of another DataLoader: {'; '.join(changed)}")
-        self._resumed = Place(state["epoch"], dict(state["begun"]), state["batches"], set(state["ahead"]))
+        self._resumed = Place(state["epoch"], dict(state["begun"]), state["batches"], set(state["ahead"]), is_untouched=True)
         self.epoch = state["epoch"]
 
     def _identity(self) -> dict[str, Any]:

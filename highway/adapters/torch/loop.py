@@ -158,6 +158,7 @@ class Place:
         ahead: Those that were given besides, where no order is kept.
         length: How many there are in the epoch, if that is known.
         has_ended: Whether all were given.
+        is_untouched: Whether a state said so, and none was given since: then a loop that is begun anew goes on from here, too.
     """
 
     epoch: int
@@ -166,9 +167,11 @@ class Place:
     ahead: set[int] = field(default_factory=set)
     length: int | None = None
     has_ended: bool = False
+    is_untouched: bool = False
 
     def give(self, index: int) -> None:
         """Note that a batch is given."""
+        self.is_untouched = False
         self.ahead.add(index)
         while self.batches in self.ahead:
             self.ahead.remove(self.batches)
