@@ -110,3 +110,12 @@ def test_a_dataset_that_cannot_be_sent_is_refused_if_it_must_be():
     with pytest.raises(PipelineError, match="Processes: ReadSamples cannot be sent to another process"):
         iter(loader)
     assert not why_not_apart(Numbered(), None, print_worker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [{"workers": "processes", "isolated": False}, {"workers": "processes"}, {"isolated": True}])
+def test_nothing_is_left_of_a_loop_that_is_dropped_in_the_middle(arguments):
+    """No process, no descriptor, no shared memory: each test is held to that."""
+    loader = DataLoader(Numbered(1000), 4, num_workers=2, **arguments)
+    _, numbers, _ = next(iter(loader))
+    assert numbers.tolist() == [0, 1, 2, 3]
