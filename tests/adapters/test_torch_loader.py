@@ -286,6 +286,7 @@ def test_each_thread_has_a_dataset_of_its_own_if_it_is_not_thread_safe():
         ({"workers": "fibres"}, "expected 'threads' or 'processes'"),
         ({"timeout": -1}, "timeout=-1"),
         ({"prefetch_factor": -1, "num_workers": 1}, "prefetch_factor=-1"),
+        ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0"),
         ({"multiprocessing_context": "fork"}, "multiprocessing_context='fork'; processes are always spawned"),
         ({"pin_memory_device": "cuda"}, r"to_device\(loader, 'cuda'\)"),
         ({"rank": 1}, "rank=1, world_size=None; give both of them or none"),

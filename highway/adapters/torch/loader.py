@@ -132,7 +132,7 @@ class DataLoader:
             raise ConfigError(f"DataLoader: num_workers={self.num_workers!r}; expected 0 or more")
         if self.workers not in ("threads", "processes"):
             raise ConfigError(f"DataLoader: workers={self.workers!r}; expected 'threads' or 'processes'")
-        if self.timeout < 0 or (self.prefetch_factor or 1) < 1:
+        if self.timeout < 0 or (self.prefetch_factor is not None and self.prefetch_factor < 1):
             raise ConfigError(
                 f"DataLoader: timeout={self.timeout}, prefetch_factor={self.prefetch_factor}; expected seconds from 0, and 1 batch or more"
             )
@@ -158,7 +158,7 @@ class DataLoader:
 
     def _pipeline(self, has_processes: bool, isolated: bool) -> PipelineWorkers:
         reader = self._reader(isolated or has_processes, has_processes, has_processes)
-        depth = self.prefetch_factor or 2
+        depth = 2 if self.prefetch_factor is None else self.prefetch_factor
         return PipelineWorkers(reader, depth, self.in_order, has_processes, isolated, self.per_worker, self._budget_mb)
 
     def _reader(self, is_apart: bool, is_seeded: bool = False, has_processes: bool = False) -> ReadSamples:
