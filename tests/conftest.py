@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -70,8 +71,9 @@ def _shared_memory() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    threads, children, memory = _threads(), _children(), _shared_memory()
+    threads, children, memory, path = _threads(), _children(), _shared_memory(), sys.path.copy()
     yield
+    sys.path[:] = path  # to which commands add the current directory, where another highway may be than the one that is tested
     if _threads() - threads or _children() - children or _shared_memory() - memory:
         gc.collect()  # it may hang on a reference cycle; collecting after every test would take longer than the tests
     for thread in _threads() - threads:

@@ -10,15 +10,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import highway
 from highway.children.pickling import importing, pack
 from highway.errors import PipelineError, RemoteError
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 
-# what it imports stays until its end, for which the parent waits: to look through it again then would take 50 ms
-_CODE = "import gc, sys; sys.path[:] = {path!r}; from {module} import main; gc.freeze(); main(*{arguments!r})"
+# It imports the same highway as its parent, whatever has come to stand before it in sys.path since. What it imports stays until its end,
+# for which the parent waits: to look through it again then would take 50 ms.
+_CODE = """import gc, sys
+sys.path[:] = [{home!r}, *{path!r}]
+import highway
+del sys.path[0]
+from {module} import main
+gc.freeze()
+main(*{arguments!r})"""
 
 
 def expect_no_import(who: str) -> None:
@@ -53,7 +62,8 @@ def start(module: str, arguments: Sequence[object], fds: Sequence[int], **enviro
     Raises:
         OSError: it cannot be started.
     """
-    code = _CODE.format(path=sys.path, module=module, arguments=(os.getpid(), *arguments))
+    home = str(Path(highway.__file__).parents[1])
+    code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), *arguments))
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env={**environment, **os.environ})
 
 

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from highway import Pipeline
 from highway.children.process import end
+from highway.modules import Processes
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the end of a process")
@@ -19,6 +21,15 @@ def test_the_end_of_a_child_is_waited_for_without_looking_again_and_again(monkey
     assert not end(process, timeout=60)
     assert process.returncode == 1
     assert not end(process)
+
+
+def test_a_child_imports_the_same_highway_whatever_else_is_called_so(tmp_path, monkeypatch):
+    """Other pixels came out of a process that had found a checkout in which the C extension was not built."""
+    (tmp_path / "highway").mkdir()
+    (tmp_path / "highway" / "__init__.py").write_text("raise ImportError('another one')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Pipeline([range(3), Processes([abs])]) as pipeline:
+        assert list(pipeline) == [0, 1, 2]
 
 
 def test_a_child_that_does_not_end_is_killed():
