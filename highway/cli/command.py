@@ -73,6 +73,7 @@ _tool = partial(Command, logs=True)
 
 COMMANDS = (
     Command("run", "run", "run a topology on this machine, or its part of one"),
+    Command("launch", "launch", "run a topology on Ray or Slurm, or write what Kubernetes or systemd runs"),
     Command("drain", "drain", "have processes of a role that run here deliver what they have, and end"),
     Command("top", "top", "show a running topology live: rates, queues, gaps, the bottleneck"),
     Command("check", "check", "check a topology file, without data or network"),

@@ -36,13 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     add("--host", metavar="NAME", help="run what the file places on this host")
     add("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
+    add("--rendezvous", metavar="folder:PATH", help="find the other roles in a folder that all hosts see, wherever they run, and not at hosts")
+    add("--address", metavar="HOST", default="", help="where others reach this host, with --rendezvous; default: the address of its name")
+    add_run_options(parser)
+    add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
+    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
+        add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be said of a run, wherever it is."""
+    add = parser.add_argument
     add("--metrics", metavar="[ADDRESS:]PORT", help="answer over HTTP for the state of what runs; 0 is any free port; address: 127.0.0.1")
     drain = f"seconds that what is in flight may take to arrive after SIGTERM, or 0 to stop at once; default: {DRAIN:g}"
     add("--drain-timeout", type=_seconds, default=DRAIN, metavar="S", help=drain)
-    add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
     add("--json", action="store_true", help="print the closing summary as JSON, and what processes print on standard error")
-    for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
-        add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
 
 
 def _seconds(text: str) -> float:
@@ -62,6 +70,10 @@ def run(options: argparse.Namespace) -> int:
         from highway.wire import receiver  # here, since a role without links needs no sockets
 
         receiver.wait_for_senders = options.wait
+    if options.rendezvous is not None:
+        from highway.wire import rendezvous
+
+        rendezvous.use(rendezvous.parse(options.rendezvous), options.address)
     if options.report_to is not None:
         return _run_for_launcher(options)
     from highway.cli.run_here import run_here  # here, since a process that was launched has no terminal

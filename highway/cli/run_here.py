@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from highway.cli.command import INTERRUPTED, RunError, explain
@@ -21,6 +21,7 @@ from highway.errors import ConfigError
 from highway.observe.state import Phase, ReplicaState
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
+from highway.run.launcher import Launcher
 from highway.run.launchers.local import LocalLauncher
 from highway.run.preflight import preflight
 from highway.run.supervise import Result, Watcher, launch
@@ -31,16 +32,24 @@ from highway.topology.wiring import Wiring
 from highway.wire import tally
 
 
+Connect = Callable[[argparse.Namespace, Callable[[str, str, bool], None]], Launcher]
+
+
 def run_here(options: argparse.Namespace) -> int:
     """Run what the options name, and return the exit code."""
     topology = load_checked(options, look_only=False)
     if options.local or (options.role is None and options.host is None):
         topology = topology.on_this_machine()
+    if options.rendezvous is not None:
+        topology = topology.at_rendezvous()
     wiring = Wiring(topology, _chosen(topology, options))
     preflight(wiring.ends)
     if options.role is not None and len(wiring.processes) == 1:
         return _run_role(wiring, options)
-    return _run_processes(wiring, options)
+    passed = [f"--wait={options.wait}"] if options.wait is not None else []
+    passed += ["--local"] if topology.plan.local else []
+    passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
+    return run_processes(wiring, options, lambda _, show: LocalLauncher(show), passed)
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process]:
@@ -66,17 +75,24 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process
     return here
 
 
-def _run_processes(wiring: Wiring, options: argparse.Namespace) -> int:
-    passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
-    passed += [flag for flag, given in (("--traceback", options.traceback), ("--local", wiring.topology.plan.local)) if given]
-    passed.append(f"--drain-timeout={options.drain_timeout}")
-    passed += [] if options.wait is None else [f"--wait={options.wait}"]
+def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect, passed: Sequence[str] = ()) -> int:
+    """Run processes until they have ended, show them on the terminal, and return the exit code.
+
+    Args:
+        wiring: The processes.
+        options: Those of ``highway run`` and ``highway launch``.
+        connect: Returns what starts them, of the options and a function that shows their lines.
+        passed: What each gets besides what is the same everywhere.
+    """
+    given = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
+    given += ["--traceback"] if options.traceback else []
+    arguments = [*options.files, *given, f"--drain-timeout={options.drain_timeout}", *passed]
     screen = Screen(keep_output=options.json)
     gc.freeze()  # as a role's process does
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
-            result = launch(wiring, LocalLauncher(screen.line), [*options.files, *passed], screen, watchers, options.drain_timeout)
+            result = launch(wiring, connect(options, screen.line), arguments, screen, watchers, options.drain_timeout)
         _conclude(screen, result, options.json)
         for sentence in filter(None, [*losses(result), result.message]):
             screen.say(f"highway: {sentence}")

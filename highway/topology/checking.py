@@ -14,7 +14,7 @@ from highway.parameters.location import Location, did_you_mean
 from highway.topology.components import NotImported, built_in_class
 from highway.topology.limits import memory
 from highway.topology.model import Topology
-from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, names, port_range
+from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, Role, names, port_range
 from highway.topology.spec import LinkSpec
 from highway.wire.address import is_loopback
 from highway.wire.url import Direction, Link
@@ -163,6 +163,8 @@ def _find_errors(plan: Plan, uses: Mapping[str, Collection[tuple[str, Direction]
     for name, spec in plan.links.items():
         yield from _missing_ends(plan, name, spec, uses)
         yield from _unreachable_ends(plan, name, spec)
+    for role in plan.roles.values():
+        yield from _cannot_scale(plan, role)
     yield from _port_clashes(plan, link_ends)
     yield from _unmatched(link_ends)
     for name, host in plan.hosts.items():
@@ -199,6 +201,20 @@ def _unreachable_ends(plan: Plan, link: str, spec: LinkSpec) -> Iterator[ConfigE
             away = _and(sorted(hosts - {host}))
             message = f"{plan.hosts[host].address} is every machine's own address, but {away} must reach {host} over the link {link}"
             yield (plan.location / "hosts" / host).error(message)
+
+
+def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
+    """A role whose number an engine may choose must map, and connect at both ends: others need not know how many there are."""
+    if role.autoscale is None:
+        return
+    location = plan.location / "roles" / role.name / "autoscale"
+    for direction, side in SIDES.items():
+        links = {name: spec for name, spec in plan.links.items() if role.name in names(spec, side)}
+        if not links:
+            yield location.error(f"only a role that maps can have more or fewer replicas while it runs; {role.name} does not {direction} on a link")
+        for name, spec in links.items():
+            if spec.bind == side:
+                yield location.error(f"{role.name} binds the link {name}, so others would have to know all its replicas; let the other side bind it")
 
 
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:

@@ -102,6 +102,9 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
     restart = spec.restart if isinstance(spec.restart, RestartSpec) else RestartSpec(spec.restart)
     if restart.max_delay_s < restart.delay_s:
         raise (location / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
-    return Role(
-        name, spec.stages, location / "stages", spec.replicas or max(1, len(hosts)), hosts, raw.get("env", {}), spec.external, restart
-    )
+    scale = spec.autoscale
+    replicas = spec.replicas or max(1, len(hosts), scale.min if scale else 1)
+    if scale and not scale.min <= replicas <= scale.max:
+        raise (location / "autoscale").error(f"from {scale.min} to {scale.max} replicas; {replicas} of them, which `replicas` says, are outside")
+    own = (replicas, hosts, raw.get("env", {}), spec.external, restart, spec.resources, scale)
+    return Role(name, spec.stages, location / "stages", *own)

@@ -43,6 +43,10 @@ class Topology:
         """Return this topology with all its hosts on this machine."""
         return replace(self, plan=replace(self.plan, local=True))
 
+    def at_rendezvous(self) -> Topology:
+        """Return this topology with names in place of addresses, for hosts that nobody knows before a role runs there."""
+        return replace(self, plan=replace(self.plan, named=True))
+
     def role(self, name: str) -> Role:
         """Return one role.
 

@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from highway.errors import ConfigError
 from highway.parameters.location import Location, did_you_mean
-from highway.topology.spec import HostSpec, LinkSpec, MetricsSpec, RestartSpec
+from highway.topology.spec import AutoscaleSpec, HostSpec, LinkSpec, MetricsSpec, ResourcesSpec, RestartSpec
 from highway.wire.address import SOCKETS_FOLDER
+from highway.wire.transports.table import TRANSPORTS, Transport
 from highway.wire.url import SCHEMES, Direction, url_of
 
 Side = Literal["from", "to"]
@@ -45,6 +46,8 @@ class Role:
         env: Environment variables of its processes, as the file has them, with their variables.
         external: Whether it is started by others.
         restart: When a process of it is started again.
+        resources: What each of its processes needs of a host that an engine chooses.
+        autoscale: Between how many replicas an engine may choose, if it may.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Role:
     env: Any = field(default_factory=dict)
     external: bool = False
     restart: RestartSpec = field(default_factory=lambda: RestartSpec("never"))
+    resources: ResourcesSpec = field(default_factory=ResourcesSpec)
+    autoscale: AutoscaleSpec | None = None
 
     def host(self, replica: int) -> str:
         """Return the host of one of its processes, or ``""`` if the file does not say."""
@@ -87,6 +92,7 @@ class Plan:
         metrics: Where each run answers for its state over HTTP, if it is to.
         local: Whether all hosts are this machine: each then has a loopback address of its own, 127.0.0.1, 127.0.0.2 and so on.
         path: The file, from the root.
+        named: Whether links over tcp have names, which are found at a rendezvous, in place of the addresses of hosts.
     """
 
     name: str
@@ -97,6 +103,7 @@ class Plan:
     metrics: MetricsSpec | None = None
     local: bool = False
     path: str = ""
+    named: bool = False
 
     def processes(self, host: str | None = None) -> list[Process]:
         """Return the processes that highway starts: of all hosts, or of one."""
@@ -124,10 +131,17 @@ class Plan:
         With ``listen`` it is for the process itself, which may bind another address than the one at which others reach it.
         """
         spec = self.links[link]
+        if self.over(link).is_named:
+            return f"{link}.{process.role}.{process.replica}"
         if spec.over.has_port:
             return self._listens(process, self.port(link, process), listen)
         number, _ = self._place(link, spec.bind, process)
         return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}")
+
+    def over(self, link: str) -> Transport:
+        """Return what a link's messages travel over here."""
+        transport = self.links[link].over
+        return TRANSPORTS["named"] if self.named and transport.has_port else transport
 
     def socket_paths(self, processes: Collection[Process]) -> list[str]:
         """Return the paths of the sockets that processes at the binding sides of links whose locations are paths open."""
@@ -187,7 +201,7 @@ class Plan:
         kind = SOCKETS[spec.kind][direction == "receive"]
         scheme = next(scheme for scheme, found in SCHEMES.items() if found == (kind, binds))
         binders = [Process(role, replica, self.roles[role].host(replica))] if binds else self.processes_at(link, spec.bind)[:most]
-        return [url_of(scheme, spec.over, self.link_address(link, process, listen=binds)) for process in binders]
+        return [url_of(scheme, self.over(link), self.link_address(link, process, listen=binds)) for process in binders]
 
     def link_parameters(self, link: str, role: str, replica: int, direction: Direction, most: int | None = None) -> dict[str, Any]:
         """Return what the component at one end of a link is given for ``{link: NAME}``: its URLs, and what else the link says.

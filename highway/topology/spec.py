@@ -92,6 +92,22 @@ class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ] = 30.0
 
 
+class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What a process needs of the host that an engine chooses for it; `highway run` starts it without asking."""
+
+    cpus: Annotated[float | None, Meta(gt=0, description="Cores; by default what the engine gives.")] = None
+    gpus: Annotated[int, Meta(ge=0, description="GPUs.")] = 0
+    memory_mb: Annotated[float | None, Meta(gt=0, description="Megabytes of memory; by default what the engine gives.")] = None
+    labels: Annotated[dict[str, str], Meta(description="Labels that the host must have, as the engine knows them.")] = {}
+
+
+class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Between how many replicas an engine may choose, by how long items wait for the role."""
+
+    min: Annotated[Count, Meta(description="Replicas at least.")]
+    max: Annotated[Replicas, Meta(description="Replicas at most.")]
+
+
 class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A pipeline, and where it runs."""
 
@@ -102,6 +118,8 @@ class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     restart: Annotated[
         When | RestartSpec, Meta(description="When a process is started again: never, on-failure or always, or a mapping with the rest.")
     ] = "never"
+    resources: Annotated[ResourcesSpec, Meta(description="What each of its processes needs, for engines that choose hosts.")] = ResourcesSpec()
+    autoscale: Annotated[AutoscaleSpec | None, Meta(description="Replicas that an engine may choose; for roles that only map.")] = None
     external: Annotated[bool, Meta(description="Whether it is started by others, such as a training script, and not by `highway run`.")] = (
         False
     )

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from highway.wire import rendezvous
 from highway.wire.address import is_loopback, peer_user
 from highway.wire.pausable import PausableSender
 from highway.wire.transports.protocol import Frame, Peers
@@ -187,10 +188,9 @@ def path_of(name: bytes) -> str:
 
 def interface(link: Link, bound: Sequence[str]) -> str:
     """Return this machine's address that a link uses to reach others (the first one's); ``""`` if it has none or that is not known."""
-    addresses = zip(link.transports, bound or link.addresses, strict=True)
-    locations = [address.removeprefix(f"{transport.name}://") for transport, address in addresses if transport.has_port]
+    locations = [address.removeprefix("tcp://") for address in bound or link.addresses if address.startswith("tcp://")]
     if not locations:
-        return ""
+        return rendezvous.directory(str(link)).host if link.transport.is_named else ""
     host, port = locations[0].rsplit(":", 1)
     host = host.strip("[]")
     if bound:

@@ -17,7 +17,8 @@ zrsub     sub      binds      as zsub
 
 Transports are ``tcp`` (the default; location ``host:port``), ``ipc`` (a path), ``shm`` (a name on this machine; push and pull only) and
 ``inproc`` (a name within the process). Plain ``tcp://``, ``ipc://``, ``shm://`` and ``inproc://`` mean push for who sends and pull for who
-receives, and ``bind=`` says who binds. Braces expand as in a shell, ``zsub://host:788{0..3}``, and all expanded URLs share one socket, as
+receives, and ``bind=`` says who binds. ``named`` is tcp whose location is a name, found at a rendezvous
+(:mod:`highway.wire.rendezvous`). Braces expand as in a shell, ``zsub://host:788{0..3}``, and all expanded URLs share one socket, as
 several URLs do, also of tcp and ipc. Port ``0`` or ``*`` is a free port; host ``*`` is every interface, an empty host the loopback
 interface.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import selectors
@@ -9,17 +10,36 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 import highway
+from highway.errors import ConfigError
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.process.memory import anonymous_file
 from highway.run.launcher import LaunchSpec
 from highway.run.report import RoleReport
+from highway.topology import Topology
+from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts, Tally
+
+def problems(topology: Topology) -> Iterator[ConfigError]:
+    """Yield what this machine cannot do: nothing."""
+    yield from ()
+
+
+def placed(topology: Topology) -> Wiring:
+    """Return all processes, with all hosts of the file on this machine."""
+    here = topology.on_this_machine()
+    return Wiring(here, here.processes())
+
+
+def connect(options: argparse.Namespace, show: Callable[[str, str, bool], None]) -> LocalLauncher:
+    """Return what starts processes here."""
+    return LocalLauncher(show)
+
 
 CHUNK = 65536  # bytes that are read at once: all that a pipe holds
 

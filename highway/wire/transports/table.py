@@ -29,6 +29,7 @@ class Transport:
         publishes: Whether it has publishers and subscribers, besides push and pull.
         within_process: Whether both ends are in one process: then nobody tells who is connected, and a receiver holds what was sent.
         checks_user: Whether an end that connects refuses another user's at the other end.
+        is_named: Whether its locations are names, under which the end that binds publishes its address (:mod:`highway.wire.rendezvous`).
         prefix: What the locations of a topology's links begin with, on one host.
         budget_mb: Megabytes that may wait, if a link does not say: at each end of each connection.
         is_senders_budget: Whether they wait at the sender in its place, for all connections together.
@@ -44,6 +45,7 @@ class Transport:
     publishes: bool = True
     within_process: bool = False
     checks_user: bool = False
+    is_named: bool = False
     prefix: str = ""
     budget_mb: float = 64.0
     is_senders_budget: bool = False
@@ -79,6 +81,7 @@ TRANSPORTS: Mapping[str, Transport] = {
             is_senders_budget=True,
             departure="at once",
         ),
+        Transport("named", _ZMQ, "name", is_named=True, loss="if the network is cut or a host fails: what was under way is lost"),
         Transport(
             "inproc",
             _ZMQ,

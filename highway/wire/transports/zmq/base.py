@@ -14,7 +14,7 @@ import zmq
 
 from highway.engine.cancel import check_cancelled, wait
 from highway.errors import LinkError
-from highway.wire import address
+from highway.wire import address, rendezvous
 from highway.wire.transports.protocol import Peers, deadline_of
 from highway.wire.transports.table import Transport
 from highway.wire.transports.zmq import context
@@ -55,6 +55,9 @@ class BaseSocket:
         self._files: list[address.SocketFile] = []  # of bound UNIX sockets
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = False
+        self._directory: rendezvous.Directory | None = None  # which the names of this end are followed in
+        self._followed: dict[str, str] = {}  # names, and the addresses that they are connected to
+        self._heard = -1  # the version of the directory that was followed
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
         self._monitor = Monitor(self.socket)
@@ -94,7 +97,7 @@ class BaseSocket:
         """Open the addresses of ``link``, which are some or all of those of ``whole``."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
         # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
-        self.socket.immediate = len(whole.locations) > 1
+        self.socket.immediate = len(whole.locations) > 1 or whole.transport.is_named
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
             # It is no file, so that its mode keeps nobody out.
@@ -103,6 +106,9 @@ class BaseSocket:
             self._attach(*end)
 
     def _attach(self, url: str, transport: Transport, location: str) -> None:
+        if transport.is_named:
+            self._attach_name(url, location)
+            return
         has_path = transport.location == "path"
         if has_path:
             address.check_folder(url, location)
@@ -129,6 +135,31 @@ class BaseSocket:
             self._files.append(file)
         if location.endswith(":0"):
             log.info("%s: bound to %s", url, self.bound[-1])
+
+    def _attach_name(self, url: str, name: str) -> None:
+        """Bind a free port and publish it under a name, or follow the name."""
+        directory = rendezvous.directory(url)
+        self.socket.ipv6 = ":" in directory.host
+        if self.link.bind:
+            host = f"[{directory.host}]" if self.socket.ipv6 else directory.host
+            self._call(self.socket.bind, url, f"tcp://{address.interface(url, f'{host}:0')}")
+            self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+            directory.publish(name, int(self.bound[-1].rpartition(":")[2]))
+        else:
+            directory.follow(name)
+            self._directory, self._followed[name] = directory, ""
+
+    def _follow(self, directory: rendezvous.Directory) -> None:
+        """Connect to where the names are that this end follows, and no more to where they were."""
+        self._heard = directory.version
+        for name, before in self._followed.items():
+            now = directory.address(name)
+            if now == before:
+                continue
+            self._call(self.socket.connect, str(self.link), f"tcp://{now}")
+            if before:
+                self._call(self.socket.disconnect, str(self.link), f"tcp://{before}")
+            self._followed[name] = now
 
     def _meet(self) -> None:
         """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
@@ -158,6 +189,8 @@ class BaseSocket:
 
     def peers(self) -> Peers | None:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
+        if self._directory is not None and self._directory.version != self._heard:
+            self._follow(self._directory)
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
@@ -207,6 +240,8 @@ class BaseSocket:
         deadline = deadline_of(timeout)
         while True:
             check_cancelled()
+            if self._directory is not None and self._directory.version != self._heard:
+                self._follow(self._directory)
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
             try:
                 with self._waiting:
@@ -220,6 +255,8 @@ class BaseSocket:
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
         peers = self.peers()
+        if unknown := [name for name, known in self._followed.items() if not known]:
+            return TimeoutError(f"{self.link}: {what} within {timeout or 0:.3g} s; nobody has published {' and '.join(unknown)}: does it run?")
         if peers is None or peers.live:
             there = "" if peers is None else f"; peers connected: {peers.live}"
         else:

@@ -1,0 +1,46 @@
+"""``highway launch``: a topology on an engine, which decides on which hosts its roles run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from highway.cli.command import DONE
+from highway.cli.files import add_file_options, load_checked
+from highway.cli.run import add_run_options
+from highway.errors import ConfigError
+from highway.run.engines import ENGINES
+from highway.run.preflight import preflight
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file_options(parser)
+    places = "; ".join(f"{engine.name}: {engine.what}" for engine in ENGINES.values())
+    parser.add_argument("--on", choices=ENGINES, required=True, metavar="ENGINE", help=f"where roles run: {places}")
+    add_run_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what would be handed to the engine, and start nothing")
+    parser.add_argument("--cluster", metavar="ADDRESS", default="auto", help="ray: the cluster's address (default: the one this host is in)")
+    parser.add_argument("--folder", metavar="DIR", type=Path, help="slurm: a new folder of the run that all hosts see (default: in highway-runs)")
+    parser.add_argument("--render", metavar="DIR", type=Path, help="kubernetes, systemd: the folder to write the files into")
+    parser.add_argument("--image", metavar="IMAGE", default="highway:latest", help="kubernetes: the container image (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Launch a topology, or write what the engine's own tools start, and return the exit code."""
+    engine = ENGINES[options.on]
+    topology = load_checked(options, look_only=engine.renders)
+    engine.check(topology)
+    if not engine.renders:
+        from highway.cli.run_here import run_processes  # here, since only what is watched needs a screen
+
+        wiring = engine.module.placed(topology)
+        preflight(wiring.ends)
+        return run_processes(wiring, options, engine.module.connect)
+    if options.render is None:
+        raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into")
+    for name, text in engine.module.render(topology, options).items():
+        path = options.render / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        print(path)
+    return DONE

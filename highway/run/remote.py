@@ -1,0 +1,140 @@
+"""A process on another host, where an engine has brought it: who runs it there tells, and who has launched it hears.
+
+Between them goes :class:`News`, however the engine carries it: as JSON in files, or as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from highway.run.launcher import LaunchSpec
+from highway.run.launchers.local import LocalLauncher
+from highway.run.report import RoleReport
+from highway.topology.process_spec import ProcessSpec
+from highway.wire.tally import Counts
+
+
+class News(msgspec.Struct, frozen=True):
+    """What there is to tell of a process since the last time.
+
+    Args:
+        address: Where others reach its host.
+        lines: What it has printed: texts, and whether they are from standard error.
+        reports: What it has reported.
+        counts: What it has received and sent over links.
+        code: Its exit code, or minus the signal that ended it; ``None`` while it runs.
+    """
+
+    address: str
+    lines: list[tuple[str, bool]] = []
+    reports: list[RoleReport] = []
+    counts: Counts = Counts()
+    code: int | None = None
+
+    def to_json(self) -> bytes:
+        """Return it in a line."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, line: bytes | str) -> News:
+        """Read it back."""
+        return msgspec.json.decode(line, type=cls)
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to run on another host: a :class:`~highway.run.launcher.LaunchSpec` that can be sent there."""
+
+    name: str
+    process: str
+    arguments: list[str]
+
+    @classmethod
+    def of(cls, spec: LaunchSpec) -> Order:
+        """Return the order to run a process."""
+        return cls(spec.name, spec.process.to_json(), [*spec.arguments])
+
+    @property
+    def spec(self) -> LaunchSpec:
+        """What to start."""
+        return LaunchSpec(self.name, ProcessSpec.from_json(self.process), self.arguments)
+
+
+class Agent:
+    """Runs a process on the host that an engine has chosen for this one, and tells of it.
+
+    Args:
+        order: What to run.
+        address: Where others reach this host.
+    """
+
+    def __init__(self, order: Order, address: str) -> None:
+        self.address = address
+        self._lines: list[tuple[str, bool]] = []
+        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))
+        self._process = self._launcher.start(order.spec)
+
+    def news(self, seconds: float) -> News:
+        """Wait until the process does something, or so long, and return what there is to tell."""
+        self._launcher.wait(seconds)
+        code = self._process.poll()
+        while code is not None and self._launcher.wait(0):  # what it has printed last
+            pass
+        lines, self._lines = self._lines, []
+        return News(self.address, lines, [*self._process.reports()], self._process.counts(), code)
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, as :meth:`highway.run.launcher.Handle.signal`."""
+        self._process.signal(number)
+
+    def close(self) -> None:
+        """End the process and all that it has started."""
+        self._launcher.close()
+
+
+class RemoteProcess:
+    """A process on another host: a :class:`highway.run.launcher.Handle`.
+
+    Args:
+        name: That of its replica.
+        show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
+        ask: Has a signal sent to it.
+    """
+
+    def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
+        self.address = ""
+        self._name, self._show, self._ask = name, show, ask
+        self._reports: list[RoleReport] = []
+        self._counts, self._code = Counts(), None
+
+    def hear(self, news: News) -> None:
+        """Take in what is told of it."""
+        self.address, self._counts, self._code = news.address, news.counts, news.code
+        self._reports += news.reports
+        for text, is_error in news.lines:
+            self._show(self._name, text, is_error)
+
+    def lose(self, why: str, code: int = -9) -> None:
+        """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it."""
+        if self._code is None:
+            self._code = code
+            self._reports.append(RoleReport(error=why))
+
+    def poll(self) -> int | None:
+        """Return how it ended, if it has."""
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """Have a signal sent to it, if it runs."""
+        if self._code is None:
+            self._ask(number)
+
+    def reports(self) -> Sequence[RoleReport]:
+        """Return what it has reported since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def counts(self) -> Counts:
+        """Return what it had received and sent over links when it was last heard of."""
+        return self._counts
