@@ -19,8 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", choices=ENGINES, required=True, metavar="ENGINE", help=f"where roles run: {places}")
     add_run_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be handed to the engine, and start nothing")
-    parser.add_argument("--cluster", metavar="ADDRESS", default="auto", help="ray: the cluster's address (default: the one this host is in)")
-    parser.add_argument("--folder", metavar="DIR", type=Path, help="slurm: a new folder of the run that all hosts see (default: in highway-runs)")
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS", default="auto", help="ray: the cluster's address (default: the one this host is in)"
+    )
+    parser.add_argument(
+        "--folder", metavar="DIR", type=Path, help="slurm: a new folder of the run that all hosts see (default: in highway-runs)"
+    )
     parser.add_argument("--render", metavar="DIR", type=Path, help="kubernetes, systemd: the folder to write the files into")
     parser.add_argument("--image", metavar="IMAGE", default="highway:latest", help="kubernetes: the container image (default: %(default)s)")
 

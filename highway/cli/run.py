@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     add("--host", metavar="NAME", help="run what the file places on this host")
     add("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
-    add("--rendezvous", metavar="folder:PATH", help="find the other roles in a folder that all hosts see, wherever they run, and not at hosts")
+    add(
+        "--rendezvous",
+        metavar="folder:PATH",
+        help="find the other roles in a folder that all hosts see, wherever they run, and not at hosts",
+    )
     add("--address", metavar="HOST", default="", help="where others reach this host, with --rendezvous; default: the address of its name")
     add_run_options(parser)
     add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")

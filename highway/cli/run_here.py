@@ -31,7 +31,6 @@ from highway.topology.spec import parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
 
-
 Connect = Callable[[argparse.Namespace, Callable[[str, str, bool], None]], Launcher]
 
 

@@ -18,10 +18,10 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Range
 from highway.wire import tally
 from highway.wire.codec import named
-from highway.wire.memory import writable
 from highway.wire.options import LinkOptions
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
+from highway.wire.transports.memory import writable
 from highway.wire.url import Link, parse
 
 log = logging.getLogger("highway")

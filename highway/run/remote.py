@@ -106,7 +106,8 @@ class RemoteProcess:
         self.address = ""
         self._name, self._show, self._ask = name, show, ask
         self._reports: list[RoleReport] = []
-        self._counts, self._code = Counts(), None
+        self._counts = Counts()
+        self._code: int | None = None
 
     def hear(self, news: News) -> None:
         """Take in what is told of it."""

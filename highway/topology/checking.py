@@ -211,10 +211,14 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
     for direction, side in SIDES.items():
         links = {name: spec for name, spec in plan.links.items() if role.name in names(spec, side)}
         if not links:
-            yield location.error(f"only a role that maps can have more or fewer replicas while it runs; {role.name} does not {direction} on a link")
+            yield location.error(
+                f"only a role that maps can have more or fewer replicas while it runs; {role.name} does not {direction} on a link"
+            )
         for name, spec in links.items():
             if spec.bind == side:
-                yield location.error(f"{role.name} binds the link {name}, so others would have to know all its replicas; let the other side bind it")
+                yield location.error(
+                    f"{role.name} binds the link {name}, so others would have to know all its replicas; let the other side bind it"
+                )
 
 
 def _port_clashes(plan: Plan, link_ends: list[LinkEnd]) -> Iterator[ConfigError]:

@@ -105,6 +105,8 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
     scale = spec.autoscale
     replicas = spec.replicas or max(1, len(hosts), scale.min if scale else 1)
     if scale and not scale.min <= replicas <= scale.max:
-        raise (location / "autoscale").error(f"from {scale.min} to {scale.max} replicas; {replicas} of them, which `replicas` says, are outside")
+        raise (location / "autoscale").error(
+            f"from {scale.min} to {scale.max} replicas; {replicas} of them, which `replicas` says, are outside"
+        )
     own = (replicas, hosts, raw.get("env", {}), spec.external, restart, spec.resources, scale)
     return Role(name, spec.stages, location / "stages", *own)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -132,7 +133,7 @@ class Plan:
         """
         spec = self.links[link]
         if self.over(link).is_named:
-            return f"{link}.{process.role}.{process.replica}"
+            return f"{_quoted(link)}.{_quoted(process.role)}.{process.replica}"
         if spec.over.has_port:
             return self._listens(process, self.port(link, process), listen)
         number, _ = self._place(link, spec.bind, process)
@@ -157,11 +158,11 @@ class Plan:
     def tap(self, link: str, process: Process, listen: bool = False) -> str:
         """Return the address at which a process that sends on a link lets viewers look.
 
-        Without a port in the file it is a name on the machine of the process, wherever the file places that. It is in Linux's abstract
-        namespace, so that nothing is left of it, and depends on the file, so that no other topology has it. ``listen`` is as for
-        :meth:`link_address`.
+        Without a port in the file, or on a host that the file does not know, it is a name on the machine of the process, wherever that is.
+        It is in Linux's abstract namespace, so that nothing is left of it, and depends on the file, so that no other topology has it.
+        ``listen`` is as for :meth:`link_address`.
         """
-        if self.links[link].tap is not None:
+        if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
         digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
         number, _ = self._place(link, "from", process)
@@ -233,6 +234,11 @@ def port_range(given: int | str | None) -> range:
         return range(0)
     first, last = (given, given) if isinstance(given, int) else map(int, re.split("-", given))
     return range(first, last + 1)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a part between points of the location of a URL."""
+    return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _socket_name(text: str) -> str:

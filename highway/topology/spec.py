@@ -118,7 +118,9 @@ class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     restart: Annotated[
         When | RestartSpec, Meta(description="When a process is started again: never, on-failure or always, or a mapping with the rest.")
     ] = "never"
-    resources: Annotated[ResourcesSpec, Meta(description="What each of its processes needs, for engines that choose hosts.")] = ResourcesSpec()
+    resources: Annotated[ResourcesSpec, Meta(description="What each of its processes needs, for engines that choose hosts.")] = (
+        ResourcesSpec()
+    )
     autoscale: Annotated[AutoscaleSpec | None, Meta(description="Replicas that an engine may choose; for roles that only map.")] = None
     external: Annotated[bool, Meta(description="Whether it is started by others, such as a training script, and not by `highway run`.")] = (
         False

@@ -11,11 +11,11 @@ from highway.engine import batch
 from highway.errors import EndOfStream, FrameError, LinkError
 from highway.wire import abandoned, conversion, tenbin
 from highway.wire.conversion import Converter, listify, transform_with
-from highway.wire.memory import writable as writable_copy
 from highway.wire.options import LinkOptions
 from highway.wire.rates import Statistics
 from highway.wire.receiver import LinkReceiver
 from highway.wire.sender import LinkSender
+from highway.wire.transports.memory import writable as writable_copy
 from highway.wire.url import DIRECTIONS, kind_of, parse
 
 

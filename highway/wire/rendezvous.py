@@ -11,27 +11,28 @@ import contextlib
 import logging
 import os
 import socket
-import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from highway.errors import ConfigError, LinkError
+from highway.wire.address import is_loopback
 
 log = logging.getLogger("highway")
 
 REFRESH = 1.0  # seconds between two looks at where all names are; before they are all known, between a tenth of that and that
-PUBLISH = 5.0  # seconds after which addresses are published again: a rendezvous may have been lost, and have begun anew
+SHOWN = 4  # names in a message
+TELL_AFTER = 10.0  # seconds for which a name is not published before it is said
 
 
 class Rendezvous(Protocol):
     """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting."""
 
     def publish(self, addresses: Mapping[str, str]) -> None:
-        """Say where names of this process are: ``host:port`` of each. Raises OSError if it cannot be reached."""
+        """Say where names of this process are: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
         """Return where names are, of those that are known. Raises as :meth:`publish`."""
@@ -50,23 +51,28 @@ class FolderRendezvous:
     def publish(self, addresses: Mapping[str, str]) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
         for name, address in addresses.items():
-            with tempfile.NamedTemporaryFile("w", dir=self._path, prefix=".", delete=False) as file:
-                file.write(address)
-            os.replace(file.name, self._file(name))
+            file = self._file(name)
+            written = file.with_name(f".{file.name}.{socket.gethostname()}.{os.getpid()}")
+            written.write_text(address)
+            written.replace(file)
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        found = {}
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                found[name] = self._file(name).read_text()
-        return found
+        try:
+            there = set(os.listdir(self._path))  # NFS remembers for a minute that there is no such file, unless its folder is listed
+        except FileNotFoundError:  # nobody has published yet
+            return {}
+        files = {name: self._file(name) for name in names}
+        return {name: file.read_text() for name, file in files.items() if file.name in there}
 
     def _file(self, name: str) -> Path:
         return self._path / urllib.parse.quote(name, safe="")
 
 
 class Directory:
-    """What this process knows of where names are.
+    """What this process knows of where names are, heard on a thread of its own until it is closed.
+
+    What it has published it publishes again only if nothing is there any more, as in a rendezvous that was lost and has begun anew: where
+    another address is there, another process has taken the place of this one, which may have been cut off and be back.
 
     Args:
         rendezvous: Where it publishes and asks.
@@ -86,10 +92,10 @@ class Directory:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def publish(self, name: str, port: int) -> None:
-        """Say that a name of this process is at a port of its host."""
+    def publish(self, name: str, url: str) -> None:
+        """Say where a name of this process is: ``tcp://host:port``."""
         with self._lock:
-            self._published[name] = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+            self._published[name] = url
         self._begin()
 
     def follow(self, name: str) -> None:
@@ -99,11 +105,11 @@ class Directory:
         self._begin()
 
     def address(self, name: str) -> str:
-        """Return where a name was when it was last heard of; empty if it never was."""
+        """Return where a name was when it was last heard of, as a URL; empty if it never was."""
         return self._known.get(name, "")
 
     def close(self) -> None:
-        """Hear and say nothing more."""
+        """Hear and say nothing more; what was heard stays known."""
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
@@ -116,22 +122,23 @@ class Directory:
         self._wake.set()
 
     def _go_round(self) -> None:
-        published: Mapping[str, str] = {}
-        pause, due, is_told = 0.0, 0.0, False
+        published: dict[str, str] = {}
+        silence, pause = _Silence(), 0.0
         while not self._is_closed:
             with self._lock:
                 own, wanted = dict(self._published), set(self._wanted)
             try:
-                if own and (own != published or time.monotonic() >= due):
-                    self._rendezvous.publish(own)
-                    published, due = own, time.monotonic() + PUBLISH
-                self._take_in(self._rendezvous.find(wanted))
-                is_told = False
+                found = self._rendezvous.find(wanted | own.keys())
+                if missing := {name: own[name] for name in own if name not in found or own[name] != published.get(name)}:
+                    self._rendezvous.publish(missing)
+                    published |= missing
+                self._take_in({name: found[name] for name in wanted & found.keys()})
+                silence.answers()
             except OSError as error:
-                if not is_told:
-                    log.warning("the rendezvous does not answer, so links stay at the addresses that are known: %s", error)
-                is_told = True
-            pause = REFRESH if all(map(self.address, wanted)) else min(REFRESH, max(REFRESH / 10, 2 * pause))
+                silence.does_not_answer(error)
+            unknown = {name for name in wanted if not self.address(name)}
+            silence.unknown(unknown)
+            pause = min(REFRESH, max(REFRESH / 10, 2 * pause)) if unknown else REFRESH
             if self._wake.wait(pause):
                 self._wake.clear()
                 pause = 0.0
@@ -142,18 +149,46 @@ class Directory:
             self.version += 1
 
 
+class _Silence:
+    """Says once what is not heard, of the rendezvous and of each name."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+        self._since: dict[str, float] = {}  # when each name was missed first
+        self._told: set[str] = set()
+
+    def answers(self) -> None:
+        if self._is_told:
+            log.info("the rendezvous answers again")
+        self._is_told = False
+
+    def does_not_answer(self, error: OSError) -> None:
+        if not self._is_told:
+            log.warning("the rendezvous does not answer, so links stay at the addresses that are known: %s", error)
+        self._is_told = True
+
+    def unknown(self, names: set[str]) -> None:
+        now = time.monotonic()
+        self._since = {name: self._since.get(name, now) for name in names}
+        if late := sorted({name for name, since in self._since.items() if now >= since + TELL_AFTER} - self._told):
+            more = f" and {len(late) - SHOWN} more" if len(late) > SHOWN else ""
+            log.warning("nobody has published %s%s: do they run, and do they have the same rendezvous?", ", ".join(late[:SHOWN]), more)
+            self._told.update(late)
+
+
 _directory: Directory | None = None
 
 
-def use(rendezvous: Rendezvous, host: str = "") -> None:
-    """Have the links of this process that have names find each other at a rendezvous.
+def use(rendezvous: Rendezvous, host: str = "") -> Directory:
+    """Have the links that this process opens from now on find each other at a rendezvous, if they have names.
 
     Args:
         rendezvous: Where; it is the same for all processes of a run.
-        host: Where others reach this host; by default the address of its name.
+        host: Where others reach this host; by default :func:`own_address`.
     """
     global _directory
     _directory = Directory(rendezvous, host or own_address())
+    return _directory
 
 
 def directory(url: str) -> Directory:
@@ -170,11 +205,23 @@ def directory(url: str) -> Directory:
 
 
 def own_address() -> str:
-    """Return the address of this host's name; its loopback address, if that is all that the name stands for."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
+    """Return this host's address among others: that of its name or, if that is for itself alone or another's, that of its way out.
+
+    A host without either has its loopback address.
+    """
+    with contextlib.suppress(OSError):
+        if not is_loopback(address := socket.gethostbyname(socket.gethostname())):
+            return _probed(lambda probe: probe.bind((address, 0)))
+    with contextlib.suppress(OSError):  # it sends nothing; nobody has this address (RFC 5737), so it is where all others are
+        return _probed(lambda probe: probe.connect(("192.0.2.1", 9)))
+    return "127.0.0.1"
+
+
+def _probed(use: Callable[[socket.socket], None]) -> str:
+    """Return the address of a socket that was used so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        use(probe)
+        return str(probe.getsockname()[0])
 
 
 def parse(text: str) -> Rendezvous:

@@ -11,7 +11,7 @@ import pytest
 from highway import Pipeline
 from highway.modules import ZMQSource
 from highway.wire.connection import Connection
-from highway.wire.memory import writable
+from highway.wire.transports.memory import writable
 
 ITEM = {"image": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "mask": np.array([True, False]), "none": np.zeros((0, 3), np.int16)}
 NAMES = itertools.count()

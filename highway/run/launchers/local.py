@@ -25,6 +25,7 @@ from highway.topology import Topology
 from highway.topology.wiring import Wiring
 from highway.wire.tally import Counts, Tally
 
+
 def problems(topology: Topology) -> Iterator[ConfigError]:
     """Yield what this machine cannot do: nothing."""
     yield from ()

@@ -613,3 +613,16 @@ def test_a_sender_and_its_receiver_may_close_at_the_same_moment(ipc):
     """
     child = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True, timeout=120)
     assert (child.returncode, child.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_a_sender_sent_before_it_closed_is_received_whenever_it_is_read(opened, own_address, others):
+    senders = [opened(f"zrpush://{own_address}:0") for _ in range(1 + others)]
+    urls = [f"zrpull://{sender.bound[0].removeprefix('tcp://')}" for sender in senders]
+    receiver = opened(urls)
+    wait_until(lambda: receiver.peers().live == len(senders))
+    for number in range(3):
+        senders[0].send([b"%d" % number], timeout=20)
+    senders[0].close(20)
+    wait_until(lambda: receiver.peers().live == others)
+    assert [bytes(receiver.recv(timeout=20)[0]) for _ in range(3)] == [b"0", b"1", b"2"]

@@ -56,7 +56,10 @@ class BaseSocket:
         self._pid = os.getpid()
         self._fitted = self._is_raised = self._checks_user = False
         self._directory: rendezvous.Directory | None = None  # which the names of this end are followed in
-        self._followed: dict[str, str] = {}  # names, and the addresses that they are connected to
+        self._followed: list[str] = []  # names
+        self._connected: set[str] = set()  # where they are, and where they were
+        self._left: set[str] = set()  # where they were
+        self._unread = 0  # messages that may still be there that came from where they were, and that wait with them
         self._heard = -1  # the version of the directory that was followed
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
@@ -96,8 +99,9 @@ class BaseSocket:
     def _attach_all(self, link: Link, whole: Link) -> None:
         """Open the addresses of ``link``, which are some or all of those of ``whole``."""
         self.socket.ipv6 = any(location.startswith("[") for location in whole.locations)
-        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart.
-        self.socket.immediate = len(whole.locations) > 1 or whole.transport.is_named
+        # With several receivers to connect to, the absent ones get no share; with one, what waits survives its restart. A receiver never
+        # says this: ZeroMQ would drop what it has not read yet when its sender closes.
+        self.socket.immediate = self._option == zmq.SNDHWM and (len(whole.locations) > 1 or whole.transport.is_named)
         ends = list(zip(link.urls, link.transports, link.locations, strict=True))
         if any(transport.location == "path" and location.startswith("@") for _, transport, location in ends):
             # It is no file, so that its mode keeps nobody out.
@@ -139,27 +143,41 @@ class BaseSocket:
     def _attach_name(self, url: str, name: str) -> None:
         """Bind a free port and publish it under a name, or follow the name."""
         directory = rendezvous.directory(url)
-        self.socket.ipv6 = ":" in directory.host
-        if self.link.bind:
-            host = f"[{directory.host}]" if self.socket.ipv6 else directory.host
-            self._call(self.socket.bind, url, f"tcp://{address.interface(url, f'{host}:0')}")
-            self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-            directory.publish(name, int(self.bound[-1].rpartition(":")[2]))
-        else:
+        if not self.link.bind:
             directory.follow(name)
-            self._directory, self._followed[name] = directory, ""
+            self._directory = directory
+            self._followed.append(name)
+            return
+        self.socket.ipv6 = ":" in directory.host
+        try:
+            location = address.interface(url, f"[{directory.host}]:0" if self.socket.ipv6 else f"{directory.host}:0")
+            self.socket.bind(f"tcp://{location}")
+        except (LinkError, zmq.ZMQError) as error:
+            why = os.strerror(error.errno) if (error.errno or 0) > 0 else "no address has that name here"
+            what = f"cannot bind a port of {directory.host} ({why}); --address HOST names another address of this host"
+            raise LinkError(error.errno, f"{url}: {what}") from None
+        self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        directory.publish(name, self.bound[-1])
 
-    def _follow(self, directory: rendezvous.Directory) -> None:
-        """Connect to where the names are that this end follows, and no more to where they were."""
-        self._heard = directory.version
-        for name, before in self._followed.items():
-            now = directory.address(name)
-            if now == before:
-                continue
-            self._call(self.socket.connect, str(self.link), f"tcp://{now}")
-            if before:
-                self._call(self.socket.disconnect, str(self.link), f"tcp://{before}")
-            self._followed[name] = now
+    def _follow(self) -> None:
+        """Connect to where the names are that this end follows, if that has changed; some of them may be, or have been, at one place."""
+        if self._directory is None or self._directory.version == self._heard:
+            return
+        self._heard = self._directory.version
+        now = {found for name in self._followed if (found := self._directory.address(name))}
+        for url in sorted(now - self._connected):
+            self.socket.ipv6 = "[" in url
+            self._call(self.socket.connect, str(self.link), url)
+        self._connected |= now
+        self._left = self._connected - now
+        self._unread = len(self._connected) * (self._first_mark + 1)
+
+    def _disconnect_left(self) -> None:
+        """Be connected no more to where names were."""
+        for url in self._left:
+            self._call(self.socket.disconnect, str(self.link), url)
+        self._connected -= self._left
+        self._left = set()
 
     def _meet(self) -> None:
         """Learn whose socket a path or name is, before anything is sent to it or taken from it."""
@@ -189,8 +207,7 @@ class BaseSocket:
 
     def peers(self) -> Peers | None:
         """Return the connections; ``None`` within a process, where ZeroMQ reports none, and in a forked child."""
-        if self._directory is not None and self._directory.version != self._heard:
-            self._follow(self._directory)
+        self._follow()
         is_told = not self.link.transport.within_process and os.getpid() == self._pid
         return self._monitor.peers() if is_told else None
 
@@ -240,8 +257,7 @@ class BaseSocket:
         deadline = deadline_of(timeout)
         while True:
             check_cancelled()
-            if self._directory is not None and self._directory.version != self._heard:
-                self._follow(self._directory)
+            self._follow()
             left = int(max(0, min(POLL_MS, (deadline - time.monotonic()) * 1000)))
             try:
                 with self._waiting:
@@ -255,8 +271,10 @@ class BaseSocket:
 
     def _timed_out(self, what: str, timeout: float | None) -> TimeoutError:
         peers = self.peers()
-        if unknown := [name for name, known in self._followed.items() if not known]:
-            return TimeoutError(f"{self.link}: {what} within {timeout or 0:.3g} s; nobody has published {' and '.join(unknown)}: does it run?")
+        if unknown := [name for name in self._followed if self._directory and not self._directory.address(name)]:
+            return TimeoutError(
+                f"{self.link}: {what} within {timeout or 0:.3g} s; nobody has published {' and '.join(unknown)}: does it run?"
+            )
         if peers is None or peers.live:
             there = "" if peers is None else f"; peers connected: {peers.live}"
         else:

@@ -41,6 +41,7 @@ class Monitor:
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
         self._tried = 0
+        self.closed: set[str] = set()  # URLs to which this end was connected
         self.other_user: int | None = None  # to whom this end connected over a UNIX socket, if not to this user or root
 
     def peers(self) -> Peers:
@@ -57,8 +58,10 @@ class Monitor:
                 self._used[fd] += 1
                 if endpoint.startswith(b"ipc://"):
                     self._unix.add(fd)
+                self.closed.discard(endpoint.decode())
             elif event == zmq.Event.DISCONNECTED:
                 self._unix.discard(fd)
+                self.closed.add(endpoint.decode())
             seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
             # A connection that fails in its handshake is reported as failed, and then as disconnected too.
             live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)

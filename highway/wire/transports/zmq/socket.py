@@ -19,7 +19,7 @@ import zmq
 
 from highway.engine.cancel import blocked, check_cancelled, starved, wait
 from highway.errors import ItemError
-from highway.wire.memory import keep_freed_memory
+from highway.wire.transports.memory import keep_freed_memory
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
 from highway.wire.transports.zmq.base import COPY_BELOW, BaseSocket
 from highway.wire.transports.zmq.monitor import readable
@@ -83,6 +83,8 @@ class ZMQSender(BaseSocket):
             self.socket.getsockopt(zmq.EVENTS)  # takes notice of what subscribers have read: without it, some that keep up are passed over
         while not self._send_once(views, timeout, copy_below):
             pass
+        if self._left:
+            self._disconnect_left()
         self._backlog.add(views, nbytes, copy_below)
         self._sent += 1
 
@@ -205,7 +207,22 @@ class ZMQReceiver(BaseSocket):
             self._check_user()
         if not self._fitted:
             self._fit(sum(map(len, frames)))
+        if self._left:
+            self._leave_behind()
         return frames
+
+    def _leave_behind(self) -> None:
+        """Disconnect from where names were, once what had come from there is read: ZeroMQ would drop it.
+
+        It reads in turns over connections, at each of which as many messages wait as its mark allows, and hears of the end of a connection
+        behind all that came over it.
+        """
+        self._monitor.peers()
+        if not self._left <= self._monitor.closed:
+            self._unread = len(self._connected) * (self._first_mark + 1)
+        self._unread -= 1
+        if self._unread < 0:
+            self._disconnect_left()
 
     def source(self, frames: Sequence[Frame]) -> SourceAddress | None:
         """Return the connection, by its descriptor; see :class:`highway.wire.transports.protocol.TransportReceiver`."""
