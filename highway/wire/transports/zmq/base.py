@@ -153,7 +153,7 @@ class BaseSocket:
             location = address.interface(url, f"[{directory.host}]:0" if self.socket.ipv6 else f"{directory.host}:0")
             self.socket.bind(f"tcp://{location}")
         except (LinkError, zmq.ZMQError) as error:
-            why = os.strerror(error.errno) if (error.errno or 0) > 0 else "no address has that name here"
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else "no address has that name here"
             what = f"cannot bind a port of {directory.host} ({why}); --address HOST names another address of this host"
             raise LinkError(error.errno, f"{url}: {what}") from None
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
