@@ -26,7 +26,7 @@ ROOMS = {  # what each may import besides; what is not here stands on top and se
     "reading": {"datasets", "engine", "images", "parameters", "process", "transforms"},
     "modules": {"children", "datasets", "engine", "functional", "images", "parameters", "process", "reading", "transforms", "wire"},
     "topology": {"datasets", "engine", "modules", "parameters", "process", "transforms", "wire"},
-    "observe": {"engine", "parameters", "topology", "wire"},
+    "observe": {"engine", "parameters", "process", "topology", "wire"},
     "run": {"engine", "observe", "parameters", "process", "topology", "wire"},
 }
 BESIDES = {  # each is said in the file, and why
@@ -57,7 +57,14 @@ ONLY_IN = {
         "wire/transports/shm/same_thread.py",
     },
     "yaml": {"topology"},
-    "msgspec": {"observe/snapshot.py", "parameters/convert.py", "run/folder.py", "run/remote.py", "topology"},
+    "msgspec": {
+        "observe/calibration.py",
+        "observe/snapshot.py",
+        "parameters/convert.py",
+        "run/folder.py",
+        "run/remote.py",
+        "topology",
+    },
 }
 
 

@@ -36,3 +36,11 @@ def share(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}; expected a number, at least 0")
     return number
+
+
+def rate(text: str) -> float:
+    """Return a number above 0; for ``type=``."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")
+    return number

@@ -15,13 +15,12 @@ from rich.console import Console
 
 from highway.cli import arguments, command
 from highway.cli.files import add_file_options, load_checked
-from highway.cli.recorded import Roles
+from highway.cli.recorded import Roles, calibrate
 from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.engine.component import Shape
 from highway.engine.stage import Stage
 from highway.engine.workers import worker_count
-from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource
 from highway.process.cores import available_cores
 from highway.topology import Topology
@@ -74,6 +73,12 @@ def balance(costs: list[Cost], cores: int) -> Balance:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_options(parser)
     parser.add_argument("--role", metavar="ROLE", help="the role to measure; by default all, one after the other")
+    add_measure_options(parser)
+    parser.add_argument("--json", action="store_true", help="print what `highway plan --from` reads; measures the GIL and the links, too")
+
+
+def add_measure_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what measures roles to a parser."""
     parser.add_argument("--seconds", type=arguments.seconds, default=5.0, metavar="S", help="most that a stage runs; default: 5")
     items = "most that the source is asked for; default: 256"
     parser.add_argument("--items", type=arguments.positive, default=256, metavar="N", help=items)
@@ -82,9 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the stages of each role one after the other, each with one worker on what the one before it has made, and print tables."""
     topology = load_checked(options)
+    if options.role:
+        topology.role(options.role)
     roles = Roles(topology, options.items, options.seconds)
+    if options.json:
+        print(calibrate(roles, [options.role] if options.role else roles.known()).to_json())
+        return command.DONE
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    chosen = [topology.role(options.role).name] if options.role else roles.in_order()
+    chosen = [options.role] if options.role else roles.in_order()
     rates = {}
     for role in chosen:
         if (urls := roles.outside(role)) and not options.role:
@@ -101,10 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _costs(roles: Roles, role: str) -> list[Cost]:
-    try:
-        stages, measured = roles.measure(role)
-    except PipelineError as error:
-        raise roles.topology.roles[role].location.error(str(error)) from None
+    stages, measured = roles.measure(role)
     return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import platform
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from highway.engine import batch
 from highway.engine.batch import nbytes
 from highway.engine.component import Shape
 from highway.engine.stage import Stage, Stamped, expand
+from highway.engine.threads import WAITING
+from highway.engine.workers import worker_count
+from highway.errors import PipelineError
 from highway.modules import ZMQSink, ZMQSource
-from highway.observe.profile import Profile, profile
+from highway.observe.calibration import Calibration, RoleCost, StageCost
+from highway.observe.link_cost import LinkCost, measure_link
+from highway.observe.profile import Figures, Profile, profile
+from highway.process.cores import available_cores
 from highway.topology import Topology
 from highway.topology.graph import graph
 from highway.wire.codec import named
@@ -33,6 +45,7 @@ class Roles:
     most: int
     limit: float
     _done: dict[str, tuple[list[tuple[Stage, Shape]], Profile]] = field(default_factory=dict, init=False)
+    _sent: dict[str, LinkCost] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._edges = [edge for edge in graph(self.topology).edges if edge.source in self.topology.roles]
@@ -45,6 +58,11 @@ class Roles:
                 order += [each for each in (*self._before(name, {name}), name) if each not in order]
         return order
 
+    def known(self) -> list[str]:
+        """Return the roles whose input is made in the file, those that are started by others too."""
+        order = self.in_order()
+        return [role for role in order if not self.outside(role)] + [role for role in self.topology.roles if role not in order]
+
     def outside(self, role: str) -> list[str]:
         """Return the URLs that a role receives from, if nobody in the file feeds it."""
         source = self.topology.stages(role)[0].op
@@ -53,19 +71,65 @@ class Roles:
 
     def measure(self, role: str) -> tuple[list[tuple[Stage, Shape]], Profile]:
         """Return a role's stages and what was found out about them. Sending is left out; a feeder's items take the place of receiving."""
-        if role in self._done:
-            return self._done[role]
-        stages = expand(self.topology.stages(role))
-        given = None
-        for feeder in self._feeders(role):
-            sink, items = self.measure(feeder)[0][-1][0].op, self.measure(feeder)[1].items
-            if given is None and items:
-                given = list(_carried(sink, items))
-        running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
-        found = profile(running, self.topology.seed, self.most, self.limit, given)
-        seconds = found.seconds + [0.0] * (len(stages) - len(running))
-        self._done[role] = stages, Profile(seconds, _some(found.items))
+        if role not in self._done:
+            stages = self._stages(role)
+            found = self._profile(stages, self._given(role))
+            self._done[role] = stages, found._replace(items=_some(found.items))
         return self._done[role]
+
+    def cost(self, role: str) -> RoleCost:
+        """Return what a role takes, sending and receiving included; of one without stages, what receiving does."""
+        feeders, given = self._feeders(role), self._given(role)
+        received = self._link_cost(feeders[0]) if feeders else LinkCost()
+        if not self.topology.roles[role].stages:
+            samples = _samples(given[0].item) if given else 1.0
+            return RoleCost([StageCost("ZMQSource", "source", received.seconds, received.cpu, received.held)], samples)
+        stages, found = self.measure(role)
+        held = [figures.held for figures in self._profile(self._stages(role), given, rivalled=True).stages]
+        costs = [
+            StageCost(stage.label, shape, own.seconds, own.cpu, min(own.cpu, more), own.read, own.nbytes)
+            for (stage, shape), own, more in zip(stages, found.stages, held, strict=True)
+        ]
+        samples = _samples(found.example) if found.example is not None else 1.0
+        items = found.stages[0].made  # that it takes for each at its end
+        taken = items * _samples(given[0].item) / samples if given else 1.0
+        if given:
+            costs[0] = _with(costs[0], received, items)
+        if not isinstance(stages[-1][0].op, ZMQSink):
+            return RoleCost(costs, samples, taken)
+        sent = self._link_cost(role)
+        costs[-1] = _with(costs[-1], sent, 1.0)
+        return RoleCost(costs, samples, taken, sent.nbytes)
+
+    def _stages(self, role: str) -> list[tuple[Stage, Shape]]:
+        """Return new stages of a role."""
+        stages = self.topology.stages(role)
+        try:
+            return expand(stages)
+        except PipelineError as error:
+            raise self.topology.roles[role].location.error(str(error)) from None
+
+    def _given(self, role: str) -> list[Stamped] | None:
+        """Return what a role receives, if others in the file make it."""
+        for feeder in self._feeders(role):
+            stages, found = self.measure(feeder)
+            if found.items:
+                return list(_carried(stages[-1][0].op, found.items))
+        return None
+
+    def _profile(self, stages: list[tuple[Stage, Shape]], given: list[Stamped] | None, rivalled: bool = False) -> Profile:
+        running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
+        found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
+        return found._replace(stages=[*found.stages, *[Figures()] * (len(stages) - len(running))])
+
+    def _link_cost(self, role: str) -> LinkCost:
+        """Return what the link takes on which a role sends."""
+        if role not in self._sent:
+            stages, found = self.measure(role)
+            sink = stages[-1][0].op
+            is_known = isinstance(sink, ZMQSink) and found.items
+            self._sent[role] = measure_link(sink.link, sink.allow64, found.items) if is_known else LinkCost()
+        return self._sent[role]
 
     def _feeders(self, role: str) -> list[str]:
         names = dict.fromkeys(edge.source for edge in self._edges if edge.target == role)
@@ -92,3 +156,52 @@ def _some(items: list[Stamped]) -> list[Stamped]:
     """Return the first items, as many as may be kept, and at least one."""
     sizes = itertools.accumulate(nbytes(stamped.item) for stamped in items)
     return items[: max(1, sum(size <= MOST_BYTES for size in sizes))]
+
+
+def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
+    """Return a link's end with what its messages take: so many for each item at the role's end."""
+    return replace(stage, seconds=link.seconds * items, cpu=link.cpu * items, held=link.held * items)
+
+
+def _samples(item: Any) -> float:
+    """Return the samples in an item: those of a batch, whose fields share their first axis; else it is one."""
+    return float(batch.length(item) or 1)
+
+
+def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:
+    """Return what roles take."""
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before any stage holds something
+    process_mb = usage / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)
+    with contextlib.redirect_stdout(sys.stderr):  # what stages print is not what is asked for
+        costs = {role: roles.cost(role) for role in chosen}
+    return Calibration(costs, available_cores(), process_mb, platform.node())
+
+
+def as_in_file(found: Calibration, topology: Topology, cores: int) -> Calibration:
+    """Return a calibration with the workers that a file gives its stages, on hosts with so many cores.
+
+    Raises:
+        ConfigError: the file has other roles or stages than were measured.
+    """
+    roles = {}
+    for name, role in topology.roles.items():
+        stages = expand(topology.stages(name)) if role.stages else []
+        cost = found.roles.get(name)
+        if cost is None:
+            continue
+        now, then = [stage.label for stage, _ in stages], [stage.name for stage in cost.stages]
+        if role.stages and now != then:
+            raise role.location.error(
+                f"its stages are {', '.join(now)}, but {', '.join(then)} were measured; measure again, by `highway bench --json`"
+            )
+        running = [
+            replace(own, workers=_workers(stage, shape, cores), waiting=stage.buffer_size or WAITING)
+            for own, (stage, shape) in zip(cost.stages, stages)
+        ]
+        roles[name] = replace(cost, stages=running or cost.stages)
+    return replace(found, roles=roles)
+
+
+def _workers(stage: Stage, shape: Shape, cores: int) -> int:
+    """Return the workers of a stage on a host with so many cores."""
+    return cores if shape == "map" and stage.num_workers is None and stage.traits.parallel else worker_count(stage, shape)

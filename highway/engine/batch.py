@@ -111,6 +111,12 @@ def split(batch: Item) -> list[Item]:
     return [rebuild(batch, row) for row in zip(*fields(batch), strict=True)]
 
 
+def length(item: Item) -> int | None:
+    """Return the length of the first axis, if all fields have one and it is the same: that of a batch."""
+    lengths = {_length(value) for value in fields(item)}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
 def nbytes(item: Item) -> int:
     """Return the bytes of the arrays, lists of arrays and byte strings in ``item``; other values count nothing."""
     values = fields(item)

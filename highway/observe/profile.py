@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,6 +15,8 @@ from highway.engine.cancel import check_cancelled
 from highway.engine.component import Shape
 from highway.engine.stage import Items, Stage, Stamped
 from highway.engine.stats import PipelineStats
+from highway.observe.rival import Rival
+from highway.process.disk import bytes_read
 
 MOST_BYTES = 2_000_000_000  # of what a stage has made, kept for the next one
 IDLE = 1.0  # seconds without an item after which a source has given what it has
@@ -55,19 +58,52 @@ class _Collect:
                 return
 
 
+class Figures(NamedTuple):
+    """What a stage takes for each item that comes out at the end of its pipeline; all 0 where nothing passed in time.
+
+    Args:
+        seconds: Busy seconds of one worker.
+        cpu: Seconds of cores of its process, and of those that it has started.
+        held: Seconds in which nobody else could run Python, since it held the GIL; measured if that was asked for.
+        read: Bytes that it has read from files.
+        made: Items that it makes for each at the end.
+        nbytes: Bytes of the arrays in one of its items.
+    """
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    held: float = 0.0
+    read: float = 0.0
+    made: float = 0.0
+    nbytes: float = 0.0
+
+    def times(self, count: float) -> Figures:
+        """Return what it takes for so many times as much."""
+        return Figures(self.seconds * count, self.cpu * count, self.held * count, self.read * count, self.made * count, self.nbytes)
+
+
 class Profile(NamedTuple):
     """What was found out about the stages of a pipeline.
 
     Args:
-        seconds: For each stage the busy seconds of one worker for what becomes one item at the end; 0 where nothing passed in time.
+        stages: The figures of each.
         items: What the last stage has made; nothing if that is a sink.
+        example: An item that came to the end, a sink included; ``None`` if none did.
     """
 
-    seconds: list[float]
+    stages: list[Figures]
     items: list[Stamped]
+    example: Any = None
+
+    @property
+    def seconds(self) -> list[float]:
+        """For each stage the busy seconds of one worker for what becomes one item at the end; 0 where nothing passed in time."""
+        return [figures.seconds for figures in self.stages]
 
 
-def profile(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None) -> Profile:
+def profile(
+    stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None, rivalled: bool = False
+) -> Profile:
     """Run stages one after the other.
 
     Args:
@@ -76,21 +112,26 @@ def profile(stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: floa
         most: Items that the source is asked for.
         limit: Seconds that a stage may run.
         given: What stands in for the items of the source, which is then not run.
+        rivalled: Whether each runs beside a thread that wants the GIL all the time: then ``held`` is right, and nothing else.
     """
     (source, _), *others = stages
-    passing, seconds = _profile_source(source, seed, most, limit) if given is None else (list(given), 0.0)
-    costs, made = [seconds], 1.0  # seconds, and items here, for each item of the source
+    if given is None:
+        passing, figures = _profile_source(source, seed, most, limit, rivalled)
+    else:
+        passing, figures = list(given), Figures(made=1.0, nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
+    found, made = [figures], 1.0  # for each item of the source, as ``made`` is
     for stage, shape in others:
-        seconds, per_input = 0.0, 1.0
-        if passing:
-            passing, seconds, per_input = _profile_stage(stage, shape, passing, seed, limit)
-        costs.append(seconds * made)
-        made *= per_input
-    return Profile([cost / made for cost in costs], passing)
+        example = passing[0].item if passing else None
+        passing, figures = _profile_stage(stage, shape, passing, seed, limit, rivalled) if passing else ([], Figures())
+        found.append(figures.times(made))
+        made *= figures.made or 1.0
+    is_sink = bool(others) and others[-1][1] == "sink"
+    last = example if is_sink else passing[0].item if passing else None
+    return Profile([figures.times(1 / made) for figures in found], passing, last)
 
 
-def _profile_source(stage: Stage, seed: int, most: int, limit: float) -> tuple[list[Stamped], float]:
-    """Return what a source gives, and its seconds for each item."""
+def _profile_source(stage: Stage, seed: int, most: int, limit: float, rivalled: bool) -> tuple[list[Stamped], Figures]:
+    """Return what a source gives, and what it takes for each item."""
     collect = _Collect(most)
     began = time.perf_counter()
 
@@ -98,30 +139,46 @@ def _profile_source(stage: Stage, seed: int, most: int, limit: float) -> tuple[l
         now = time.perf_counter()
         return now - began > limit or (bool(collect.items) and now - collect.last > IDLE)
 
-    _run([stage, collect], seed, is_enough)
+    ran = _run([stage, collect], seed, is_enough, rivalled)
     count = len(collect.items)
-    if count < 2:
-        return collect.items, collect.last - began if count else 0.0
-    return collect.items, (collect.last - collect.first) / (count - 1)
+    if not count:
+        return [], Figures()
+    seconds = (collect.last - collect.first) / (count - 1) if count > 1 else collect.last - began
+    size = sum(nbytes(each.item) for each in collect.items) / count
+    return collect.items, Figures(seconds, ran.stats.cpu / count, ran.held / count, ran.read / count, 1.0, size)
 
 
-def _profile_stage(stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float) -> tuple[list[Stamped], float, float]:
-    """Return what a stage makes of its input, its busy seconds for each item of that, and how many it makes of one."""
+def _profile_stage(
+    stage: Stage, shape: Shape, given: list[Stamped], seed: int, limit: float, rivalled: bool
+) -> tuple[list[Stamped], Figures]:
+    """Return what a stage makes of its input, and what it takes for each item of that."""
     replay, collect = _Replay(given), _Collect(2**63)
     began = time.perf_counter()
     single = replace(stage, num_workers=1) if shape == "map" else stage
-    stats = _run([replay, single] if shape == "sink" else [replay, single, collect], seed, lambda: time.perf_counter() - began > limit)
-    waiting, figures = stats.stages[0].queued, stats.stages[1]
+    stages = [replay, single] if shape == "sink" else [replay, single, collect]
+    ran = _run(stages, seed, lambda: time.perf_counter() - began > limit, rivalled)
+    waiting, figures = ran.stats.stages[0].queued, ran.stats.stages[1]
     taken = figures.items if shape == "sink" else replay.given - waiting
     if taken <= 0 or figures.items == 0:
-        return [], 0.0, 1.0
-    return collect.items, figures.busy / taken, 1.0 if shape == "sink" else figures.items / taken
+        return [], Figures()
+    made = 1.0 if shape == "sink" else figures.items / taken
+    size = 0.0 if shape == "sink" else figures.bytes / figures.items
+    return collect.items, Figures(figures.busy / taken, ran.stats.cpu / taken, ran.held / taken, ran.read / taken, made, size)
 
 
-def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool]) -> PipelineStats:
+class _Ran(NamedTuple):
+    """How a pipeline has run, the seconds in which it held the GIL, and the bytes that it has read from files."""
+
+    stats: PipelineStats
+    held: float
+    read: int
+
+
+def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: bool = False) -> _Ran:
     """Run a pipeline that ends in a sink to its end, or until it is enough."""
     pipeline = Pipeline(stages, seed=seed)
-    with ThreadPoolExecutor(1, "highway-bench") as pool:
+    read, rival = bytes_read(), Rival() if rivalled else None
+    with rival or contextlib.nullcontext(), ThreadPoolExecutor(1, "highway-bench") as pool:
         ended = pool.submit(pipeline.run)
         try:
             while not ended.done() and not is_enough():
@@ -129,4 +186,4 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool]) -> Pipelin
         finally:
             pipeline.stop()
         ended.result()
-    return pipeline.stats()
+    return _Ran(pipeline.stats(), rival.kept_out if rival else 0.0, bytes_read() - read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 from highway.process import cgroup
@@ -25,7 +26,7 @@ def available_cores(root: Path = cgroup.ROOT) -> int:
 
 def cpu_seconds() -> float:
     """Return the seconds of cores that this process and its children have used so far; without those of running children outside Linux."""
-    return sum(os.times()[:4]) + sum(_cpu_of(child) for child in _children())
+    return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # the first is finer than a tick
 
 
 def _children() -> list[str]:

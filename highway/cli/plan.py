@@ -1,0 +1,191 @@
+"""``highway plan``: what a rate takes of threads, processes, hosts, memory and network, and what will be short first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from highway.cli import arguments, command
+from highway.cli.bench import add_measure_options
+from highway.cli.files import add_file_options, load_checked
+from highway.cli.recorded import Roles, as_in_file, calibrate
+from highway.cli.tables import table
+from highway.columns import Cell, number
+from highway.observe import calibration
+from highway.observe.calibration import Calibration
+from highway.observe.sizing import CORES, DISK, FULL, IN, MEMORY, OUT, HostSize, RoleSize, Used, possible, size, together
+from highway.process.cores import available_cores
+from highway.process.memory import available_memory
+from highway.topology import Topology
+from highway.topology.graph import graph
+
+NETWORK = Path("/sys/class/net")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file_options(parser)
+    add = parser.add_argument
+    rate = "samples per second that each role at an end is to get: all its processes together, or each of them over links that publish"
+    add("--images-per-second", type=arguments.rate, required=True, metavar="N", help=rate)
+    add("--from", dest="figures", metavar="FILE.json", help="what `highway bench FILE --json` has printed; by default all is measured here")
+    add("--cores", type=arguments.positive, metavar="N", help="cores of each host; default: those of this machine")
+    add("--memory-gb", type=arguments.rate, metavar="GB", help="memory of each host that processes may take; default: what is left here")
+    add("--gbit", type=arguments.rate, metavar="G", help="Gbit/s of a network interface, in each direction; default: the fastest one here")
+    add("--nics", type=arguments.positive, default=1, metavar="N", help="network interfaces of each host; default: %(default)s")
+    add(
+        "--disk-mb",
+        type=arguments.rate,
+        metavar="MB",
+        help="megabytes per second that files can be read with on each host; default: any number",
+    )
+    add_measure_options(parser)
+    add("--json", action="store_true", help="print it as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure the roles, or read what was measured, and print what a rate takes."""
+    topology = load_checked(options)
+    memory_mb = 1e3 * options.memory_gb if options.memory_gb else available_memory() / 1e6
+    host = HostSize(options.cores or available_cores(), memory_mb, options.gbit or fastest_here(), options.nics, options.disk_mb)
+    roles = Roles(topology, options.items, options.seconds)
+    measured = calibration.read(options.figures) if options.figures else calibrate(roles, roles.known())
+    given = as_in_file(measured, topology, host.cores)
+    sizes = size(topology.plan, given, host, options.images_per_second)
+    now = possible(topology.plan, given, host)
+    notes = list(_notes(topology, given, host, sizes))
+    if options.json:
+        print(json.dumps(_plain(options.images_per_second, host, sizes, now, notes), indent=2))
+        return command.DONE
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    _show(console, host, sizes)
+    for sentence in [*_short(options.images_per_second, host, sizes), *([_as_it_is(now, host)] if now else []), *notes]:
+        console.print(sentence, soft_wrap=True)
+    return command.DONE
+
+
+def fastest_here(root: Path = NETWORK) -> float | None:
+    """Return the Gbit/s of the fastest network interface of this machine that says how fast it is, if one does."""
+    found = []
+    for path in root.glob("*/speed"):
+        try:
+            found.append(int(path.read_text()) / 1e3)  # in Mbit/s; the loopback interface, and one that is down, have none
+        except (OSError, ValueError):
+            continue
+    return max([speed for speed in found if speed > 0], default=None)
+
+
+def _show(console: Console, host: HostSize, sizes: Sequence[RoleSize]) -> None:
+    """Print what each role needs."""
+    memory = f", {host.memory_mb / 1e3:,.1f} GB" if host.memory_mb else ""
+    network = f", {f'{host.nics} x ' if host.nics > 1 else ''}{host.gbit:g} Gbit/s" if host.gbit else ", a network of unknown speed"
+    console.print(
+        f"On hosts with {_count(host.cores, 'core')}{memory}{network}; each role on hosts of its own, which are filled to {FULL:.0%}:"
+    )
+    heading = ("role", "samples/s", "hosts", "processes", "threads each", "cores", "GB", "Gbit/s in", "out", "MB/s read", "fullest", "")
+    rows = [list(map(Cell, heading))]
+    for each in sizes:
+        nics = {what: each.host[what] / host.nics for what in (IN, OUT)}
+        rows.append(
+            [
+                Cell(each.role),
+                number(each.samples, 1),
+                number(each.hosts),
+                number(each.replicas),
+                number(sum(each.threads.values())),
+                number(each.host[CORES], 2),
+                number(each.host[MEMORY] / 1e3, 2),
+                number(nics[IN], 2),
+                number(nics[OUT], 2),
+                number(each.host[DISK], 1),
+                Cell(each.fullest.what),
+                Cell(f"{each.fullest.part:.0%}", style="red" if each.fullest.part > 1 else ""),
+            ]
+        )
+    console.print(table(rows, console.width, left=(0, 10)))
+    console.print("Cores, GB, Gbit/s of an interface and MB/s are those of one host.")
+    for each in sizes:
+        console.print(
+            f"{each.role}: {', '.join(f'{count} x {name}' for name, count in each.threads.items())} in each process", soft_wrap=True
+        )
+
+
+def _short(rate: float, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
+    """Yield what there is not enough of, or else what will be short first."""
+    if not sizes:
+        yield "Nothing was measured."
+        return
+    over: dict[str, dict[str, float]] = {}
+    for each in sizes:
+        for used in each.used:
+            if used.part > 1:
+                over.setdefault(used.what, {})[each.role] = used.part
+    for what, roles in over.items():
+        way_out = next((way for begin, way in WAYS_OUT.items() if what.startswith(begin)), IN_PARTS)
+        yield f"Short at {' and '.join(roles)}: {what}, of which it takes {max(roles.values()):.0%}. {way_out}"
+    if not over:
+        first = max(sizes, key=lambda each: each.fullest.part)
+        yield f"First short when the rate grows: {first.fullest.what} of {first.role}, at {rate / first.fullest.part:,.0f} samples/s."
+    if (whole := max(together(sizes, host), key=lambda each: each.part)).part <= FULL:
+        yield f"One such host has room for all roles, and no network between them then: {whole.part:.0%} of its {whole.what}."
+
+
+IN_PARTS = "Each of its processes gets all of it, or its links keep it on one host: let it be sent in parts (kind: push), over tcp."
+WAYS_OUT = {
+    MEMORY: "Lower budget_mb of its links, or connect fewer processes to each other: each connection may take as much at each end.",
+    "autoscale": "Raise it.",
+}
+
+
+def _as_it_is(now: Used, host: HostSize) -> str:
+    return f"As the file is, with {_count(host.cores, 'core')} a host: {now.part:,.0f} samples/s at most; first short: {now.what}."
+
+
+def _notes(topology: Topology, given: Calibration, host: HostSize, sizes: Sequence[RoleSize]) -> Iterator[str]:
+    """Yield what the sums leave out."""
+    for name in topology.roles:
+        if name not in given.roles:
+            yield f"{name} was not measured, and is not in these sums: what it receives is not made in the file."
+    for name, cost in given.roles.items():
+        if missing := [stage.name for stage in cost.stages if not stage.seconds and stage.shape != "source"]:
+            yield f"{name}: nothing passed {' and '.join(missing)} in time, so the sums are without; measure longer, by --seconds."
+    for edge in graph(topology).edges:
+        if not edge.name and {edge.source, edge.target} <= set(topology.roles):
+            yield f"{edge.source} sends to {edge.target} at a URL, which is left out of the network's sums; make it a link of the file."
+    if host.gbit is None:
+        yield "How fast the network is nobody knows here, so it is never short; say --gbit."
+    for each in sizes:
+        role = topology.roles[each.role]
+        if each.replicas > role.replicas and not any(each.role in ends for ends in _receivers(topology)):
+            yield f"{each.role} takes {each.replicas} processes that each read a part: give each its part by ${{replica}}."
+
+
+def _receivers(topology: Topology) -> Iterator[Sequence[str]]:
+    for spec in topology.plan.links.values():
+        yield [spec.to] if isinstance(spec.to, str) else spec.to
+
+
+def _plain(rate: float, host: HostSize, sizes: Sequence[RoleSize], now: Used | None, notes: Sequence[str]) -> dict[str, Any]:
+    """Return all of it as plain values; docs/howto/plan.md says what they are."""
+    roles = {
+        each.role: {**asdict(each), "used": {used.what: used.part for used in each.used}, "fullest": each.fullest.what} for each in sizes
+    }
+    first = max(sizes, key=lambda each: each.fullest.part, default=None)
+    return {
+        "samples_per_second": rate,
+        "host": asdict(host),
+        "roles": roles,
+        "first_short": {"role": first.role, "what": first.fullest.what, "used": first.fullest.part} if first else None,
+        "as_it_is": {"samples_per_second": now.part, "first_short": now.what} if now else None,
+        "notes": list(notes),
+    }
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

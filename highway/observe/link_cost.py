@@ -1,0 +1,94 @@
+"""What a link takes: items sent from this process to itself, over a link of the same kind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+from highway.engine.stage import Stamped
+from highway.errors import EndOfStream
+from highway.observe.rival import Rival
+from highway.process.cores import cpu_seconds
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
+from highway.wire.url import Link, parse, url_of
+
+LEAST = 8  # messages
+SECONDS = 0.4  # of sending, at least
+TIMEOUT = 10.0  # seconds without a message after which something has gone wrong
+
+
+class LinkCost(NamedTuple):
+    """What a message takes.
+
+    Args:
+        seconds: Seconds from one to the next: what each end takes, at most.
+        cpu: Seconds of cores, of each end.
+        held: Seconds in which an end holds the GIL, at most.
+        nbytes: Bytes on the wire.
+    """
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    held: float = 0.0
+    nbytes: float = 0.0
+
+
+def measure_link(link: Link, allow64: bool, items: Sequence[Stamped]) -> LinkCost:
+    """Send items again and again, and measure; ``link`` is the end that sends them in the topology.
+
+    Raises:
+        ItemError: they cannot be sent.
+    """
+    free, taken = _carry(link, allow64, items), _carry(link, allow64, items, rivalled=True)
+    return free._replace(held=min(free.cpu, taken.held))
+
+
+def _carry(link: Link, allow64: bool, items: Sequence[Stamped], rivalled: bool = False) -> LinkCost:
+    transport, options = link.transport, replace(link.options, receivers=1, senders=0, end=True, tap="")
+    with tempfile.TemporaryDirectory(prefix="hw") as folder, ThreadPoolExecutor(1, "highway-bench") as pool:
+        name = f"{transport.prefix}bench-{os.getpid()}"
+        location = {"host:port": "127.0.0.1:0", "path": f"{folder}/link", "name": name}[transport.location]
+        sending = parse(url_of("zrpush", transport, location), "send", defaults=options)
+        with LinkSender(sending, allow64) as sender:
+            address = sender.bound[0].partition("://")[2]
+            receiving = parse(url_of("zrpull", transport, address), "receive", defaults=options)
+            counted = pool.submit(_receive, receiving)
+            sender.wait_for_receivers()
+            rival = Rival()
+            began, cpu = time.perf_counter(), cpu_seconds()
+            with rival if rivalled else contextlib.nullcontext():
+                sent = _send(sender, items)
+            came = counted.result()
+            seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    return LinkCost(seconds / sent, cpu / sent / 2, rival.kept_out / sent / 2, came / sent)
+
+
+def _send(sender: LinkSender, items: Sequence[Stamped]) -> int:
+    """Send for some time, and the end; return how many messages that were."""
+    until, sent = time.perf_counter() + SECONDS, 0
+    for item, passport in itertools.cycle(items):
+        sender.send(item, passport, timeout=TIMEOUT)
+        sent += 1
+        if sent >= LEAST and time.perf_counter() > until:
+            break
+    sender.finish()
+    return sent
+
+
+def _receive(link: Link) -> float:
+    """Receive to the end; return how many bytes came."""
+    counters: dict[str, float] = {}
+    with LinkReceiver(link, counters) as receiver:
+        while True:
+            try:
+                receiver.recv(TIMEOUT)
+            except EndOfStream:
+                return counters["bytes"]

@@ -1,0 +1,51 @@
+"""A thread that wants the GIL all the time: how long it does not get it is how long the others hold it."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+AT_ONCE = 50  # steps of plain Python between two looks at whether it is over
+
+
+class Rival:
+    """Runs plain Python beside the code in a ``with`` block.
+
+    It works when nobody else holds the GIL, and asks for a core only then. So the rest of the time the others held it, or were about to.
+    On a machine that is busy with other things it finds less: who waits for a core and the GIL counts as one that waits for a core.
+
+    Attributes:
+        kept_out: Seconds in which it could not work; known at the end.
+    """
+
+    def __init__(self) -> None:
+        self.kept_out = 0.0
+        self._over = False
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1, "highway-rival")
+        self._worked: Future[float] = self._pool.submit(self._work)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._pool.shutdown()
+        self.kept_out = self._worked.result()
+
+    def _work(self) -> float:
+        began, could_have = time.perf_counter(), _working_or_waiting()
+        while not self._over:
+            for _ in range(AT_ONCE):
+                pass
+        return max(0.0, time.perf_counter() - began - (_working_or_waiting() - could_have))
+
+
+def _working_or_waiting() -> float:
+    """Return the seconds in which this thread has worked, or waited for a core only, which other processes had: Linux tells both."""
+    try:
+        worked, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return time.thread_time()
+    return (int(worked) + int(waited)) / 1e9

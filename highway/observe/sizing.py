@@ -1,0 +1,260 @@
+"""The sums of a topology: what a rate takes of threads, processes, hosts, memory and network, and what will be short first.
+
+Pure functions over a plan and what was measured of its roles. All is linear in the rate, but for what can only be had whole: threads,
+processes and hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from highway.observe.calibration import Calibration, RoleCost
+from highway.topology.limits import memory
+from highway.topology.plan import Plan, Role, Side, names
+
+FULL = 0.9  # of a host, a process and a thread: what is planned to be used
+SLACK = 0.05  # of a thread that may be missing
+MESSAGES = 2  # that may wait at each end of a connection, however large they are
+
+GIL = "the GIL of a process"
+CORES, MEMORY, IN, OUT, DISK = "cores", "memory", "network in", "network out", "disk"
+
+
+@dataclass(frozen=True)
+class HostSize:
+    """What a host has; ``None`` is what nobody knows, and so is never short.
+
+    Args:
+        memory_mb: Megabytes.
+        gbit: Gbit/s of one of its network interfaces, in each direction.
+        nics: How many of these it has.
+        disk_mb: Megabytes per second that can be read of its files.
+    """
+
+    cores: int
+    memory_mb: float | None = None
+    gbit: float | None = None
+    nics: int = 1
+    disk_mb: float | None = None
+
+    def part(self, what: str, amount: float) -> float:
+        """Return which part of what it has an amount is: of cores, megabytes, Gbit/s of all its interfaces, megabytes per second."""
+        network = self.gbit * self.nics if self.gbit else None
+        has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb}[what]
+        return amount / has if has else 0.0
+
+
+class Used(NamedTuple):
+    """Something that is used: what, and which part of it; above 1 is more than there is."""
+
+    what: str
+    part: float
+
+
+@dataclass(frozen=True)
+class RoleSize:
+    """What a role needs for a rate.
+
+    Args:
+        samples: Samples per second that it hands on, all its processes together.
+        replicas: Its processes.
+        threads: Worker threads of each stage, in each process.
+        hosts: Hosts, none of which has other work; with roles that its links keep on its host, that host.
+        host: What its processes need of one host: cores, megabytes, Gbit/s of all interfaces, megabytes per second of files.
+        used: Which part of each thing is used where most of it is, by the other roles that must be there too.
+    """
+
+    role: str
+    samples: float
+    replicas: int
+    threads: Mapping[str, int]
+    hosts: int
+    host: Mapping[str, float]
+    used: Sequence[Used]
+
+    @property
+    def fullest(self) -> Used:
+        """What will be short first when the rate grows."""
+        return max(self.used, key=lambda each: each.part)
+
+
+def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[RoleSize]:
+    """Return what each role that was measured needs.
+
+    Args:
+        plan: Roles and links. How many replicas a role has counts where they do not share its work, and at both ends of the topology.
+        given: What the roles take.
+        host: What each host has.
+        rate: Samples per second of each role at an end: of all its processes together, or of each of them if each gets all.
+    """
+    handed_on = demands(plan, given, rate)
+    known = [role for role in plan.roles.values() if role.name in given.roles]
+    apart = replace(plan, roles={role.name: replace(role, hosts=(_place(plan, role.name),)) for role in plan.roles.values()})
+    replicas = {role.name: _replicas(apart, given, role, handed_on[role.name], host) for role in known}
+    planned = _with(apart, **replicas)
+    each = {name: _of_a_process(planned, given, name, handed_on[name]) for name in replicas}
+    for name, needs in each.items():
+        needs[MEMORY] = _memory(planned, given, name, handed_on[name])
+    found = []
+    for role in known:
+        name, samples, count = role.name, handed_on[role.name], replicas[role.name]
+        others = [other for other in each if other != name and _place(plan, other) == _place(plan, name)]
+        fits = min([count, *(math.floor(FULL / part) for what, one in each[name].items() if (part := host.part(what, one)))])
+        hosts = 1 if others else -(-count // max(1, fits))
+        own = {what: one * -(-count // hosts) for what, one in each[name].items()}
+        whole = {what: amount + sum(each[other][what] * replicas[other] for other in others) for what, amount in own.items()}
+        of_host = [Used(what, host.part(what, amount)) for what, amount in whole.items()]
+        used = [*_of_its_process(role, given.roles[name], samples, count), *of_host]
+        found.append(RoleSize(name, samples, count, _threads(given.roles[name], samples / count), hosts, own, used))
+    return found
+
+
+def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
+    """Return which part of one host all roles take; above 1 for more than one."""
+    return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
+
+
+def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:
+    """Return what is short first in a topology as it is, and the rate at which that is; ``None`` if nothing was measured.
+
+    Its hosts, or the only one if it names none, are such a ``host`` each. Memory is not looked at.
+    """
+    handed_on, used = demands(plan, given, 1.0), []
+    for name, cost in given.roles.items():
+        role = plan.roles[name]
+        items = handed_on[name] / cost.samples / role.replicas
+        used += [Used(_thread_name(name, stage.name, stage.workers), items * stage.seconds / stage.workers) for stage in cost.stages]
+        used += [Used(f"{name}: {GIL}", items * sum(stage.held for stage in cost.stages))]
+    for machine in {name: None for role in plan.roles.values() for name in role.used_hosts}:
+        total = dict.fromkeys((CORES, IN, OUT, DISK), 0.0)
+        for name in given.roles:
+            one = _of_a_process(plan, given, name, handed_on[name])
+            for what in total:
+                total[what] += one[what] * plan.roles[name].on_host(machine)
+        used += [Used(f"{what}{f' of {machine}' if machine else ''}", host.part(what, amount)) for what, amount in total.items()]
+    short = max(used, key=lambda each: each.part, default=Used("", 0.0))
+    return Used(short.what, 1 / short.part) if short.part else None
+
+
+def demands(plan: Plan, given: Calibration, rate: float) -> dict[str, float]:
+    """Return the samples per second that each role hands on, all its processes together; for ``rate`` see :func:`size`."""
+
+    def handed_on(name: str, passed: frozenset[str]) -> float:
+        links = _links(plan, name, "from")
+        if name in passed:  # in a circle
+            return 0.0
+        if not links:
+            return rate * (plan.roles[name].replicas if _gets_all(plan, name) else 1)
+        return max(flow(link, passed | {name}) / plan.count(link, "from") for link in links) * plan.roles[name].replicas
+
+    def flow(link: str, passed: frozenset[str]) -> float:
+        """What is sent on a link, each sample once."""
+        found = [0.0]
+        for name in names(plan.links[link], "to"):
+            taken = given.roles[name].taken if name in given.roles else 1.0
+            share = plan.roles[name].replicas if plan.links[link].kind == "publish" else 1
+            found.append(handed_on(name, passed) * taken / share / len(_links(plan, name, "to")))
+        return max(found) if plan.links[link].kind == "publish" else sum(found)
+
+    return {name: handed_on(name, frozenset()) for name in plan.roles}
+
+
+def _links(plan: Plan, role: str, side: Side) -> list[str]:
+    """Return the links at one side of which a role is."""
+    return [link for link, spec in plan.links.items() if role in names(spec, side)]
+
+
+def _gets_all(plan: Plan, role: str) -> bool:
+    """Say whether each process of a role gets all, so that more of them do not share the work."""
+    return any(plan.links[link].kind == "publish" for link in _links(plan, role, "to"))
+
+
+def _place(plan: Plan, role: str) -> str:
+    """Return what the host of a role is called: the same for those that links over shared memory, or sockets of one host, keep on it."""
+    found = [role]
+    for name in found:
+        for spec in plan.links.values():
+            ends = {*names(spec, "from"), *names(spec, "to")}
+            if not spec.over.has_port and name in ends:
+                found += sorted(ends - set(found))
+    return min(found)
+
+
+def _with(plan: Plan, **replicas: int) -> Plan:
+    """Return a plan in which roles have so many replicas."""
+    return replace(plan, roles={**plan.roles, **{name: replace(plan.roles[name], replicas=count) for name, count in replicas.items()}})
+
+
+def _replicas(plan: Plan, given: Calibration, role: Role, samples: float, host: HostSize) -> int:
+    """Return how many processes of a role a rate takes."""
+    if _gets_all(plan, role.name):
+        return role.replicas
+    alone = _of_a_process(_with(plan, **{role.name: 1}), given, role.name, samples)
+    parts = [each.part for each in _of_its_process(replace(role, autoscale=None), given.roles[role.name], samples, 1)]
+    needed = math.ceil(max([*parts, *(host.part(what, amount) for what, amount in alone.items())]) / FULL - SLACK)
+    is_end = not (_links(plan, role.name, "to") and _links(plan, role.name, "from"))
+    return max(1, needed, role.replicas if is_end else 1)
+
+
+def _of_its_process(role: Role, cost: RoleCost, samples: float, replicas: int) -> Iterator[Used]:
+    """Yield what one of so many processes uses of what each has once."""
+    items = samples / cost.samples / replicas
+    yield Used(GIL, items * sum(stage.held for stage in cost.stages))
+    for stage in cost.stages:
+        if stage.shape != "map":
+            yield Used(f"the one thread of {stage.name}", items * stage.seconds)
+    if role.autoscale is not None:
+        yield Used(f"autoscale: max {role.autoscale.max}", replicas / role.autoscale.max)
+
+
+def _thread_name(role: str, stage: str, workers: int) -> str:
+    return f"{role}: the {f'{workers} threads' if workers > 1 else 'one thread'} of {stage}"
+
+
+def _threads(cost: RoleCost, samples: float) -> dict[str, int]:
+    """Return the worker threads that the stages of a process take, of which each is busy most of the time."""
+    items = samples / cost.samples
+    return {stage.name: max(1, math.ceil(items * stage.seconds / FULL - SLACK)) if stage.shape == "map" else 1 for stage in cost.stages}
+
+
+def _of_a_process(plan: Plan, given: Calibration, name: str, samples: float) -> dict[str, float]:
+    """Return what each process of a role needs of its host, but for memory, as :class:`RoleSize` has it."""
+    cost, samples = given.roles[name], samples / plan.roles[name].replicas
+    items, into, out = samples / cost.samples, _links(plan, name, "to"), _links(plan, name, "from")
+    came = sum(samples * cost.taken / len(into) * _bytes_of_a_sample(plan, given, link) for link in into if _leaves(plan, link))
+    copies = sum(plan.count(link, "to") if plan.links[link].kind == "publish" else 1 for link in out if _leaves(plan, link))
+    return {
+        CORES: items * sum(stage.cpu for stage in cost.stages),
+        IN: came * 8 / 1e9,
+        OUT: items * cost.message * copies * 8 / 1e9,
+        DISK: items * sum(stage.read for stage in cost.stages) / 1e6,
+    }
+
+
+def _memory(plan: Plan, given: Calibration, name: str, samples: float) -> float:
+    """Return the megabytes that each process of a role takes: its own, what waits between its stages, and at its links' ends."""
+    role, cost = plan.roles[name], given.roles[name]
+    threads = _threads(cost, samples / role.replicas)
+    waiting = sum((stage.waiting + threads[stage.name]) * stage.nbytes for stage in cost.stages)
+    alone = replace(plan, roles={**plan.roles, name: replace(role, hosts=())})  # where nobody else is
+    links = 0.0
+    for link, megabytes in memory(alone, "").items():
+        message = max((given.roles[each].message for each in names(plan.links[link], "from") if each in given.roles), default=0.0) / 1e6
+        links += megabytes * max(1.0, MESSAGES * message / plan.links[link].budget_mb)
+    return given.process_mb + waiting / 1e6 + links / role.replicas
+
+
+def _leaves(plan: Plan, link: str) -> bool:
+    """Say whether what a link carries passes the network."""
+    spec = plan.links[link]
+    hosts = {host for name in (*names(spec, "from"), *names(spec, "to")) for host in plan.roles[name].used_hosts}
+    return spec.over.has_port and len(hosts) > 1
+
+
+def _bytes_of_a_sample(plan: Plan, given: Calibration, link: str) -> float:
+    """Return the bytes that a sample has on a link, by what its senders send."""
+    sent = [(plan.roles[name].replicas, given.roles[name]) for name in names(plan.links[link], "from") if name in given.roles]
+    return sum(count * cost.message / cost.samples for count, cost in sent) / max(1, sum(count for count, _ in sent))

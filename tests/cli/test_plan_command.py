@@ -1,0 +1,176 @@
+"""``highway plan``, and what ``highway bench --json`` writes for it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from highway.cli.plan import fastest_here
+
+STAGES = """
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Batches:
+    '''Yield batches of 16 samples.'''
+
+    count: int
+
+    def __iter__(self):
+        for number in range(self.count):
+            yield np.full((16, 64), number, np.int32), np.arange(16, dtype=np.int32)
+
+
+@dataclass
+class Sleep:
+    '''Wait outside the GIL in place of work.'''
+
+    seconds: float
+
+    def __call__(self, item):
+        time.sleep(self.seconds)
+        return item
+
+
+@dataclass
+class Clock:
+    '''Write when each item came.'''
+
+    path: str
+
+    def consume(self, items):
+        print("this is not JSON")
+        with open(self.path, "w") as file:
+            for _ in items:
+                print(time.monotonic(), file=file)
+"""
+TOPOLOGY = """
+vars: {count: 30, workers: 2, threads: 3}
+links:
+  work: {from: reader, to: worker, transport: ipc}
+  done: {from: worker, to: trainer, transport: ipc, bind: to}
+roles:
+  reader: ["asleep:Batches": "${count}", ZMQSink: {link: work}]
+  worker:
+    replicas: ${workers}
+    stages: [ZMQSource: {link: work}, {"asleep:Sleep": 0.04, num_workers: "${threads}"}, ZMQSink: {link: done}]
+  trainer: [ZMQSource: {link: done}, "asleep:Clock": times]
+"""
+PLUGIN = ("--plugin", "asleep")
+HOST = ("--cores", "4", "--memory-gb", "8", "--gbit", "10")
+
+
+@pytest.fixture
+def sleepy(folder, write):
+    """A topology whose workers sleep 0.04 s for each batch of 16."""
+    (folder / "asleep.py").write_text(STAGES)
+    return write(TOPOLOGY)
+
+
+@pytest.fixture
+def figures(sleepy, ask, folder):
+    """What was measured of it."""
+    code, out, _ = ask("bench", sleepy, *PLUGIN, "--items", "20", "--json")
+    assert code == 0
+    (folder / "figures.json").write_text(out)
+    return sleepy, json.loads(out)
+
+
+def test_bench_writes_what_each_stage_takes(figures):
+    _, found = figures
+    worker = found["roles"]["worker"]
+    assert (worker["samples"], worker["taken"]) == (16, 1)
+    assert [stage["name"] for stage in worker["stages"]] == ["ZMQSource", "Sleep", "ZMQSink"]
+    assert 16 * 65 * 4 < worker["message"] < 16 * 65 * 4 + 1000
+    sleep = worker["stages"][1]
+    assert 0.04 <= sleep["seconds"] < 0.06 and sleep["held"] <= sleep["cpu"] < 0.01
+
+
+def test_a_plan_says_what_a_rate_takes_and_what_is_short_first(figures, ask):
+    topology, _ = figures
+    code, out, _ = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", *HOST)
+    assert code == 0
+    assert out.startswith("On hosts with 4 cores, 8.0 GB, 10 Gbit/s; ")
+    for role in ("reader", "worker", "trainer"):
+        assert re.search(rf"^{role} +4,000\.0 +1 +1 ", out, re.M)
+    assert re.search(r"^worker: 1 x ZMQSource, 1[2-4] x Sleep, 1 x ZMQSink in each process$", out, re.M)
+    assert re.search(r"^First short when the rate grows: ", out, re.M)
+    assert re.search(r"^As the file is, .* samples/s at most; first short: worker: the 3 threads of Sleep\.$", out, re.M)
+    assert "this is not JSON" not in out
+
+
+def test_a_plan_in_json_has_the_same(figures, ask):
+    topology, _ = figures
+    code, out, _ = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", *HOST, "--json")
+    plan = json.loads(out)
+    assert code == 0 and plan["host"] == {"cores": 4, "memory_mb": 8000, "gbit": 10, "nics": 1, "disk_mb": None}
+    assert plan["roles"]["worker"]["replicas"] == 1 and 12 <= plan["roles"]["worker"]["threads"]["Sleep"] <= 14
+    assert plan["as_it_is"]["first_short"] == "worker: the 3 threads of Sleep"
+    assert 1600 < plan["as_it_is"]["samples_per_second"] <= 2400
+    assert plan["notes"] == []
+
+
+def test_memory_that_is_short_is_said_with_the_way_out(figures, ask):
+    topology, _ = figures
+    out = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", "--cores", "4", "--memory-gb", "0.1")[1]
+    short = r"^Short at reader and worker and trainer: memory, of which it takes \d+%\. Lower budget_mb of its links"
+    assert re.search(short, out, re.M)
+    assert "First short" not in out
+    assert out.endswith("How fast the network is nobody knows here, so it is never short; say --gbit.\n") or fastest_here() is not None
+
+
+def test_stages_that_were_not_measured_are_not_planned_with_the_figures_of_others(figures, ask):
+    topology, _ = figures
+    Path(topology).write_text(Path(topology).read_text().replace("[ZMQSource: {link: work}, ", "[ZMQSource: {link: work}, Identity, "))
+    code, _, error = ask("plan", topology, *PLUGIN, "--images-per-second", "1", "--from", "figures.json")
+    assert code == 2
+    assert "its stages are ZMQSource, Identity, Sleep, ZMQSink, but ZMQSource, Sleep, ZMQSink were measured; measure again" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: --images-per-second"),
+        (["--images-per-second", "0"], "0; expected a number above 0"),
+        (["--images-per-second", "1", "--from", "none.json"], "--from none.json: No such file or directory; make it with `highway bench"),
+        (["--images-per-second", "1", "--from", "asleep.py"], "--from asleep.py: not what highway bench --json prints (JSON is malformed"),
+        (["--images-per-second", "1", "--from", "old.json"], "--from old.json: format 0, but this highway reads 1; make it with"),
+    ],
+)
+def test_wrong_usage_of_a_plan_is_one_message(arguments, message, sleepy, ask, folder):
+    (folder / "old.json").write_text('{"roles": {}, "cores": 1, "process_mb": 1, "format": 0}')
+    code, out, error = ask("plan", sleepy, *PLUGIN, *arguments)
+    assert (code, out) == (2, "") and message in error and "Traceback" not in error
+
+
+def test_the_fastest_interface_that_says_its_speed_is_taken(tmp_path):
+    for name, text in (("eth0", "1000\n"), ("eth1", "25000\n"), ("down", "-1\n"), ("lo", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed").write_text(text)
+    assert fastest_here(tmp_path) == 25
+    assert fastest_here(tmp_path / "lo") is None
+
+
+def measured(call, topology, **variables):
+    """Run a topology; return the samples per second that came in its middle half."""
+    settings = [word for name, value in variables.items() for word in ("--set", f"{name}={value}")]
+    code, _, error = call("run", topology, *PLUGIN, *settings, PYTHONPATH=".")
+    assert code == 0, error
+    times = list(map(float, Path("times").read_text().split()))
+    first, last = len(times) // 4, 3 * len(times) // 4
+    return 16 * (last - first) / (times[last] - times[first])
+
+
+@pytest.mark.slow
+def test_a_topology_goes_as_fast_as_a_plan_says(sleepy, ask, call):
+    """As it is, and with the workers that a rate takes. Other processes on the machine make it slower, nothing makes it faster."""
+    plan = json.loads(ask("plan", sleepy, *PLUGIN, "--images-per-second", "4000", *HOST, "--json")[1])
+    now = measured(call, sleepy, count=400)
+    assert 0.7 < now / plan["as_it_is"]["samples_per_second"] < 1.2
+    worker = plan["roles"]["worker"]
+    assert measured(call, sleepy, count=600, workers=worker["replicas"], threads=worker["threads"]["Sleep"]) > 0.8 * 4000
