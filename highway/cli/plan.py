@@ -20,13 +20,14 @@ from highway.cli.tables import table
 from highway.columns import Cell, number
 from highway.observe import calibration
 from highway.observe.calibration import Calibration
-from highway.observe.sizing import CORES, DISK, FULL, IN, MEMORY, OUT, HostSize, RoleSize, Used, possible, size, together
+from highway.observe.sizing import CORES, DISK, FULL, GPUS, IN, MEMORY, OUT, HostSize, RoleSize, Used, lookups, possible, size, together
 from highway.process.cores import available_cores
 from highway.process.memory import available_memory
 from highway.topology import Topology
 from highway.topology.graph import graph
 
 NETWORK = Path("/sys/class/net")
+MANY_NAMES = 10_000  # a second, each of them a small file on a shared disk
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         help="megabytes per second that files can be read with on each host; default: any number",
     )
+    add("--gpus", type=arguments.positive, metavar="N", help="GPUs of each host, for roles whose resources name some; default: any number")
     add_measure_options(parser)
     add("--json", action="store_true", help="print it as JSON")
 
@@ -53,20 +55,27 @@ def run(options: argparse.Namespace) -> int:
     """Measure the roles, or read what was measured, and print what a rate takes."""
     topology = load_checked(options)
     memory_mb = 1e3 * options.memory_gb if options.memory_gb else available_memory() / 1e6
-    host = HostSize(options.cores or available_cores(), memory_mb, options.gbit or fastest_here(), options.nics, options.disk_mb)
+    host = HostSize(
+        options.cores or available_cores(), memory_mb, options.gbit or fastest_here(), options.nics, options.disk_mb, options.gpus
+    )
     roles = Roles(topology, options.items, options.seconds)
     measured = calibration.read(options.figures) if options.figures else calibrate(roles, roles.known())
     given = as_in_file(measured, topology, host.cores)
     sizes = size(topology.plan, given, host, options.images_per_second)
     now = possible(topology.plan, given, host)
-    notes = list(_notes(topology, given, host, sizes))
+    notes, asked = list(_notes(topology, given, host, sizes)), lookups(topology.plan, sizes)
     if options.json:
-        print(json.dumps(_plain(options.images_per_second, host, sizes, now, notes), indent=2))
+        print(json.dumps(_plain(options.images_per_second, host, sizes, now, notes) | {"rendezvous": asked._asdict()}, indent=2))
         return command.DONE
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     _show(console, host, sizes)
     for sentence in [*_short(options.images_per_second, host, sizes), *([_as_it_is(now, host)] if now else []), *notes]:
         console.print(sentence, soft_wrap=True)
+    if asked.names > MANY_NAMES:
+        what = f"{asked.questions:,.0f} questions a second, for {asked.names:,.0f} names"
+        console.print(
+            f"On an engine the processes ask the rendezvous {what}: too many for files; connect fewer to each other.", soft_wrap=True
+        )
     return command.DONE
 
 
@@ -140,6 +149,7 @@ IN_PARTS = "Each of its processes gets all of it, or its links keep it on one ho
 WAYS_OUT = {
     MEMORY: "Lower budget_mb of its links, or connect fewer processes to each other: each connection may take as much at each end.",
     "autoscale": "Raise it.",
+    GPUS: "No such host has as many as one process takes.",
 }
 
 

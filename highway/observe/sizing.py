@@ -14,6 +14,7 @@ from typing import NamedTuple
 from highway.observe.calibration import Calibration, RoleCost
 from highway.topology.limits import memory
 from highway.topology.plan import Plan, Role, Side, names
+from highway.wire.rendezvous import REFRESH
 
 FULL = 0.9  # of a host, a process and a thread: what is planned to be used
 SLACK = 0.05  # of a thread that may be missing
@@ -21,6 +22,7 @@ MESSAGES = 2  # that may wait at each end of a connection, however large they ar
 
 GIL = "the GIL of a process"
 CORES, MEMORY, IN, OUT, DISK = "cores", "memory", "network in", "network out", "disk"
+GPUS = "GPUs"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class HostSize:
         gbit: Gbit/s of one of its network interfaces, in each direction.
         nics: How many of these it has.
         disk_mb: Megabytes per second that can be read of its files.
+        gpus: GPUs, each of which one process has to itself.
     """
 
     cores: int
@@ -39,11 +42,12 @@ class HostSize:
     gbit: float | None = None
     nics: int = 1
     disk_mb: float | None = None
+    gpus: int | None = None
 
     def part(self, what: str, amount: float) -> float:
         """Return which part of what it has an amount is: of cores, megabytes, Gbit/s of all its interfaces, megabytes per second."""
         network = self.gbit * self.nics if self.gbit else None
-        has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb}[what]
+        has = {CORES: self.cores, MEMORY: self.memory_mb, IN: network, OUT: network, DISK: self.disk_mb, GPUS: self.gpus}[what]
         return amount / has if has else 0.0
 
 
@@ -103,11 +107,13 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
         name, samples, count = role.name, handed_on[role.name], replicas[role.name]
         others = [other for other in each if other != name and _place(plan, other) == _place(plan, name)]
         fits = min([count, *(math.floor(FULL / part) for what, one in each[name].items() if (part := host.part(what, one)))])
+        if gpus := host.part(GPUS, role.resources.gpus):  # all may be used
+            fits = min(fits, math.floor(1 / gpus))
         hosts = 1 if others else -(-count // max(1, fits))
         own = {what: one * -(-count // hosts) for what, one in each[name].items()}
         whole = {what: amount + sum(each[other][what] * replicas[other] for other in others) for what, amount in own.items()}
         of_host = [Used(what, host.part(what, amount)) for what, amount in whole.items()]
-        used = [*_of_its_process(role, given.roles[name], samples, count), *of_host]
+        used = [*_of_its_process(role, given.roles[name], samples, count), *of_host, *([Used(GPUS, gpus)] if gpus > 1 else [])]
         found.append(RoleSize(name, samples, count, _threads(given.roles[name], samples / count), hosts, own, used))
     return found
 
@@ -115,6 +121,24 @@ def size(plan: Plan, given: Calibration, host: HostSize, rate: float) -> list[Ro
 def together(sizes: Sequence[RoleSize], host: HostSize) -> list[Used]:
     """Return which part of one host all roles take; above 1 for more than one."""
     return [Used(what, host.part(what, sum(each.host[what] * each.hosts for each in sizes))) for what in (CORES, MEMORY, DISK)]
+
+
+class Lookups(NamedTuple):
+    """What a rendezvous is asked each second, where links have names: how often, and for how many names in all."""
+
+    questions: float
+    names: float
+
+
+def lookups(plan: Plan, sizes: Sequence[RoleSize]) -> Lookups:
+    """Return what the processes of roles ask a rendezvous of."""
+    planned, questions, asked = _with(plan, **{each.role: each.replicas for each in sizes}), set(), 0
+    for link, spec in plan.links.items():
+        if spec.over.has_port:
+            senders, receivers = planned.count(link, "from"), planned.count(link, "to")
+            questions |= {*names(spec, "from"), *names(spec, "to")}
+            asked += senders * receivers + (senders if spec.bind == "from" else receivers)
+    return Lookups(sum(planned.roles[name].replicas for name in questions) / REFRESH, asked / REFRESH)
 
 
 def possible(plan: Plan, given: Calibration, host: HostSize) -> Used | None:

@@ -108,7 +108,7 @@ def test_a_plan_in_json_has_the_same(figures, ask):
     topology, _ = figures
     code, out, _ = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", *HOST, "--json")
     plan = json.loads(out)
-    assert code == 0 and plan["host"] == {"cores": 4, "memory_mb": 8000, "gbit": 10, "nics": 1, "disk_mb": None}
+    assert code == 0 and plan["host"] == {"cores": 4, "memory_mb": 8000, "gbit": 10, "nics": 1, "disk_mb": None, "gpus": None}
     assert plan["roles"]["worker"]["replicas"] == 1 and 12 <= plan["roles"]["worker"]["threads"]["Sleep"] <= 14
     assert plan["as_it_is"]["first_short"] == "worker: the 3 threads of Sleep"
     assert 1600 < plan["as_it_is"]["samples_per_second"] <= 2400

@@ -1,10 +1,10 @@
 import pytest
 
 from highway.observe.calibration import Calibration, RoleCost, StageCost
-from highway.observe.sizing import HostSize, Used, demands, possible, size, together
+from highway.observe.sizing import HostSize, Used, demands, lookups, possible, size, together
 from highway.parameters.location import Location
 from highway.topology.plan import Plan, Role
-from highway.topology.spec import AutoscaleSpec, HostSpec, LinkSpec
+from highway.topology.spec import AutoscaleSpec, HostSpec, LinkSpec, ResourcesSpec
 
 HOST = HostSize(cores=10)
 
@@ -109,6 +109,22 @@ def test_memory_is_that_of_the_process_its_queues_and_the_budgets_of_its_connect
     assert sizes["worker"].host["memory"] == 100 + 30 + 64 + 64
     large = calibration(reader=free(message=100e6), worker=free(message=1e6), trainer=free())
     assert by_role(size(chain(budget_mb=64), large, HOST, rate=10))["reader"].host["memory"] == 100 + 200  # two messages
+
+
+def test_a_host_has_as_many_processes_as_gpus_for_them():
+    trainers = plan(role("reader"), role("trainer", 16, resources=ResourcesSpec(gpus=2)), raw=link("reader", "trainer"))
+    given = calibration(reader=free(), trainer=free())
+    assert [by_role(size(trainers, given, HostSize(10, gpus=gpus), 10))["trainer"].hosts for gpus in (None, 8, 3)] == [1, 4, 16]
+
+
+def test_a_rendezvous_is_asked_for_each_end_that_binds():
+    given = calibration(reader=free(), worker=free(), trainer=free())
+    many = plan(
+        role("reader", 3), role("worker", 2), role("trainer", 5), raw=link("reader", "worker"), done=link("worker", "trainer", bind="to")
+    )
+    sizes = size(many, given, HOST, 10)
+    assert lookups(many, sizes) == (3 + 1 + 5, 3 + 3 + 5 + 5)  # one worker does: it looks for three readers, and five trainers
+    assert lookups(chain(transport="ipc"), size(chain(transport="ipc"), given, HOST, 10)) == (0, 0)
 
 
 def test_memory_that_one_process_exceeds_is_short():
