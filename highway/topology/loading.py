@@ -104,9 +104,9 @@ def _role(name: str, raw: Any, values: Variables, registry: Registry, location: 
         raise (location / "restart" / "max_delay_s").error(f"{restart.max_delay_s:g} is less than delay_s, {restart.delay_s:g}")
     scale = spec.autoscale
     replicas = spec.replicas or max(1, len(hosts), scale.min if scale else 1)
+    if scale and scale.min > scale.max:
+        raise (location / "autoscale").error(f"min is {scale.min}, but max is {scale.max}")
     if scale and not scale.min <= replicas <= scale.max:
-        raise (location / "autoscale").error(
-            f"from {scale.min} to {scale.max} replicas; {replicas} of them, which `replicas` says, are outside"
-        )
+        raise (location / "autoscale").error(f"the role begins with {replicas} replicas, which are not from {scale.min} to {scale.max}")
     own = (replicas, hosts, raw.get("env", {}), spec.external, restart, spec.resources, scale)
     return Role(name, spec.stages, location / "stages", *own)

@@ -95,9 +95,9 @@ class RestartSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What a process needs of the host that an engine chooses for it; `highway run` starts it without asking."""
 
-    cpus: Annotated[float | None, Meta(gt=0, description="Cores; by default what the engine gives.")] = None
+    cpus: Annotated[float, Meta(gt=0, description="Cores; by default what the engine gives.")] | None = None
     gpus: Annotated[int, Meta(ge=0, description="GPUs.")] = 0
-    memory_mb: Annotated[float | None, Meta(gt=0, description="Megabytes of memory; by default what the engine gives.")] = None
+    memory_mb: Annotated[float, Meta(gt=0, description="Megabytes of memory; by default what the engine gives.")] | None = None
     labels: Annotated[dict[str, str], Meta(description="Labels that the host must have, as the engine knows them.")] = {}
 
 
