@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--replica", type=int, metavar="I", help="which of the role's processes this is, from 0")
     add("--host", metavar="NAME", help="run what the file places on this host")
     add("--local", action="store_true", help="let all hosts be this machine (without --role and --host they are)")
+    add("--any-order", action="store_true", help="start although names of other hosts may have no addresses yet, and try until they have")
     add(
         "--rendezvous",
         metavar="folder:PATH",
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--address", metavar="HOST", default="", help="where others reach this host, with --rendezvous; default: the address of its name")
     add_run_options(parser)
     add("--wait", type=_seconds, metavar="S", help="end a role to which for S seconds nobody is connected that could send it something")
+    add("--stay", action="store_true", help="with --role: when it has ended as it should, wait for SIGTERM, for who starts again what ends")
     for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
         add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
 

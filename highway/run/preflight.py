@@ -9,15 +9,19 @@ from collections.abc import Iterable
 from highway.topology.checking import LinkEnd
 
 
-def preflight(ends: Iterable[LinkEnd]) -> None:
+def preflight(ends: Iterable[LinkEnd], any_order: bool = False) -> None:
     """Look whether processes that are to start here can open the ports of their ends of links, and know the addresses of the others.
+
+    Args:
+        ends: Their ends of links.
+        any_order: Whether the others' names may have no addresses before the others run.
 
     Raises:
         ConfigError: a port is taken, an address is not one of this machine, or a name has no address.
     """
     for found in ends:
         for transport, location in zip(found.link.transports, found.link.locations, strict=True):
-            if transport.has_port:
+            if transport.has_port and not (any_order and not found.link.bind):
                 host, _, port = location.rpartition(":")
                 if problem := _problem("0.0.0.0" if host == "*" else host.strip("[]"), int(port), found.link.bind):
                     raise found.location.error(f"{found.process.role}: {problem}")

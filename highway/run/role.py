@@ -70,6 +70,12 @@ def _deafen() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def stay() -> None:
+    """Wait until the process is asked to end: by SIGINT or SIGTERM."""
+    with _signals() as signals:
+        select.select([signals], [], [])
+
+
 def run(
     pipeline: Pipeline,
     progress: Callable[[PipelineStats], None],
