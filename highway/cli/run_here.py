@@ -21,9 +21,10 @@ from highway.errors import ConfigError
 from highway.observe.state import Phase, ReplicaState
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
-from highway.run.launcher import Launcher
+from highway.run.launcher import Launcher, file_arguments
 from highway.run.launchers.local import LocalLauncher
 from highway.run.preflight import preflight
+from highway.run.role import stay
 from highway.run.supervise import Result, Watcher, launch
 from highway.topology import Topology
 from highway.topology.plan import Process
@@ -42,9 +43,11 @@ def run_here(options: argparse.Namespace) -> int:
     if options.rendezvous is not None:
         topology = topology.at_rendezvous()
     wiring = Wiring(topology, _chosen(topology, options))
-    preflight(wiring.ends)
+    preflight(wiring.ends, options.any_order)
     if options.role is not None and len(wiring.processes) == 1:
         return _run_role(wiring, options)
+    if options.stay:
+        raise ConfigError("--stay without a --role that is one process here; which is to stay?")
     passed = [f"--wait={options.wait}"] if options.wait is not None else []
     passed += ["--local"] if topology.plan.local else []
     passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
@@ -83,8 +86,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
         connect: Returns what starts them, of the options and a function that shows their lines.
         passed: What each gets besides what is the same everywhere.
     """
-    given = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
-    given += ["--traceback"] if options.traceback else []
+    given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]
     arguments = [*options.files, *given, f"--drain-timeout={options.drain_timeout}", *passed]
     screen = Screen(keep_output=options.json)
     gc.freeze()  # as a role's process does
@@ -126,12 +128,16 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
             logging.basicConfig(handlers=[LogHandler(screen.console)], format="%(message)s", level=logging.INFO)
             code = run_role(spec, topology.registry, options.drain_timeout, here)
             message = "terminated" if code else ""
+            if options.stay and code == 0:
+                here.ended()
+                _conclude(screen, Result(code, message, [here.state]), options.json)
+                stay()
             return code
     except RunError as error:
         code, message = 1, explain(error)
         raise
     finally:
-        if here.state.stats:  # it began
+        if here.state.stats and here.state.phase != "ended":  # it began, and was not concluded
             _conclude(screen, Result(code, message, [here.state]), options.json)
         screen.finish()
 
@@ -162,6 +168,9 @@ class _Here:
 
     def draining(self) -> None:
         self._become(replace(self.state, phase="draining"))
+
+    def ended(self) -> None:
+        self._become(replace(self.state, phase="ended"))
 
     def _become(self, state: ReplicaState) -> None:
         self.state = state

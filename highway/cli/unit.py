@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import pwd
-import sys
-import sysconfig
-from pathlib import Path
 
 from highway.cli.arguments import share
 from highway.cli.files import add_file_options, load_checked
 from highway.run.launcher import DRAIN
-from highway.run.systemd import HOSTNAME, unit
+from highway.run.launchers.systemd import HOSTNAME, unit_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,24 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a unit and return the exit code."""
     topology = load_checked(options)
-    passed = [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]
-    passed += [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
     topology.processes(None if options.host == HOSTNAME else options.host)  # which knows whether there is such a host
-    passed += ["--host", options.host or HOSTNAME] if topology.plan.hosts else []
-    command = [*_highway(), "run", *(str(Path(file).absolute()) for file in options.files), *passed]
-    user = None if options.user else _user()
-    print(unit(f"highway: {topology.plan.name}", command, os.getcwd(), user, options.drain_timeout), end="")
+    host = (options.host or HOSTNAME) if topology.plan.hosts else ""
+    print(unit_of(topology, options, host, for_system=not options.user), end="")
     return 0
-
-
-def _highway() -> list[str]:
-    """Return the command that runs this highway: its script, or the module where it is not installed."""
-    script = Path(sysconfig.get_path("scripts"), "highway")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container
-        return str(os.getuid())

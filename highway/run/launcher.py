@@ -6,6 +6,7 @@ this machine.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,7 @@ from highway.topology.process_spec import ProcessSpec
 from highway.wire.tally import Counts
 
 DRAIN = 10.0  # seconds that what is in flight may take to arrive when the run is terminated
+STOP_SECONDS = 30  # that an engine waits after the drain before it kills: longer than a run takes to stop by itself, whatever its stages do
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,8 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """Leave nothing behind: no process, none that one of them has started."""
+
+
+def file_arguments(options: argparse.Namespace) -> list[str]:
+    """Return what `highway run` has to be told of a file besides its name, as a command that reads the same file was told it."""
+    return [f"--{name}={value}" for name in ("set", "plugin") for value in getattr(options, name)]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from highway.cli import main
 from highway.errors import ConfigError
 from highway.run import supervise
-from highway.run.systemd import HOSTNAME, STOP_SECONDS, unit
+from highway.run.launcher import STOP_SECONDS
+from highway.run.launchers.systemd import HOSTNAME, unit
 
 HOSTS = """
 vars: {count: 1}

@@ -1,0 +1,130 @@
+"""systemd: a unit for each host of a topology. What the settings mean: systemd.service(5), systemd.unit(5)."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import pwd
+import re
+import sys
+import sysconfig
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from highway.errors import ConfigError
+from highway.run.launcher import DRAIN, STOP_SECONDS, file_arguments
+from highway.topology import Topology
+
+HOSTNAME = "%H"  # systemd puts the machine's name in its place when it starts the unit
+RESTART_SECONDS = 5
+FILES = 65536  # descriptors: each slot of a link in shared memory takes two, each connection one
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
+
+
+def problems(topology: Topology) -> Iterator[ConfigError]:
+    """Yield what no unit would run: roles without hosts, in a file that has hosts."""
+    plan = topology.plan
+    for role in plan.roles.values():
+        if plan.hosts and not (role.hosts or role.external):
+            yield (plan.location / "roles" / role.name).error("no host's unit would run it: give it hosts")
+
+
+def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
+    """Return a unit for each host to which the file gives something to run, ``HOST/highway-TOPOLOGY.service``; one, if it has no hosts.
+
+    They call the program by this one's path, in the current directory, as the user who renders them.
+    """
+    name = re.sub(r"[^\w.-]", "_", f"highway-{topology.plan.name}.service", flags=re.ASCII)
+    hosts = dict.fromkeys(process.host for process in topology.processes())
+    passed = [f"--metrics={options.metrics}"] if options.metrics else []
+    passed += ["--json"] if options.json else []
+    return {os.path.join(urllib.parse.quote(host, safe=""), name): unit_of(topology, options, host, passed) for host in hosts}
+
+
+def unit_of(topology: Topology, options: argparse.Namespace, host: str, passed: Sequence[str] = (), for_system: bool = True) -> str:
+    """Return the unit that runs what a topology places on a host.
+
+    Args:
+        topology: The topology.
+        options: What the command was told that has read it: its files, and what ``highway run`` is to be told too.
+        host: A host of the file; :data:`HOSTNAME` is the one with the machine's name; empty if the file has no hosts.
+        passed: What else ``highway run`` is told.
+        for_system: Whether it is for the system's systemd, and not for one of the user's own.
+
+    Raises:
+        ConfigError: there is a line break or the like in one of the words.
+    """
+    drain = [f"--drain-timeout={options.drain_timeout:g}"] if options.drain_timeout != DRAIN else []
+    files = [str(Path(file).absolute()) for file in options.files]
+    command = [*_highway(), "run", *files, *file_arguments(options), *drain, *passed, *(["--host", host] if host else [])]
+    return unit(f"highway: {topology.plan.name}", command, os.getcwd(), _user() if for_system else None, options.drain_timeout)
+
+
+def unit(description: str, command: Sequence[str], directory: str, user: str | None, drain_timeout: float) -> str:
+    """Return the text of a unit.
+
+    Args:
+        description: What ``systemctl status`` calls it.
+        command: The program, as an absolute path, and its arguments. The argument :data:`HOSTNAME` stands for the machine's name.
+        directory: Where the program runs.
+        user: Who runs it, or ``None`` for a unit of a user's own systemd.
+        drain_timeout: Seconds for which the program, when it is stopped, lets what is in flight arrive.
+
+    Raises:
+        ConfigError: there is a line break or the like in one of the words.
+    """
+    for text in (description, directory, *command):
+        if not text.isprintable():
+            raise ConfigError(f"{text!r} cannot stand in a unit: it has a line break or another control character in it")
+    after = [] if user is None else ["Wants=network-online.target", "After=network-online.target"]
+    lines = [
+        "[Unit]",
+        f"Description={_plain(description)}",
+        *after,
+        "",
+        "[Service]",
+        "Type=exec",
+        *([] if user is None else [f"User={user}"]),
+        f"WorkingDirectory={_plain(directory)}",
+        f"ExecStart={' '.join(map(_quoted, command))}",
+        "# `systemctl stop` asks highway alone, which drains its processes in order; whoever is left when the time is over is killed.",
+        "KillMode=mixed",
+        "KillSignal=SIGTERM",
+        f"TimeoutStopSec={math.ceil(drain_timeout) + STOP_SECONDS}",
+        "SuccessExitStatus=143",
+        "Restart=on-failure",
+        f"RestartSec={RESTART_SECONDS}",
+        f"LimitNOFILE={FILES}",
+        "",
+        "[Install]",
+        f"WantedBy={'default' if user is None else 'multi-user'}.target",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _highway() -> list[str]:
+    """Return the command that runs this highway: its script, or the module where it is not installed."""
+    script = Path(sysconfig.get_path("scripts"), "highway")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "highway"]
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        return str(os.getuid())
+
+
+def _plain(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _quoted(word: str) -> str:
+    """Return a word as it stands in a command line of systemd, which is not that of a shell."""
+    if word == HOSTNAME:
+        return word
+    escaped = word.translate(_ESCAPES)
+    return escaped if word and not set(word) & set(" \"';\\") else f'"{escaped}"'
