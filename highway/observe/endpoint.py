@@ -10,7 +10,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
-from highway.observe.figures import Totals
+from highway.observe.figures import LOAD_WINDOW, Recent, Totals, load
 from highway.observe.losses import Losses
 from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
@@ -38,6 +38,7 @@ class Endpoint:
         self._totals = Totals()
         self._losses = Losses(self._ends, wiring.whole_links)
         self._lost: Mapping[str, Loss] = {}
+        self._recent, self._loads = Recent(LOAD_WINDOW), dict[str, float]()
         self._prometheus = make_wsgi_app(registry(self.snapshot))
         self._server = Server(open_port(spec), self._answer)
         self.url = f"http://{host_and_port(spec.listen, self._server.port)}"
@@ -48,10 +49,12 @@ class Endpoint:
         """Take in how the replicas are; call it some times per second, with all of them."""
         self._states = self._totals.count(states)
         self._lost = self._losses.count(self._states)
+        works = [state for state in self._states if state.phase in ("running", "draining")]
+        self._loads = {state.name: load(self._recent.add(state.name, state.stats)) for state in works if state.stats}
 
     def snapshot(self) -> Snapshot:
         """Return what there is to tell at this moment."""
-        return Snapshot(self._name, self._states, self._ends, self._lost)
+        return Snapshot(self._name, self._states, self._ends, self._lost, self._loads)
 
     def __enter__(self) -> Self:
         return self

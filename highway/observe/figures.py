@@ -12,6 +12,7 @@ from highway.observe.state import ReplicaState
 from highway.wire.counters import LINK_COUNTERS
 
 WINDOW = 3.0  # seconds
+LOAD_WINDOW = 30.0  # seconds: who asks for the load adds or removes replicas by it, which takes as long
 
 Part = Literal["busy", "starved", "blocked"]
 
@@ -81,6 +82,11 @@ def share(stages: Sequence[StageStats], part: Part) -> float:
     total = sum(one.busy + one.starved + one.blocked for one in stages)
     found: float = sum(getattr(one, part) for one in stages) / max(total, 1e-9)
     return found
+
+
+def load(stats: PipelineStats) -> float:
+    """Return the part, 0 to 1, of its time in which a role had work to do: it waited neither for input nor for who takes what it makes."""
+    return max(0.0, 1.0 - share(stats.stages[:1], "starved") - share(stats.stages[-1:], "blocked"))
 
 
 def _each(first: PipelineStats, second: PipelineStats, sign: int) -> list[StageStats]:

@@ -51,10 +51,13 @@ class _Figures(Collector):
         snapshot = self._snapshot()
         up = GaugeMetricFamily("highway_role_up", "Whether the replica works: 1 or 0.", labels=REPLICA)
         restarts = CounterMetricFamily("highway_role_restarts", "How many times it was started again.", labels=REPLICA)
+        load = GaugeMetricFamily("highway_role_load", "Part of the last 30 seconds, 0 to 1, in which it had work to do.", labels=REPLICA)
         for state in snapshot.states:
+            if state.name in snapshot.loads:
+                load.add_metric(_replica(state), snapshot.loads[state.name])
             up.add_metric(_replica(state), float(state.phase in ("running", "draining")))
             restarts.add_metric(_replica(state), state.restarts)
-        yield from (up, restarts)
+        yield from (up, restarts, load)
         yield from _stages(snapshot)
         yield from _links(snapshot)
         yield from _losses(snapshot)

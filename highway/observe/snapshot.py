@@ -50,6 +50,7 @@ class Snapshot:
         states: The replicas that it runs; the figures of a restarted one count on.
         ends: The links of each, by the replica's name.
         losses: The links all of whose ends it runs, by name.
+        loads: The replicas that work now, by name, each with the part of the last half minute in which it had work to do.
         machine: What the machine calls itself.
         pid: The process that answers.
         time: When this was, in seconds of ``time.time()``.
@@ -59,6 +60,7 @@ class Snapshot:
     states: Sequence[ReplicaState] = ()
     ends: Mapping[str, Ends] = field(default_factory=dict)
     losses: Mapping[str, Loss] = field(default_factory=dict)
+    loads: Mapping[str, float] = field(default_factory=dict)
     machine: str = field(default_factory=lambda: os.uname().nodename)
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)

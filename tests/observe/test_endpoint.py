@@ -240,3 +240,32 @@ def test_metrics_at_a_port_of_a_link_are_a_mistake(tmp_path):
     (tmp_path / "t.yaml").write_text(f"metrics: 5550-5559\n{TEXT}")
     (error,) = check(load(tmp_path / "t.yaml"))
     assert "metrics: 5555 is a port of the link raw" in str(error)
+
+
+def played(seconds, starved, blocked):
+    """Return figures of a worker whose source has waited for input, and its sink for receivers, for so many seconds of so many."""
+    source = StageStats("ZMQSource", 1, 9, 90, busy=seconds - starved, starved=starved, shape="source")
+    sink = StageStats("ZMQSink", 1, 9, 90, busy=seconds - blocked, blocked=blocked, shape="sink")
+    return PipelineStats([source, StageStats("Identity", 2, 9, busy=2 * seconds), sink], seconds)
+
+
+@pytest.mark.parametrize(
+    ("starved", "blocked", "load"),
+    [(0.0, 0.0, 1.0), (15.0, 0.0, 0.5), (30.0, 0.0, 0.0), (0.0, 30.0, 0.0), (6.0, 12.0, 0.4), (20.0, 20.0, 0.0)],
+    ids=["all work", "half of it waiting", "nothing comes", "nobody takes", "some of both", "more than all"],
+)
+def test_load_is_the_part_of_the_last_half_minute_in_which_a_replica_had_work_to_do(endpoint, starved, blocked, load):
+    first = ReplicaState("worker", 0, stats=played(100, 100, 0), single=False)
+    last = replace(first, stats=played(130, 100 + starved, blocked))
+    endpoint.update([first])
+    endpoint.update([last, ReplicaState("worker", 1, phase="waiting", stats=played(9, 1, 1), single=False)])
+    found = samples(get(endpoint, "/metrics")[1])
+    assert found["highway_role_load", "worker", "0"] == pytest.approx(load)
+    assert ("highway_role_load", "worker", "1") not in found, "it does not run"
+    assert Snapshot.from_json(get(endpoint, "/stats")[1].encode()).loads == {"worker[0]": pytest.approx(load)}
+
+
+def test_load_forgets_what_was_more_than_half_a_minute_ago(endpoint):
+    for second in range(61):
+        endpoint.update([ReplicaState("worker", 0, stats=played(1.0 + second, min(30.0, second), 0), single=False)])
+    assert samples(get(endpoint, "/metrics")[1])["highway_role_load", "worker", "0"] == pytest.approx(1.0)
