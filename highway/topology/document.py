@@ -96,6 +96,26 @@ def parse(text: str, name: str) -> tuple[Any, Location]:
     return value, Location((), {(): name, **reader.marks})
 
 
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def text(self, text: str) -> yaml.Node:
+        style = '"' if set(text) & _BREAKS else "|" if "\n" in text else None
+        return self.represent_scalar(_TAG + "str", text, style)
+
+
+_BREAKS = set("\r\x85\u2028\u2029")  # ends of lines too for YAML 1.1, and for PyYAML
+_Dumper.add_representer(str, _Dumper.text)
+_NUMBER = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+)$")
+_Dumper.add_implicit_resolver(_TAG + "float", _NUMBER, list("-+.0123456789"))  # so that texts which YAML 1.2 takes for numbers get quotes
+
+
+def write(documents: Sequence[Any]) -> str:
+    """Return plain values as YAML that means the same to readers of version 1.1 and of version 1.2; several are documents of one stream."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=140, allow_unicode=True)
+
+
 class _Reader:
     """Turns nodes into plain values, and counts what it makes."""
 

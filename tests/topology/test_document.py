@@ -3,11 +3,12 @@
 import json
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from highway.errors import ConfigError
-from highway.topology.document import parse, read
+from highway.topology.document import parse, read, write
 
 NINE = "[" + ",".join("x" * 9) + "]"
 
@@ -135,3 +136,27 @@ def test_what_is_no_text_file_is_refused(tmp_path):
 def test_a_byte_order_mark_is_ignored(tmp_path):
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
     assert read(tmp_path / "a.yaml")[0] == {"a": 1}
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(r"[-+.0-9eEoxX_:~ynNY]{1,6}", fullmatch=True)
+NUMBERS = st.booleans() | st.integers() | st.floats(allow_nan=False)
+VALUES = st.recursive(
+    st.none() | NUMBERS | TEXTS, lambda part: st.lists(part, max_size=3) | st.dictionaries(TEXTS, part, max_size=3), max_leaves=8
+)
+
+
+@given(VALUES)
+def test_what_is_written_means_the_same_to_readers_of_both_versions_of_yaml(given):
+    text = write([given])
+    assert value(text) == given, "as YAML 1.2, and as highway reads it"
+    assert yaml.safe_load(text) == given, "as YAML 1.1"
+
+
+@pytest.mark.parametrize("text", ["1e3", "0o17", "1E5", "yes", "12:30", "~", "0x1f", "", "007", ".5e1"])
+def test_a_text_that_one_of_them_takes_for_something_else_gets_quotes(text):
+    assert write([{"a": text}]) == f"a: '{text}'\n"
+
+
+def test_lines_are_written_as_lines_and_what_is_used_twice_is_written_twice():
+    twice = {"b": 1}
+    assert write([{"a": "x\ny\n", "first": twice, "second": twice}]) == "a: |\n  x\n  y\nfirst:\n  b: 1\nsecond:\n  b: 1\n"
