@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
+import highway
 from highway.cli.command import DONE
 from highway.cli.files import add_file_options, load_checked
 from highway.cli.run import add_run_options
@@ -26,7 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", metavar="DIR", type=Path, help="slurm: a new folder of the run that all hosts see (default: in highway-runs)"
     )
     parser.add_argument("--render", metavar="DIR", type=Path, help="kubernetes, systemd: the folder to write the files into")
-    parser.add_argument("--image", metavar="IMAGE", default="highway:latest", help="kubernetes: the container image (default: %(default)s)")
+    image = f"highway:{highway.__version__}"
+    parser.add_argument("--image", metavar="IMAGE", default=image, help="kubernetes: the container image (default: %(default)s)")
+    claim = "kubernetes: a PersistentVolumeClaim, and where all pods find what it holds, such as datasets:/data"
+    parser.add_argument("--claim", metavar="NAME:PATH", action="append", type=_claim, default=[], help=claim)
+
+
+def _claim(text: str) -> tuple[str, str]:
+    name, _, path = text.partition(":")
+    if not (re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", name) and re.fullmatch(r"/[^:]*[^:/]", path)):
+        raise ValueError
+    return name, path
+
+
+_claim.__name__ = "claim, NAME:/PATH,"  # as argparse calls it in messages
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,9 +55,13 @@ def run(options: argparse.Namespace) -> int:
         wiring = engine.module.placed(topology)
         preflight(wiring.ends)
         return run_processes(wiring, options, engine.module.connect)
+    files = engine.module.render(topology, options)
+    if options.dry_run:
+        print("\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
+        return DONE
     if options.render is None:
-        raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into")
-    for name, text in engine.module.render(topology, options).items():
+        raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into, or --dry-run to see them")
+    for name, text in files.items():
         path = options.render / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -1,0 +1,233 @@
+"""Kubernetes: a topology as manifests, which ``kubectl apply -k`` starts. highway itself speaks to no cluster.
+
+A pod is a host that runs one process. Pods find each other at the ports of the file and the names that a headless service gives them: a
+second topology file says these names, and is merged over the user's. What kind of object starts a role's pods follows from when the file
+has it started again, since Kubernetes starts all pods but those of jobs again, also when they have ended as they should:
+
+- ``autoscale``: a Deployment with a HorizontalPodAutoscaler; a pod whose role has ended stays until it is deleted;
+- ``restart: always``: a StatefulSet;
+- else an Indexed Job: a pod that has ended stays so, one that failed is replaced as often as the file says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from highway.errors import ConfigError
+from highway.run.launcher import STOP_SECONDS, file_arguments
+from highway.run.launchers.kubernetes_limits import label, problems
+from highway.topology import Topology, document
+from highway.topology.plan import Role, names, port_range
+from highway.topology.spec import parse_metrics
+
+__all__ = ["problems", "render"]
+
+FILES = "/etc/highway"  # where pods find the topology
+USER = 1000  # whom the Dockerfile's image runs as
+METRICS_PORT = 9400  # or the first one above it that is no link's
+LOAD = 0.8  # of its pods' time that a role with `autoscale` is to work: with more it gets more of them
+
+Object = dict[str, Any]
+
+_FIELDS = {  # where a pod reads its number
+    "StatefulSet": "metadata.labels['apps.kubernetes.io/pod-index']",
+    "Job": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+}
+_LOCKED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+_FOLDERS: Mapping[str, Object] = {  # that can be written: the current directory, what is for a while, arrays that processes share
+    "/work": {"name": "work", "emptyDir": {}},
+    "/tmp": {"name": "tmp", "emptyDir": {}},
+    "/dev/shm": {"name": "shm", "emptyDir": {"medium": "Memory"}},
+}
+
+
+def render(topology: Topology, options: argparse.Namespace) -> Mapping[str, str]:
+    """Return the manifests, each a file: those of all pods, one for each role, and the ``kustomization.yaml`` that lists them.
+
+    Raises:
+        ConfigError: the files are too large for a ConfigMap, or the port for metrics is not fixed.
+    """
+    app = _App(topology, options)
+    files = {"config-map": [app.config_map()], "service": [app.service()], "network-policy": [app.network_policy()]}
+    files |= {f"role-{label(role.name)}": list(app.workload(role)) for role in app.roles} | {"pod-monitor": [app.pod_monitor()]}
+    listed = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [f"{file}.yaml" for file in files]}
+    return {f"{file}.yaml": document.write(objects) for file, objects in [*files.items(), ("kustomization", [listed])]}
+
+
+class _App:
+    """A topology and how it is to be run, as objects of Kubernetes."""
+
+    def __init__(self, topology: Topology, options: argparse.Namespace) -> None:
+        self.options, self.plan = options, topology.plan
+        self.name = label(topology.plan.name)
+        self.roles = [role for role in topology.roles.values() if not role.external]
+        self.labels = {"app.kubernetes.io/name": "highway", "app.kubernetes.io/instance": self.name}
+        self.link_ports = sorted({port for role in topology.roles.values() for port in self._ports(role)})
+        spec = parse_metrics(options.metrics, self.plan.metrics) if options.metrics else self.plan.metrics
+        free = (port for port in range(METRICS_PORT, 65536) if port not in self.link_ports)
+        self.metrics_port = port_range(spec.port)[0] if spec else next(free)
+        if not self.metrics_port:
+            raise ConfigError(f"--metrics {options.metrics}: Prometheus has to know the port of a pod; give one, such as {METRICS_PORT}")
+
+    def config_map(self) -> Object:
+        """Return the topology files, by the names that they have in pods."""
+        data = {**{key: Path(file).read_text() for key, file in self._files.items()}, f"{self.name}.yaml": self._addresses()}
+        if (size := sum(len(text.encode()) for text in data.values())) > 1_000_000:
+            raise ConfigError(f"the topology has {size:,} bytes, but a ConfigMap holds 1,000,000; put what is long into files of the image")
+        return {**self._head("v1", "ConfigMap", self.name), "data": data}
+
+    def service(self) -> Object:
+        """Return what gives pods their names, from before they are ready: they wait for each other."""
+        ports = [{"name": "metrics", "port": self.metrics_port}]
+        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": self.labels, "ports": ports}
+        return {**self._head("v1", "Service", self.name), "spec": spec}
+
+    def network_policy(self) -> Object:
+        """Return who reaches the pods: each other at the ports of links, and anybody at that of metrics, which only tells."""
+        own = {"from": [{"podSelector": {"matchLabels": self.labels}}], "ports": [{"port": port} for port in self.link_ports]}
+        ingress = [own] if self.link_ports else []
+        ingress.append({"from": [{"namespaceSelector": {}}], "ports": [{"port": self.metrics_port}]})
+        spec = {"podSelector": {"matchLabels": self.labels}, "policyTypes": ["Ingress"], "ingress": ingress}
+        return {**self._head("networking.k8s.io/v1", "NetworkPolicy", self.name), "spec": spec}
+
+    def pod_monitor(self) -> Object:
+        """Return what has the Prometheus of the Prometheus Operator read the pods' figures."""
+        spec = {"selector": {"matchLabels": self.labels}, "podMetricsEndpoints": [{"port": "metrics"}]}
+        return {**self._head("monitoring.coreos.com/v1", "PodMonitor", self.name), "spec": spec}
+
+    def workload(self, role: Role) -> Iterator[Object]:
+        """Yield what starts the pods of a role."""
+        name, labels = self._name(role), self._labels(role)
+        kind = "Deployment" if role.autoscale else "StatefulSet" if role.restart.when == "always" else "Job"
+        template = {"metadata": {"labels": labels}, "spec": self._pod(role, kind)}
+        if kind == "Job":
+            yield {**self._head("batch/v1", kind, name, labels), "spec": {**_retries(role), "template": template}}
+            return
+        spec: Object = {"replicas": role.replicas, "selector": {"matchLabels": labels}}
+        if kind == "StatefulSet":
+            spec |= {"serviceName": self.name, "podManagementPolicy": "Parallel"}
+        yield {**self._head("apps/v1", kind, name, labels), "spec": {**spec, "template": template}}
+        if scale := role.autoscale:
+            target = {"type": "AverageValue", "averageValue": f"{round(1000 * LOAD)}m"}
+            metrics = [{"type": "Pods", "pods": {"metric": {"name": "highway_role_load"}, "target": target}}]
+            of = {"apiVersion": "apps/v1", "kind": kind, "name": name}
+            spec = {"scaleTargetRef": of, "minReplicas": scale.min, "maxReplicas": scale.max, "metrics": metrics}
+            yield {**self._head("autoscaling/v2", "HorizontalPodAutoscaler", name, labels), "spec": spec}
+
+    def _pod(self, role: Role, kind: str) -> Object:
+        ports = [{"name": "metrics", "containerPort": self.metrics_port}, *({"containerPort": port} for port in self._ports(role))]
+        field = _FIELDS.get(kind)
+        volumes = {FILES: {"name": "topology", "configMap": {"name": self.name}}, **_FOLDERS}
+        for number, (claim, path) in enumerate(self.options.claim):
+            volumes[path] = {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}
+        container = {
+            "name": "highway",
+            "image": self.options.image,
+            "args": [word.replace("$", "$$") for word in self._command(role, kind)] + (["--replica=$(REPLICA)"] if field else []),
+            "env": [{"name": "REPLICA", "valueFrom": {"fieldRef": {"fieldPath": field}}}] if field else [],
+            "workingDir": "/work",
+            "ports": ports,
+            "readinessProbe": {"httpGet": {"path": "/health", "port": "metrics"}},
+            "resources": _resources(role),
+            "securityContext": _LOCKED,
+            "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
+        }
+        spec = {
+            "restartPolicy": "Never" if kind == "Job" else "Always",
+            "subdomain": self.name if kind == "Job" else None,
+            "terminationGracePeriodSeconds": math.ceil(self.options.drain_timeout) + STOP_SECONDS,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "nodeSelector": role.resources.labels,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_filled(container)],
+            "volumes": list(volumes.values()),
+        }
+        return _filled(spec)
+
+    def _command(self, role: Role, kind: str) -> Sequence[str]:
+        options, files = self.options, [f"{FILES}/{file}" for file in (*self._files, f"{self.name}.yaml")]
+        told = [
+            f"--role={role.name}",
+            "--any-order",
+            f"--metrics=0.0.0.0:{self.metrics_port}",
+            f"--drain-timeout={options.drain_timeout:g}",
+        ]
+        stays = kind == "Deployment" and role.restart.when != "always"
+        return ["run", *files, *file_arguments(options), *told, *(["--json"] if options.json else []), *(["--stay"] if stays else [])]
+
+    @cached_property
+    def _files(self) -> Mapping[str, str]:
+        """The names in pods of the files that the user has given."""
+        files = [str(file) for file in self.options.files]
+        return {f"{number}-{re.sub(r'[^A-Za-z0-9._-]', '_', Path(file).name)}": file for number, file in enumerate(files, 1)}
+
+    def _addresses(self) -> str:
+        """Return the topology file that gives the processes the pods' names as hosts."""
+        hosts: Object = {}
+        roles: Object = {}
+        for role in self.roles:
+            pods = [f"{self._name(role)}-{number}" for number in range(0 if role.autoscale else role.replicas)]
+            hosts |= {pod: {"address": f"{pod}.{self.name}", "listen": "0.0.0.0"} for pod in pods}
+            is_list = len(role.location.path) == 2  # in place of a mapping with the key stages, so that nothing is merged with it
+            own = {"hosts": pods, "replicas": role.autoscale.min if role.autoscale else role.replicas}
+            roles[role.name] = {**own, **({"stages": role.stages} if is_list else {})}
+        return document.write([{"hosts": hosts, "roles": roles}])
+
+    def _ports(self, role: Role) -> Sequence[int]:
+        """Return the ports that a pod of a role opens for links: it is alone on its host, so the first of each range."""
+        links = self.plan.links.values()
+        bound = [spec.port for spec in links if spec.over.has_port and role.name in names(spec, spec.bind)]
+        return [port_range(port)[0] for port in [*bound, *(spec.tap for spec in links if role.name in names(spec, "from"))] if port]
+
+    def _name(self, role: Role) -> str:
+        return f"{self.name}-{label(role.name)}"
+
+    def _labels(self, role: Role) -> Mapping[str, str]:
+        return {**self.labels, "app.kubernetes.io/component": label(role.name)}
+
+    def _head(self, version: str, kind: str, name: str, labels: Mapping[str, str] | None = None) -> Object:
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels or self.labels}}
+
+
+def _retries(role: Role) -> Object:
+    """Return which pods a job has, and when it replaces one: as often as the file says; what the cluster evicts does not count."""
+    again = role.restart.when != "never"
+    wrong = {"action": "FailJob", "onExitCodes": {"containerName": "highway", "operator": "In", "values": [2]}}
+    evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    return {
+        "completionMode": "Indexed",
+        "completions": role.replicas,
+        "parallelism": role.replicas,
+        "backoffLimitPerIndex": role.restart.at_most if again else 0,
+        "maxFailedIndexes": 0,
+        "podReplacementPolicy": "Failed",
+        **({"podFailurePolicy": {"rules": [evicted, wrong]}} if again else {}),
+    }
+
+
+def _resources(role: Role) -> Object:
+    """Return what a pod asks for and gets at most, so that it knows how many cores it has."""
+    needs = role.resources
+    cores = math.ceil(1000 * (needs.cpus or 0))
+    given = {"cpu": f"{cores}m" if cores % 1000 else str(cores // 1000), "memory": f"{math.ceil(needs.memory_mb or 0)}M"}
+    asked = {name: given[name] for name, need in (("cpu", needs.cpus), ("memory", needs.memory_mb)) if need}
+    gpus = {"nvidia.com/gpu": str(needs.gpus)} if needs.gpus else {}
+    return _filled({"requests": asked, "limits": {**asked, **gpus}})
+
+
+def _filled(mapping: Mapping[str, Any]) -> Object:
+    return {key: value for key, value in mapping.items() if value not in (None, {}, [])}

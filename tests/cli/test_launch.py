@@ -1,0 +1,143 @@
+"""``highway launch`` as a user meets it: what it says of engines, files and options, and the quickstart on this machine."""
+
+import json
+
+import pytest
+import yaml
+from topologies import HOME
+
+from highway.run.engines import ENGINES
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+FEED = """
+hosts: {storage: 10.0.0.1, gpu: 10.0.0.2}
+links: {raw: {from: numbers, to: trainer, port: 5555}}
+roles:
+  numbers: {hosts: storage, stages: [Noise: {shape: [2, 2], count: 3}, ZMQSink: {link: raw}]}
+  trainer: {hosts: gpu, stages: [ZMQSource: {link: raw}, Benchmark: 9]}
+"""
+LINKS = "links: {raw: {from: numbers, to: worker, port: 5555}, done: {from: worker, to: trainer, port: 5556, bind: to}}"
+ROLES = f"""{LINKS}
+roles:
+  numbers: [Noise: {{shape: [2, 2], count: 3}}, ZMQSink: {{link: raw}}]
+  worker: {{OWN, stages: [ZMQSource: {{link: raw}}, Identity, ZMQSink: {{link: done}}]}}
+  trainer: [ZMQSource: {{link: done}}, Benchmark: 9]
+"""
+
+
+@pytest.fixture
+def write(write):
+    """Write a topology, as ``t.yaml`` if not said otherwise."""
+    return lambda text, name="t.yaml": write(text, name)
+
+
+def test_help_says_where_roles_can_run(ask):
+    code, out, _ = ask("launch", "--help")
+    assert code == 0
+    text = " ".join(out.split())
+    assert all(f"{engine.name}: {engine.what}" in text for engine in ENGINES.values())
+
+
+def test_an_engine_that_there_is_not_is_refused_with_those_that_there_are(ask, write):
+    code, _, error = ask("launch", write(FEED), "--on", "nomad")
+    assert code == 2
+    assert f"argument --on: invalid choice: 'nomad' (choose from {', '.join(map(repr, ENGINES))})" in error
+
+
+def test_where_to_run_has_to_be_said(ask, write):
+    code, _, error = ask("launch", write(FEED))
+    assert code == 2 and "the following arguments are required: --on" in error
+
+
+@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES.values() if engine.renders])
+def test_an_engine_that_writes_files_asks_where(ask, write, engine):
+    said = f"highway: --on {engine} writes files; give --render DIR, the folder to write them into, or --dry-run to see them\n"
+    assert ask("launch", write(FEED), "--on", engine) == (2, "", said)
+
+
+def test_a_dry_run_shows_files_and_writes_none(ask, write, folder):
+    code, out, _ = ask("launch", write(FEED), "--on", "kubernetes", "--dry-run", "--render", "out")
+    assert code == 0 and not (folder / "out").exists()
+    assert {each["kind"] for each in yaml.safe_load_all(out.replace("\n# ", "\n---\n# ")) if each} >= {"ConfigMap", "Service", "Job"}
+
+
+def test_the_units_of_all_hosts_are_written(ask, write, folder):
+    code, out, _ = ask("launch", write(FEED), "--on", "systemd", "--render", "units", "--metrics", "9400")
+    assert code == 0
+    assert out.split() == ["units/storage/highway-t.service", "units/gpu/highway-t.service"]
+    for host in ("storage", "gpu"):
+        (command,) = (line for line in (folder / f"units/{host}/highway-t.service").read_text().splitlines() if "ExecStart" in line)
+        assert command.endswith(f" run {folder}/t.yaml --metrics=9400 --host {host}")
+
+
+def test_a_file_without_hosts_has_one_unit(ask, write):
+    assert (
+        ask("launch", write("roles: {r: [Noise: {shape: [2], count: 1}]}"), "--on", "systemd", "--render", ".")[1] == "highway-t.service\n"
+    )
+
+
+def test_a_role_that_no_units_host_would_run_is_refused(ask, write, folder):
+    said = "highway: t.yaml:6: roles.trainer: no host's unit would run it: give it hosts\n"
+    text = FEED.replace("{hosts: gpu, stages: [ZMQSource: {link: raw}, Benchmark: 9]}", "[ZMQSource: {link: raw}, Benchmark: 9]")
+    assert ask("launch", write(text), "--on", "systemd", "--render", "units") == (2, "", said)
+    assert not (folder / "units").exists()
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("resources: {cpus: 0}", "resources.cpus: expected float > 0.0, got int 0"),
+        ("resources: {cpus: many}", "resources.cpus: expected float or null, got str 'many'"),
+        ("resources: {gpus: 1.5}", "resources.gpus: expected int, got float 1.5"),
+        ("resources: {gpus: -1}", "resources.gpus: expected int >= 0, got int -1"),
+        ("resources: {memory: 100}", "resources.memory: unknown key 'memory'; did you mean memory_mb?"),
+        ("resources: {labels: [fast]}", "resources.labels: expected mapping, got a list of 1"),
+        ("resources: {labels: {disk: 1}}", "resources.labels.disk: expected str, got int 1; put it in quotes to make it text"),
+        ("autoscale: 4", "autoscale: expected mapping, got int 4"),
+        ("autoscale: {min: 1}", "autoscale: the key 'max' is missing"),
+        ("autoscale: {min: 0, max: 4}", "autoscale.min: expected int >= 1, got int 0"),
+        ("autoscale: {min: 4, max: 2}", "autoscale: min is 4, but max is 2"),
+        ("replicas: 9, autoscale: {min: 1, max: 4}", "autoscale: the role begins with 9 replicas, which are not from 1 to 4"),
+    ],
+)
+def test_what_a_role_needs_and_how_it_scales_is_checked_wherever_it_runs(ask, write, own, said):
+    code, _, error = ask("launch", write(ROLES.replace("OWN", own)), "--on", "kubernetes", "--dry-run")
+    assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.{said}\n")
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("numbers", "only a role that maps can have more or fewer replicas while it runs; numbers does not receive on a link"),
+        ("trainer", "only a role that maps can have more or fewer replicas while it runs; trainer does not send on a link"),
+    ],
+)
+def test_only_roles_that_map_scale(ask, write, role, said):
+    text = yaml.safe_load(ROLES.replace("OWN", "replicas: 1"))
+    text["roles"][role] = {"stages": text["roles"][role], "autoscale": {"min": 1, "max": 2}}
+    code, _, error = ask("launch", write(yaml.safe_dump(text)), "--on", "kubernetes", "--dry-run")
+    assert code == 2 and said in error
+
+
+def test_a_role_that_opens_a_port_does_not_scale(ask, write):
+    text = ROLES.replace("bind: to", "bind: from").replace("OWN", "restart: on-failure, autoscale: {min: 1, max: 2}")
+    code, _, error = ask("launch", write(text), "--on", "kubernetes", "--dry-run")
+    said = "worker binds the link done, so others would have to know all its replicas; let the other side bind it"
+    assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
+
+
+@pytest.mark.parametrize("claim", ["data", "data:", ":/data", "data:data", "Data:/data", "data:/", "data:/a:ro"])
+def test_a_claim_without_a_name_or_a_path_is_refused(ask, write, claim):
+    code, _, error = ask("launch", write(FEED), "--on", "kubernetes", "--dry-run", "--claim", claim)
+    assert code == 2 and f"argument --claim: invalid claim, NAME:/PATH, value: '{claim}'" in error
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs_on_this_machine_as_by_run(call, write):
+    file = write((HOME / "pipelines/quickstart.yaml").read_text(), name=None)  # one of its own, as are the paths of its sockets
+    code, out, error = call("launch", file, "--on", "local", "--set", "epochs=2", "--set", "transport=ipc", "--json")
+    assert code == 0, error
+    found = json.loads(out)
+    assert {one["name"] for one in found["replicas"]} == {"reader", "worker[0]", "worker[1]", "trainer"}
+    assert [(link["link"], link["missing"]) for link in found["links"]] == [("raw", 0), ("augmented", 0)]
