@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 
 from highway.cli.files import add_file_options, load_checked
+from highway.run.engines import ENGINES
 from highway.topology.checking import labels, not_imported
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 
-add_arguments = add_file_options
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_file_options(parser)
+    parser.add_argument("--on", choices=ENGINES, metavar="ENGINE", help=f"look whether it can be launched there, too: {', '.join(ENGINES)}")
 
 
 def run(options: argparse.Namespace) -> int:
     """Check a file, print what it describes, and return the exit code."""
     topology = load_checked(options)
+    if options.on:
+        ENGINES[options.on].check(topology)
     plan = topology.plan
     for role in plan.roles.values():
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""
@@ -32,5 +38,6 @@ def run(options: argparse.Namespace) -> int:
     passed_over = not_imported(topology)
     for sentence in passed_over:
         print(sentence)
-    print(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}")
+    where = f", also on {options.on}" if options.on else ""
+    print(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}")
     return 0

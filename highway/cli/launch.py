@@ -63,7 +63,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into, or --dry-run to see them")
     for name, text in files.items():
         path = options.render / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--render {options.render}: {path} cannot be written: {error.strerror}") from None
         print(path)
     return DONE

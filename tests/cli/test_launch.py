@@ -56,6 +56,14 @@ def test_an_engine_that_writes_files_asks_where(ask, write, engine):
     assert ask("launch", write(FEED), "--on", engine) == (2, "", said)
 
 
+def test_check_says_what_an_engine_cannot_do(ask, write):
+    shm = FEED.replace("port: 5555", "transport: shm").replace("hosts: gpu", "hosts: storage")
+    assert ask("check", write(shm))[0] == 0
+    said = "a link over shm is within one host, but each process has a pod of its own; use tcp, with a port"
+    assert ask("check", "t.yaml", "--on", "kubernetes") == (2, "", f"highway: t.yaml:3: links.raw.transport: {said}\n")
+    assert ask("check", write(FEED), "--on", "kubernetes")[1].endswith("\nt.yaml: nothing wrong, also on kubernetes\n")
+
+
 def test_a_dry_run_shows_files_and_writes_none(ask, write, folder):
     code, out, _ = ask("launch", write(FEED), "--on", "kubernetes", "--dry-run", "--render", "out")
     assert code == 0 and not (folder / "out").exists()
@@ -125,6 +133,12 @@ def test_a_role_that_opens_a_port_does_not_scale(ask, write):
     code, _, error = ask("launch", write(text), "--on", "kubernetes", "--dry-run")
     said = "worker binds the link done, so others would have to know all its replicas; let the other side bind it"
     assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
+
+
+def test_a_folder_that_cannot_be_written_into_is_refused(ask, write, folder):
+    (folder / "taken").write_text("")
+    said = "highway: --render taken: taken/config-map.yaml cannot be written: File exists\n"
+    assert ask("launch", write(FEED), "--on", "kubernetes", "--render", "taken") == (2, "", said)
 
 
 @pytest.mark.parametrize("claim", ["data", "data:", ":/data", "data:data", "Data:/data", "data:/", "data:/a:ro"])

@@ -27,10 +27,17 @@ links:
   done: {from: worker, to: trainer, port: 5557, bind: to}
 roles:
   reader: {replicas: 2, restart: on-failure, stages: [$Numbers: {count: 300}, ZMQSink: {link: raw}]}
-  worker: {restart: on-failure, autoscale: {min: 2, max: 4}, stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done}]}
+  worker: {restart: on-failure, autoscale: {min: 2, max: 4}, replicas: 3, stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done}]}
   trainer: [ZMQSource: {link: done}, $Say]
 """
-PODS = {"w0": "feed-worker-x", "w1": "feed-worker-y", "tr": "feed-trainer-0", "r0": "feed-reader-0", "r1": "feed-reader-1"}  # as they start
+PODS = {
+    "w0": "feed-worker-x",
+    "w1": "feed-worker-y",
+    "w2": "feed-worker-z",
+    "tr": "feed-trainer-0",
+    "r0": "feed-reader-0",
+    "r1": "feed-reader-1",
+}  # as they start
 
 
 class Pods:
@@ -88,7 +95,7 @@ def test_pods_find_each_other_in_any_order_and_nothing_is_lost(pods, numbers):
     codes = {short: pods.running[short].wait(timeout=200) for short in ("r0", "r1", "tr")}
     assert codes == {"r0": 0, "r1": 0, "tr": 0}, "".join(map(pods.log, PODS))
     assert sorted(numbers((pods.folder / "tr.out").read_text())) == sorted([*range(300)] * 2)
-    for short in ("w0", "w1"):
+    for short in ("w0", "w1", "w2"):
         out = pods.folder / f"{short}.out"
         wait_until(lambda out=out: "worker[0]: " in out.read_text(), 100)
         assert pods.running[short].poll() is None, "Kubernetes would start it again"
