@@ -45,7 +45,16 @@ class Hosts:
 
     def popen(self, host: str, arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
         """Start a command on a host."""
-        return subprocess.Popen(["ip", "netns", "exec", self._namespace(host), *arguments], text=True, **options)
+        return subprocess.Popen([*self.on(host), *arguments], text=True, **options)
+
+    def on(self, host: str) -> list[str]:
+        """Return the words before a command that is to run on a host."""
+        return ["ip", "netns", "exec", self._namespace(host)]
+
+    def host_of(self, pid: int) -> str:
+        """Return the host on which a process runs; empty if it is gone, or on none of these."""
+        found = subprocess.run(["ip", "netns", "identify", str(pid)], capture_output=True, text=True).stdout.strip()
+        return found.removeprefix(f"{self.prefix}-")
 
     def cut(self, host: str) -> None:
         """Have the bridge drop what goes to and comes from a host; nobody is told."""

@@ -54,13 +54,14 @@ class Lines:
 class Run:
     """A ``highway`` command that runs, with variables of its own in the environment, or without those that are ``None``.
 
-    It finds numerical libraries set to one thread each, as it would set them: else a role in its process begins again to do so.
+    It finds numerical libraries set to one thread each, as it would set them: else a role in its process begins again to do so. ``on`` are
+    words before the command.
     """
 
-    def __init__(self, *arguments, **environment):
+    def __init__(self, *arguments, on=(), **environment):
         own = {"PYTHONPATH": str(HOME), "PYTHONWARNINGS": "error", "COLUMNS": "200", **dict.fromkeys(ONE_THREAD, "1"), **environment}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "highway", *map(str, arguments)],
+            [*on, sys.executable, "-m", "highway", *map(str, arguments)],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -12,7 +12,6 @@ from highway.cli.files import add_file_options, load_checked
 from highway.cli.run import add_run_options
 from highway.errors import ConfigError
 from highway.run.engines import ENGINES
-from highway.run.preflight import preflight
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", metavar="ADDRESS", default="auto", help="ray: the cluster's address (default: the one this host is in)"
     )
+    parser.add_argument("--name", help="ray: what the run is called in the cluster (default: the file's name without .yaml)")
     parser.add_argument(
         "--folder", metavar="DIR", type=Path, help="slurm: a new folder of the run that all hosts see (default: in highway-runs)"
     )
@@ -52,9 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if not engine.renders:
         from highway.cli.run_here import run_processes  # here, since only what is watched needs a screen
 
-        wiring = engine.module.placed(topology)
-        preflight(wiring.ends)
-        return run_processes(wiring, options, engine.module.connect)
+        return run_processes(engine.module.placed(topology), options, engine.module.connect)
     files = engine.module.render(topology, options)
     if options.dry_run:
         print("\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")

@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stay", action="store_true", help="with --role: when it has ended as it should, wait for SIGTERM, for who starts again what ends")
     for descriptor in ("--report-to", "--count-in", "--spec-from"):  # how the launcher starts processes
         add(descriptor, type=int, metavar="FD", help=argparse.SUPPRESS)
+    add("--end-with-launcher", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.rendezvous is not None:
         from highway.wire import rendezvous
 
-        rendezvous.use(rendezvous.parse(options.rendezvous), options.address)
+        rendezvous.join(options.rendezvous, options.address)
     if options.report_to is not None:
         return _run_for_launcher(options)
     from highway.cli.run_here import run_here  # here, since a process that was launched has no terminal
@@ -88,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_for_launcher(options: argparse.Namespace) -> int:
-    interrupt.die_with_parent(signal.SIGTERM)  # outside Linux it ends with the next report
+    # Who is launched from another host is started again there: were it drained, it would tell its receivers that this is the end.
+    interrupt.die_with_parent(signal.SIGKILL if options.end_with_launcher else signal.SIGTERM)  # outside Linux it ends with the next report
     tally.share(options.count_in)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with Reporter(options.report_to) as reporter:

@@ -32,7 +32,7 @@ from highway.topology.spec import parse_metrics
 from highway.topology.wiring import Wiring
 from highway.wire import tally
 
-Connect = Callable[[argparse.Namespace, Callable[[str, str, bool], None]], Launcher]
+Connect = Callable[[Wiring, argparse.Namespace, Callable[[str, str, bool], None]], Launcher]
 
 
 def run_here(options: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def run_here(options: argparse.Namespace) -> int:
     passed = [f"--wait={options.wait}"] if options.wait is not None else []
     passed += ["--local"] if topology.plan.local else []
     passed += [f"--rendezvous={options.rendezvous}", f"--address={options.address}"] if options.rendezvous is not None else []
-    return run_processes(wiring, options, lambda _, show: LocalLauncher(show), passed)
+    return run_processes(wiring, options, lambda _, __, show: LocalLauncher(show), passed)
 
 
 def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process]:
@@ -83,7 +83,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     Args:
         wiring: The processes.
         options: Those of ``highway run`` and ``highway launch``.
-        connect: Returns what starts them, of the options and a function that shows their lines.
+        connect: Returns what starts them, of these, the options and a function that shows their lines.
         passed: What each gets besides what is the same everywhere.
     """
     given = [*file_arguments(options), *(["--traceback"] if options.traceback else [])]
@@ -93,7 +93,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
-            result = launch(wiring, connect(options, screen.line), arguments, screen, watchers, options.drain_timeout)
+            result = launch(wiring, connect(wiring, options, screen.line), arguments, screen, watchers, options.drain_timeout)
         _conclude(screen, result, options.json)
         for sentence in filter(None, [*losses(result), result.message]):
             screen.say(f"highway: {sentence}")

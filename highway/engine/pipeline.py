@@ -83,24 +83,26 @@ class Pipeline:
         replica: int = 0,
         plugins: Collection[str] = (),
         isolated: bool = False,
+        on: str = "",
         **variables: Any,
     ) -> Pipeline:
         """Build the pipeline of one role of a topology file.
 
         Args:
             path: The YAML file, or several, which are merged by key; later ones count.
-            role: One of the file's roles.
-            replica: Which one of its processes this is, from 0.
+            role: One of the file's roles, and ``replica`` which one of its processes, from 0.
             plugins: Modules whose classes the file may name as ``package.module:Class``.
             isolated: Whether it runs in a process of its own; see :class:`Pipeline`.
+            on: Where it finds the others, if not at the file's hosts: ``"ray"`` or ``"ray:NAME"``, a run of the file, or of that name, in
+                the Ray cluster of this process; ``"folder:PATH"``, a folder that all hosts see.
             **variables: Values for the file's ``vars``; for one that is called like an argument here, see :func:`highway.topology.load`.
 
         Raises:
-            ConfigError: the file, the role or a variable is wrong; the message says where.
+            ConfigError: the file, the role, a variable or where the others are is wrong; the message says how.
         """
         from highway.topology import load  # here, since it is built on the engine: with isolated runs the one way from here to a room above
 
-        return load(path, variables, plugins).pipeline(role, replica, isolated=isolated)
+        return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
 
     def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next item.

@@ -18,7 +18,7 @@ class Engine:
     Its module, ``highway.run.launchers.NAME``, is imported when it is chosen. It has ``problems(topology)``, which yields a ConfigError
     for each thing that the engine cannot do for it, and one of two:
 
-    - ``connect(options, show)`` returns a :class:`~highway.run.launcher.Launcher`, and ``placed(topology)`` the processes, as their
+    - ``connect(wiring, options, show)`` returns a :class:`~highway.run.launcher.Launcher`, and ``placed(topology)`` the processes, as their
       links are there: highway starts them, watches them and shows what they print, as on this machine;
     - ``render(topology, options)`` returns the texts of files by their names: the engine's own tools start what these say.
 

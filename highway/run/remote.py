@@ -6,6 +6,7 @@ Between them goes :class:`News`, however the engine carries it: as JSON in files
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -55,6 +56,15 @@ class Order(msgspec.Struct, frozen=True):
         """Return the order to run a process."""
         return cls(spec.name, spec.process.to_json(), [*spec.arguments])
 
+    def to_json(self) -> bytes:
+        """Return it as text."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Order:
+        """Read it back."""
+        return msgspec.json.decode(text, type=cls)
+
     @property
     def spec(self) -> LaunchSpec:
         """What to start."""
@@ -67,13 +77,16 @@ class Agent:
     Args:
         order: What to run.
         address: Where others reach this host.
+        arguments: More of those of ``highway run``.
     """
 
-    def __init__(self, order: Order, address: str) -> None:
+    def __init__(self, order: Order, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
         self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))
-        self._process = self._launcher.start(order.spec)
+        spec = order.spec
+        own = [f"--address={address}", "--end-with-launcher"]
+        self._process = self._launcher.start(replace(spec, arguments=[*spec.arguments, *own, *arguments]))
 
     def news(self, seconds: float) -> News:
         """Wait until the process does something, or so long, and return what there is to tell."""

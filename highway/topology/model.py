@@ -47,6 +47,30 @@ class Topology:
         """Return this topology with names in place of addresses, for hosts that nobody knows before a role runs there."""
         return replace(self, plan=replace(self.plan, named=True))
 
+    def joined(self, on: str, isolated: bool = False) -> Topology:
+        """Return this topology with links that are found at a rendezvous, which this process joins.
+
+        Args:
+            on: As for ``Pipeline.from_yaml``; empty: this topology, as it is.
+            isolated: Whether its links are to be opened in a process of their own.
+
+        Raises:
+            ConfigError: that cannot be joined.
+        """
+        if not on:
+            return self
+        if isolated:
+            raise ConfigError(f"on={on!r}: an isolated pipeline finds others at the file's hosts only; leave out one of the two")
+        from highway.wire import rendezvous  # here, since most topologies need none
+
+        rendezvous.join(f"ray:{self.plan.name}" if on == "ray" else on)
+        return self.at_rendezvous()
+
+    def anywhere(self) -> Topology:
+        """Return this topology for an engine that chooses hosts: those of the file do not count, and links have names."""
+        roles = {name: replace(role, hosts=()) for name, role in self.roles.items()}
+        return replace(self, plan=replace(self.plan, roles=roles)).at_rendezvous()
+
     def role(self, name: str) -> Role:
         """Return one role.
 

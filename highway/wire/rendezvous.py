@@ -29,7 +29,13 @@ TELL_AFTER = 10.0  # seconds for which a name is not published before it is said
 
 
 class Rendezvous(Protocol):
-    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting."""
+    """Where the processes of a run publish addresses by name. Its methods are called on one thread, which they may keep waiting.
+
+    Attributes:
+        host: Where others reach this host, if it knows better than this host's name.
+    """
+
+    host: str
 
     def publish(self, addresses: Mapping[str, str]) -> None:
         """Say where names of this process are: ``tcp://host:port`` of each. Raises OSError if it cannot be reached."""
@@ -44,6 +50,8 @@ class FolderRendezvous:
     Args:
         path: The folder; it is made if it is not there.
     """
+
+    host = ""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -224,13 +232,45 @@ def _probed(use: Callable[[socket.socket], None]) -> str:
         return str(probe.getsockname()[0])
 
 
+def join(text: str, host: str = "") -> None:
+    """Have the links of this process that have names find each other where a text says; saying it again changes nothing.
+
+    Args:
+        text: As for :func:`parse`.
+        host: As for :func:`use`.
+
+    Raises:
+        ConfigError: it is none, or this process has joined another one.
+    """
+    global _joined
+    if _joined and text != _joined:
+        raise ConfigError(f"{text}: this process finds names at {_joined} already; processes have one rendezvous each")
+    if not _joined:
+        found = parse(text)
+        use(found, host or found.host)
+        _joined = text
+
+
+_joined = ""
+
+
 def parse(text: str) -> Rendezvous:
-    """Return the rendezvous of a text: ``folder:PATH``.
+    """Return the rendezvous of a text: ``folder:PATH`` or ``ray:RUN``, or ``relay:PATH`` of a process that a launcher has started.
 
     Raises:
         ConfigError: it is none.
     """
     kind, _, rest = text.partition(":")
-    if kind != "folder" or not rest:
-        raise ConfigError(f"--rendezvous {text}: expected folder:PATH, a folder that all hosts of the run see")
+    if not rest or kind not in ("folder", "ray", "relay"):
+        raise ConfigError(
+            f"rendezvous {text}: expected folder:PATH, a folder that all hosts of the run see, or ray:RUN, a run in a Ray cluster"
+        )
+    if kind == "ray":
+        from highway.wire.registries.ray import RayRendezvous  # here, since it needs Ray
+
+        return RayRendezvous(rest)
+    if kind == "relay":
+        from highway.wire.registries.relay import RelayRendezvous
+
+        return RelayRendezvous(rest)
     return FolderRendezvous(rest)

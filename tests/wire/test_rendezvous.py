@@ -291,9 +291,9 @@ def test_names_of_hosts_and_addresses_of_ipv6_are_found_too(use, opened, host):
     assert number_of(receiver.recv(20)) == 3
 
 
-@pytest.mark.parametrize("text", ["folder", "folder:", "ray:x", ""])
+@pytest.mark.parametrize("text", ["folder", "folder:", "ray", "dns:x", ""])
 def test_a_text_that_is_no_rendezvous_is_said(text):
-    with pytest.raises(ConfigError, match=f"--rendezvous {text}: expected folder:PATH"):
+    with pytest.raises(ConfigError, match=f"^rendezvous {text}: expected folder:PATH"):
         rendezvous.parse(text)
 
 

@@ -20,6 +20,7 @@ from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.process.memory import anonymous_file
 from highway.run.launcher import LaunchSpec
+from highway.run.preflight import preflight
 from highway.run.report import RoleReport
 from highway.topology import Topology
 from highway.topology.wiring import Wiring
@@ -37,8 +38,13 @@ def placed(topology: Topology) -> Wiring:
     return Wiring(here, here.processes())
 
 
-def connect(options: argparse.Namespace, show: Callable[[str, str, bool], None]) -> LocalLauncher:
-    """Return what starts processes here."""
+def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, str, bool], None]) -> LocalLauncher:
+    """Return what starts processes here.
+
+    Raises:
+        ConfigError: a port that one of them opens is taken.
+    """
+    preflight(wiring.ends)
     return LocalLauncher(show)
 
 

@@ -1,0 +1,230 @@
+"""Actors of a Ray cluster: one for each process, which it starts beside itself on its node, so that this has nothing of Ray in it.
+
+Ray decides where an actor runs, by the ``resources`` of its role. Whether a process is started again, and when, is decided above, as on
+every engine; the actor of each start is a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import highway
+from highway.errors import ConfigError
+from highway.process.cores import ONE_THREAD
+from highway.run.launcher import LaunchSpec
+from highway.run.launchers.ray_runner import Runner
+from highway.run.remote import News, Order, RemoteProcess
+from highway.topology import Topology
+from highway.topology.apart import problems_apart
+from highway.topology.plan import Role
+from highway.topology.wiring import Wiring
+from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
+
+PATIENCE = 30.0  # seconds after which it is said that a process has no node yet
+AGAIN = 1.0  # seconds after which an actor is asked again to which the connection broke
+REACH = 5.0  # seconds that a cluster may take to answer
+END = 5.0  # seconds that actors may take to end
+
+Show = Callable[[str, str, bool], None]
+
+
+def problems(topology: Topology) -> Iterator[ConfigError]:
+    """Yield what Ray cannot do: processes that need to be on one host."""
+    yield from problems_apart(topology)
+
+
+def placed(topology: Topology) -> Wiring:
+    """Return the processes, which find each other by name."""
+    anywhere = topology.anywhere()
+    return Wiring(anywhere, anywhere.processes())
+
+
+def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:
+    """Return what starts actors in the cluster that ``--cluster`` names.
+
+    Raises:
+        ConfigError: Ray is not installed, the cluster cannot be reached or has no nodes for the roles, or has a run of this name.
+    """
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")  # as Ray is imported: it would ask a cluster that refuses a token for 20 s
+    ray = import_ray()
+    _join(ray, options.cluster)
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        for name in sorted(wiring.roles):
+            _check_nodes(wiring.topology, wiring.topology.roles[name], nodes)
+        return RayLauncher(wiring.topology, options.name or wiring.topology.plan.name, show)
+    except BaseException:
+        ray.shutdown()
+        raise
+
+
+def _join(ray: Any, cluster: str) -> None:
+    host, _, port = cluster.rpartition(":")
+    try:
+        if port.isdecimal() and "://" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), REACH).close()  # Ray would take minutes to say it
+        ray.init(cluster, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+        way_out = "`ray start --head` begins a cluster, --cluster HOST:6379 names another; one with tokens takes RAY_AUTH_MODE=token and"
+        raise ConfigError(f"--cluster {cluster}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
+
+
+def _check_nodes(topology: Topology, role: Role, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a ConfigError if no node has what a process of a role needs."""
+    needs = {"CPU": role.resources.cpus or 1, "GPU": role.resources.gpus, "memory": 1e6 * (role.resources.memory_mb or 0)}
+
+    def fits(node: Mapping[str, Any]) -> bool:
+        enough = all(node["Resources"].get(name, 0) >= needed for name, needed in needs.items())
+        plain = {name: value for name, value in role.resources.labels.items() if not value.startswith(("!", "in("))}
+        return enough and plain.items() <= node["Labels"].items()
+
+    if not any(map(fits, nodes)):
+        text = "; ".join(f"{node['NodeManagerAddress']} has {_offer(node['Resources'], node['Labels'])}" for node in nodes)
+        wanted = _offer(needs, role.resources.labels)
+        location = topology.plan.location / "roles" / role.name / "resources"
+        raise location.error(
+            f"no node of the cluster has {wanted}: {text}; ask for less, or `ray start` a node with --labels and resources"
+        )
+
+
+def _offer(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
+    found = [f"{name} {resources[name]:g}" for name in ("CPU", "GPU") if resources.get(name)]
+    found += [f"memory {resources['memory'] / 1e6:,.0f} MB"] if resources.get("memory") else []
+    return ", ".join([*found, *(f"{name}={value}" for name, value in labels.items() if not name.startswith("ray.io/node-id"))]) or "nothing"
+
+
+class RayProcess(RemoteProcess):
+    """A process in an actor: a :class:`highway.run.launcher.Handle`."""
+
+    def __init__(self, name: str, show: Show, actor: Any) -> None:
+        super().__init__(name, show, lambda number: actor.signal.remote(number))
+        self.name, self.actor = name, actor
+        self.number = 0  # of the news that it was asked for last
+        self.since: float | None = time.monotonic()  # when it began to wait for a node
+        self.due = 0.0  # when it is asked again, after a connection broke
+        self._was_killed = False
+
+    def hear(self, news: News) -> None:
+        self.since = None
+        super().hear(news)
+
+    def signal(self, number: int) -> None:
+        """Have a signal sent to it; one that has no node yet, or does not end when it is killed, is given up."""
+        if self.poll() is None and (not self.address or self._was_killed):
+            import_ray().kill(self.actor)
+            self.lose("it had not begun" if not self.address else f"{self.address} does not answer", -number)
+        self._was_killed = number == signal.SIGKILL
+        super().signal(number)
+
+
+class RayLauncher:
+    """Starts processes in actors: a :class:`highway.run.launcher.Launcher`.
+
+    Args:
+        topology: What they are of.
+        run: The name of the run.
+        show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
+
+    Raises:
+        ConfigError: there is a run of that name.
+    """
+
+    def __init__(self, topology: Topology, run: str, show: Show) -> None:
+        self._ray, self._topology, self._run, self._show = import_ray(), topology, run, show
+        self._registry = start_registry(run)
+        self._asked: dict[Any, RayProcess] = {}  # by what will be its answer
+        self._cut_off: list[RayProcess] = []
+        self._starts = 0
+
+    def start(self, spec: LaunchSpec) -> RayProcess:
+        """Start an actor that runs a process."""
+        self._starts += 1
+        resources = self._topology.roles[spec.process.key.role].resources
+        options: dict[str, Any] = {"num_gpus": resources.gpus, "label_selector": resources.labels, "num_cpus": resources.cpus}
+        if resources.memory_mb:
+            options["memory"] = int(1e6 * resources.memory_mb)
+        actor = (
+            self._ray.remote(Runner)
+            .options(
+                name=f"{self._run}/{spec.name} {self._starts}",  # no two may have one name, and one that ends still has its own
+                namespace=NAMESPACE,
+                scheduling_strategy="SPREAD",
+                max_concurrency=4,
+                **options,
+            )
+            .remote(
+                spec.name,
+                highway.__version__,
+                Order.of(spec).to_json(),
+                self._run,
+                os.getcwd(),
+                {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray has its own mind about these
+            )
+        )
+        process = RayProcess(spec.name, self._show, actor)
+        self._ask(process, 1)
+        return process
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is news of a process, or so long; say whether there was."""
+        for process in [one for one in self._cut_off if time.monotonic() >= one.due]:
+            self._cut_off.remove(process)
+            self._ask(process)
+        if not self._asked:
+            time.sleep(seconds)
+            return False
+        ready, _ = self._ray.wait([*self._asked], timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait([*self._asked], num_returns=len(self._asked), timeout=0)
+        for answer in ready:
+            self._hear(answer)
+        for process in self._asked.values():
+            if process.since is not None and time.monotonic() > process.since + PATIENCE:
+                process.since = None
+                self._show(process.name, "has no node yet: `ray status` shows whether one has free what its role asks for", True)
+        return bool(ready)
+
+    def close(self) -> None:
+        """End all actors and leave the cluster."""
+        left = [*self._asked.values(), *self._cut_off]
+        if ends := [process.actor.close.remote() for process in left if process.address]:
+            self._ray.wait(ends, num_returns=len(ends), timeout=END)
+        for actor in (*(process.actor for process in left), self._registry):
+            self._ray.kill(actor)
+        self._ray.shutdown()
+
+    def _ask(self, process: RayProcess, more: int = 0) -> None:
+        process.number += more
+        self._asked[process.actor.news.remote(process.number)] = process
+
+    def _hear(self, answer: Any) -> None:
+        process = self._asked.pop(answer)
+        try:
+            process.hear(News.from_json(self._ray.get(answer)))
+        except self._ray.exceptions.ActorUnavailableError:
+            process.due = time.monotonic() + AGAIN
+            self._cut_off.append(process)
+            return
+        except self._ray.exceptions.RayError as error:
+            process.lose(*_why(error, process.address))
+        if process.poll() is None:
+            self._ask(process, 1)
+        else:
+            self._ray.kill(process.actor)
+
+
+def _why(error: Exception, address: str) -> tuple[str, int]:
+    """Return in a sentence why an actor was lost, and what counts as the exit code of its process."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if getattr(error, "actor_init_failed", False):
+        return lines[-1].removeprefix("RuntimeError: "), 1
+    why = lines[-1].partition(" Some common causes")[0]  # what might have been, in several sentences
+    return f"Ray has lost it{f' on {address}' if address else ''}: {why}", -signal.SIGKILL

@@ -1,0 +1,30 @@
+"""What keeps the roles of a topology from running on hosts that nobody knows before an engine chooses them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from highway.errors import ConfigError
+from highway.topology.checking import LinkEnd
+from highway.topology.model import Topology
+from highway.topology.wiring import Wiring
+
+
+def problems_apart(topology: Topology) -> Iterator[ConfigError]:
+    """Yield what is wrong with a topology without errors if no two of its processes are sure to be on one host, nor on a known one."""
+    location = topology.plan.location / "links"
+    for name, spec in topology.plan.links.items():
+        if not spec.over.has_port:
+            yield (location / name / "transport").error(
+                f"a link over {spec.transport} stays on one host, and an engine may choose several: make it tcp"
+            )
+    used: dict[str, list[LinkEnd]] = defaultdict(list)
+    for end in Wiring(topology, topology.processes()).ends:
+        for address in () if end.name else end.link.addresses:
+            used[address].append(end)
+    for address, ends in used.items():
+        if len(roles := sorted({end.process.role for end in ends})) > 1:
+            yield ends[0].location.error(
+                f"{' and '.join(roles)} meet at {address}, but where they run is not known before: make it a link of the file"
+            )

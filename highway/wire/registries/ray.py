@@ -1,0 +1,100 @@
+"""A rendezvous in a Ray cluster: an actor on its head node, found by the name of the run. What uses it has called ``ray.init()``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from highway.errors import ConfigError
+
+NAMESPACE = "highway"  # of all actors' names
+TIMEOUT = 10.0  # seconds that an answer may take
+
+MISSING = "Ray is not installed here: pip install ray"
+
+
+def import_ray() -> Any:
+    """Return the module ``ray``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(MISSING) from error
+    return ray
+
+
+class AddressBook:
+    """Where the names of a run are: an actor. If its process is lost, Ray starts another one, to which all publish anew.
+
+    Each address has the number of the change by which it came. Those of a registry that began anew are greater than all before.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._number = time.time_ns()
+        self._found: dict[str, tuple[int, str]] = {}
+
+    def publish(self, addresses: Mapping[str, str]) -> None:
+        """Take in where names are."""
+        for name, address in addresses.items():
+            if self._found.get(name, (0, ""))[1] != address:
+                self._number += 1
+                self._found[name] = self._number, address
+
+    def changes(self, since: int) -> tuple[int, bool, dict[str, str]]:
+        """Return the number of the last change, whether these are all names, and where those are that came after another change."""
+        return self._number, since < self._first, {name: address for name, (number, address) in self._found.items() if number > since}
+
+
+def start_registry(run: str) -> Any:
+    """Start the registry of a run on the head node, where it is lost only with the whole cluster; it ends with this process.
+
+    Raises:
+        ConfigError: a run of that name has one.
+    """
+    ray = import_ray()
+    on_head = {"node:__internal_head__": 0.001}
+    options = {"name": f"{run}/registry", "namespace": NAMESPACE, "num_cpus": 0, "resources": on_head, "max_restarts": -1}
+    try:
+        return ray.remote(AddressBook).options(**options).remote()
+    except ValueError:
+        raise ConfigError(f"a run called {run} is on this cluster already; end that one first, or give this one another --name") from None
+
+
+class RayRendezvous:
+    """The registry of a run in the Ray cluster that this process has joined.
+
+    Args:
+        run: The name of the run, which is that of its file without ``.yaml`` if ``highway launch`` was not given another one.
+
+    Raises:
+        ConfigError: Ray is not installed, or this process has not joined a cluster.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._ray, self._run = import_ray(), run
+        if not self._ray.is_initialized():
+            raise ConfigError(f"ray:{run}: this process has joined no Ray cluster; call ray.init() before")
+        self.host: str = self._ray.util.get_node_ip_address()
+        self._registry: Any = None
+        self._since = 0
+        self._known: dict[str, str] = {}
+
+    def publish(self, addresses: Mapping[str, str]) -> None:
+        self._ask("publish", dict(addresses))
+
+    def find(self, names: Collection[str]) -> Mapping[str, str]:
+        self._since, are_all, changed = self._ask("changes", self._since)
+        self._known = changed if are_all else self._known | changed
+        return {name: self._known[name] for name in names if name in self._known}
+
+    def _ask(self, method: str, argument: Any) -> Any:
+        try:
+            self._registry = self._registry or self._ray.get_actor(f"{self._run}/registry", NAMESPACE)
+            return self._ray.get(getattr(self._registry, method).remote(argument), timeout=TIMEOUT)
+        except (ValueError, self._ray.exceptions.RayError) as error:
+            self._registry = None
+            raise OSError(f"run {self._run} has no registry in the Ray cluster ({str(error).splitlines()[0]}); does it run?") from None

@@ -1,0 +1,54 @@
+"""A process asks a rendezvous by another one of its host."""
+
+import pytest
+
+from highway.errors import ConfigError
+from highway.wire import rendezvous
+from highway.wire.registries.relay import Relay
+from highway.wire.rendezvous import FolderRendezvous
+
+
+class Broken:
+    host = ""
+
+    def publish(self, addresses):
+        raise OSError("the head is gone")
+
+    find = publish
+
+
+def asked(relay):
+    return rendezvous.parse(relay.text)
+
+
+def test_what_one_publishes_another_finds(tmp_path):
+    relays = [Relay(FolderRendezvous(tmp_path)) for _ in range(2)]
+    asked(relays[0]).publish({"raw.ü.0": "tcp://10.0.0.1:5555", "other": "tcp://[fd00::1]:1"})
+    assert asked(relays[1]).find(["raw.ü.0", "unknown"]) == {"raw.ü.0": "tcp://10.0.0.1:5555"}
+    for relay in relays:
+        relay.close()
+
+
+def test_what_a_rendezvous_says_is_wrong_is_raised_by_who_asked():
+    relay = Relay(Broken())
+    for ask in (lambda: asked(relay).publish({"a": "b"}), lambda: asked(relay).find(["a"])):
+        with pytest.raises(OSError, match=r"^the head is gone$"):
+            ask()
+    relay.close()
+
+
+def test_who_asks_a_relay_that_has_ended_is_told():
+    relay = Relay(Broken())
+    relay.close()
+    with pytest.raises(OSError, match=r"No such file"):
+        asked(relay).find(["a"])
+
+
+def test_a_process_joins_one_rendezvous(monkeypatch, tmp_path):
+    monkeypatch.setattr(rendezvous, "_directory", None)
+    monkeypatch.setattr(rendezvous, "_joined", "")
+    for _ in range(2):
+        rendezvous.join(f"folder:{tmp_path}", "10.0.0.1")
+    assert rendezvous.directory("zpush+named://a").host == "10.0.0.1"
+    with pytest.raises(ConfigError, match=rf"^folder:other: this process finds names at folder:{tmp_path} already"):
+        rendezvous.join("folder:other")
