@@ -64,6 +64,8 @@ ONLY_IN = {
         "observe/snapshot.py",
         "parameters/convert.py",
         "run/folder.py",
+        "run/job.py",
+        "run/launchers/slurm_replica.py",
         "run/remote.py",
         "topology",
     },

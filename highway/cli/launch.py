@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import highway
@@ -52,11 +53,13 @@ def run(options: argparse.Namespace) -> int:
     if not engine.renders:
         from highway.cli.run_here import run_processes  # here, since only what is watched needs a screen
 
-        return run_processes(engine.module.placed(topology), options, engine.module.connect)
+        wiring = engine.module.placed(topology)
+        if options.dry_run:
+            return _show(engine.preview(wiring, options))
+        return run_processes(wiring, options, engine.module.connect)
     files = engine.module.render(topology, options)
     if options.dry_run:
-        print("\n".join(f"# {name}\n{text}" for name, text in files.items()), end="")
-        return DONE
+        return _show(files)
     if options.render is None:
         raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into, or --dry-run to see them")
     for name, text in files.items():
@@ -67,4 +70,10 @@ def run(options: argparse.Namespace) -> int:
         except OSError as error:
             raise ConfigError(f"--render {options.render}: {path} cannot be written: {error.strerror}") from None
         print(path)
+    return DONE
+
+
+def _show(texts: Mapping[str, str]) -> int:
+    """Print texts, each behind its name."""
+    print("\n".join(f"# {name}\n{text}" for name, text in texts.items()), end="")
     return DONE

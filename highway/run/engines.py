@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from highway.errors import ConfigError
 from highway.topology import Topology
+from highway.topology.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Engine:
 
     - ``connect(wiring, options, show)`` returns a :class:`~highway.run.launcher.Launcher`, and ``placed(topology)`` the processes, as their
       links are there: highway starts them, watches them and shows what they print, as on this machine;
+      ``preview(wiring, options)``, if it is there, returns what would be handed to the engine: texts by what they are;
     - ``render(topology, options)`` returns the texts of files by their names: the engine's own tools start what these say.
 
     Args:
@@ -36,6 +39,17 @@ class Engine:
     def module(self) -> Any:
         """What speaks to it."""
         return importlib.import_module(f"highway.run.launchers.{self.name}")
+
+    def preview(self, wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
+        """Return what it would be handed, texts by what they are.
+
+        Raises:
+            ConfigError: that is no text.
+        """
+        if not hasattr(self.module, "preview"):
+            raise ConfigError(f"--dry-run: to run {self.what} nothing is written that could be shown; `highway check` checks the file")
+        found: Mapping[str, str] = self.module.preview(wiring, options)
+        return found
 
     def check(self, topology: Topology) -> None:
         """Check that it can run a topology.

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import msgspec
 
+from highway.run.control import find
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.local import LocalLauncher
 from highway.run.report import RoleReport
 from highway.topology.process_spec import ProcessSpec
+from highway.wire.address import peer_process
 from highway.wire.tally import Counts
 
 
@@ -85,6 +87,7 @@ class Agent:
         self._lines: list[tuple[str, bool]] = []
         self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))
         spec = order.spec
+        self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]
         self._process = self._launcher.start(replace(spec, arguments=[*spec.arguments, *own, *arguments]))
 
@@ -101,6 +104,13 @@ class Agent:
         """Send the process a signal, as :meth:`highway.run.launcher.Handle.signal`."""
         self._process.signal(number)
 
+    def drain(self) -> None:
+        """Have the process drained, as :mod:`highway.run.control` does it: who else asks it to does no harm, in whatever way."""
+        for found in find(self._key):
+            with found.connection:
+                if peer_process(found.connection)[0] == self._process.popen.pid:
+                    found.ask()
+
     def close(self) -> None:
         """End the process and all that it has started."""
         self._launcher.close()
@@ -116,8 +126,8 @@ class RemoteProcess:
     """
 
     def __init__(self, name: str, show: Callable[[str, str, bool], None], ask: Callable[[int], None]) -> None:
-        self.address = ""
-        self._name, self._show, self._ask = name, show, ask
+        self.name, self.address = name, ""
+        self._show, self._ask = show, ask
         self._reports: list[RoleReport] = []
         self._counts = Counts()
         self._code: int | None = None
@@ -127,7 +137,7 @@ class RemoteProcess:
         self.address, self._counts, self._code = news.address, news.counts, news.code
         self._reports += news.reports
         for text, is_error in news.lines:
-            self._show(self._name, text, is_error)
+            self._show(self.name, text, is_error)
 
     def lose(self, why: str, code: int = -9) -> None:
         """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it."""

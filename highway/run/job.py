@@ -1,0 +1,156 @@
+"""``python -m highway.run.job FOLDER PLACE``: what the job of a replica runs, on the host that it was given.
+
+It starts the process as often as the launcher wants, tells of it, and ends when the launcher has no more use for it, is gone itself, or
+the engine asks it to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+import highway
+from highway.run.folder import Claim, Line, RunFolder, Wish
+from highway.run.remote import Agent, News
+from highway.run.report import RoleReport
+from highway.wire.rendezvous import own_address
+
+LOOK = 0.5  # seconds between two looks at what the launcher wants
+TELL = 2.0  # seconds after which figures are told, and that it is there; what it prints is told after a tenth of that
+CHECK = 5.0  # seconds between two looks whether the launcher is there
+KEEP = 60.0  # seconds for which it waits for another start, once a process has failed
+ORPHANED = 120.0  # seconds without a sign of the launcher after which it ends
+LEAVE = 60.0  # seconds that the process may take to end then
+
+
+class Job:
+    """Runs the processes of a replica, one after the other.
+
+    Args:
+        folder: The run's.
+        place: The replica's.
+        holder: The name of this job.
+        address: Where others reach this host.
+    """
+
+    def __init__(self, folder: RunFolder, place: str, holder: str, address: str) -> None:
+        self._folder, self._place, self._holder, self._address = folder, place, holder, address
+        self._writer = folder.writer(holder)
+        self._start = folder.claim(place).start  # one that a job has begun which this one replaces is over
+        folder.take(place, Claim(holder, self._start))
+        self._agent: Agent | None = None
+        self._signals_sent = 0
+        self._untold: list[News] = []
+        self._told = float("-inf")
+        self._heartbeat, self._heard, self._checked = b"", time.monotonic(), float("-inf")
+        self._until = time.monotonic() + KEEP
+        self._asked = self._leaving = False
+
+    def leave(self, *_: object) -> None:
+        """Have the process drained, and end behind it; a handler of signals."""
+        self._asked = True
+
+    def run(self) -> None:
+        """Run until there is nothing more to do."""
+        due = 0.0
+        try:
+            while time.monotonic() < self._until and not (self._leaving and self._agent is None):
+                if (now := time.monotonic()) >= due:
+                    due = now + LOOK
+                    self._look()
+                if self._asked and not self._leaving:
+                    self._leave()
+                if self._agent is None:
+                    self._tell()
+                    time.sleep(LOOK)
+                else:
+                    self._hear(self._agent.news(LOOK))
+        finally:
+            if self._agent is not None:
+                self._agent.close()
+
+    def _look(self) -> None:
+        """Do what the launcher wants, if it is there still."""
+        if time.monotonic() >= self._checked + CHECK:
+            self._check()
+        wish = self._folder.wish(self._place)
+        if wish is None or self._leaving:
+            return
+        if self._agent is None and wish.start > self._start:
+            self._begin(wish)
+        if self._agent is not None and wish.start == self._start:
+            for number in wish.signals[self._signals_sent :]:
+                self._agent.signal(number)
+            self._signals_sent = len(wish.signals)
+
+    def _check(self) -> None:
+        self._checked = time.monotonic()
+        if (heartbeat := self._folder.heartbeat()) != self._heartbeat:
+            self._heartbeat, self._heard = heartbeat, self._checked
+        if self._checked > self._heard + ORPHANED:
+            self._asked = True
+        if self._folder.claim(self._place).holder != self._holder:  # this host was taken for lost
+            self._until = 0.0
+
+    def _begin(self, wish: Wish) -> None:
+        self._start, self._signals_sent, self._until = wish.start, 0, float("inf")
+        self._folder.take(self._place, Claim(self._holder, wish.start))
+        if wish.version != highway.__version__:
+            error = f"{self._address} has highway {highway.__version__}, and who launched it {wish.version}; both need the same one"
+            self._hear(News(self._address, reports=[RoleReport(error=error)], code=2))
+            return
+        self._agent = Agent(wish.order, self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
+
+    def _leave(self) -> None:
+        self._leaving, self._until = True, time.monotonic() + LEAVE
+        if self._agent is not None:
+            self._agent.drain()
+            news = self._agent.news(0)
+            self._hear(msgspec.structs.replace(news, reports=[*news.reports, RoleReport(draining=True)]))
+
+    def _hear(self, news: News) -> None:
+        """Take in what there is to tell; of figures alone, the last ones every now and then."""
+        for text, is_error in news.lines:
+            print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
+        self._untold.append(news)
+        if news.code is not None:
+            self._until = min(self._until, time.monotonic() + (KEEP if news.code else 0.0))
+            if self._agent is not None:
+                self._agent.close()
+                self._agent = None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell what there is, or only that this job is there, unless it is too soon for that."""
+        reports = [report for news in self._untold for report in news.reports]
+        matters = [report for report in reports if not report.stats]
+        lines = [line for news in self._untold for line in news.lines]
+        last = self._untold[-1] if self._untold else None
+        pause = 0.0 if matters or (last and last.code is not None) else TELL / 10 if lines else TELL
+        if (now := time.monotonic()) < self._told + pause:
+            return
+        if last is not None:
+            figures = [report for report in reports if report.stats][-1:]
+            last = News(last.address, lines, [*figures, *matters], last.counts, last.code)
+        self._writer.tell(Line(self._start, last))
+        self._untold, self._told = [], now
+
+
+def main(folder: str, place: str) -> None:
+    """Run the job of a place."""
+    environment = os.environ
+    job = environment.get("SLURM_ARRAY_JOB_ID", environment["SLURM_JOB_ID"])
+    job += f"_{environment['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_TASK_ID" in environment else ""
+    running = Job(RunFolder(Path(folder)), place, f"{job}.{environment.get('SLURM_RESTART_COUNT', '0')}", own_address())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, running.leave)
+    running.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,204 @@
+"""Jobs of Slurm: an array for each role with several replicas, a job for each other one.
+
+A job runs :mod:`highway.run.job`, which starts the process of its replica as often as it is to be, and speaks with the launcher by files in
+the folder of the run. So a process that is started again stays where it is, and does not wait in the queue again; where a node fails, Slurm
+queues the job again, and the next process runs there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from highway.errors import ConfigError
+from highway.parameters.location import did_you_mean
+from highway.run.folder import RunFolder, place_of
+from highway.run.launcher import LaunchSpec
+from highway.run.launchers.slurm_jobs import LATER, OPTIONS, PREFIX, RUNS, WAITS, JobState, begin, call, job_states, script, submission
+from highway.run.launchers.slurm_replica import ReplicaJob, Show
+from highway.run.remote import Order, RemoteProcess
+from highway.topology import Topology
+from highway.topology.apart import problems_apart
+from highway.topology.wiring import Wiring
+
+LOOK = 0.3  # seconds between two looks at what jobs tell
+ASK = 3.0  # seconds between two questions to Slurm
+BEAT = 5.0  # seconds between two signs to the jobs that the launcher is there
+END = 60.0  # seconds that jobs may take to end; Slurm kills them after 30, if nobody has set its KillWait
+
+
+def problems(topology: Topology) -> Iterator[ConfigError]:
+    """Yield what Slurm cannot do: processes that need to be on one host, and labels that are neither features nor options of sbatch."""
+    yield from problems_apart(topology)
+    for role in topology.roles.values():
+        for name, value in role.resources.labels.items():
+            location = topology.plan.location / "roles" / role.name / "resources" / "labels" / name
+            option = name.removeprefix(PREFIX)
+            if option != name and option not in OPTIONS:
+                yield location.error(f"expected one of {', '.join(OPTIONS)} behind {PREFIX}{did_you_mean(option, OPTIONS)}")
+            if option == name and not re.fullmatch(r"[\w.+-]+", value):
+                yield location.error(f"{value!r} is no feature of a node: expected a word, such as a100")
+
+
+def placed(topology: Topology) -> Wiring:
+    """Return the processes, which find each other by name."""
+    anywhere = topology.anywhere()
+    return Wiring(anywhere, anywhere.processes())
+
+
+def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
+    """Return what submits jobs.
+
+    Raises:
+        ConfigError: Slurm is not here or does not answer, or the folder is not a new one.
+    """
+    for command in ("sbatch", "squeue", "scancel", "scontrol"):
+        if shutil.which(command) is None:
+            raise ConfigError(f"--on slurm: there is no command {command} here; launch from a host that has Slurm's commands")
+    folder = RunFolder(_path(wiring, options))
+    job_states()
+    try:
+        folder.make()
+    except OSError as error:
+        why = "is there already, and a run needs a new one" if isinstance(error, FileExistsError) else f"cannot be made ({error.strerror})"
+        raise ConfigError(f"--folder {folder.path} {why}") from None
+    return SlurmLauncher(wiring.topology, folder, show)
+
+
+def preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
+    """Return the scripts that would be submitted, by the commands that submit them."""
+    folder = RunFolder(_path(wiring, options))
+    roles = [wiring.topology.roles[name] for name in dict.fromkeys(process.role for process in wiring.processes)]
+    return {shlex.join(submission(folder, role, range(role.replicas))): script(folder, role) for role in roles}
+
+
+def _path(wiring: Wiring, options: argparse.Namespace) -> Path:
+    default = Path("highway-runs", f"{wiring.topology.plan.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return Path(options.folder or default).absolute()
+
+
+class SlurmLauncher:
+    """Starts processes in jobs of Slurm: a :class:`highway.run.launcher.Launcher`. They are submitted when it is waited for first.
+
+    Args:
+        topology: What they are of.
+        folder: The folder of the run, which all hosts see.
+        show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
+    """
+
+    def __init__(self, topology: Topology, folder: RunFolder, show: Show) -> None:
+        self._topology, self._folder, self._show = topology, folder, show
+        self._jobs: dict[str, ReplicaJob] = {}
+        self._look_due = self._ask_due = self._beat_due = float("-inf")
+        self._beats = 0
+        self._is_begun = self._is_told = False
+
+    def start(self, spec: LaunchSpec) -> RemoteProcess:
+        """Have a process started by the job of its replica, or by one that is submitted when it is waited."""
+        key, replica = spec.process.key, spec.process.replica
+        name = place_of(key.role, replica)
+        if name not in self._jobs:
+            self._jobs[name] = ReplicaJob(self._folder, self._topology.roles[key.role], replica, self._show)
+        return self._jobs[name].start(Order.of(spec))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a look at the folder of the run is due, or so long; say whether a job has told something.
+
+        Raises:
+            ConfigError: Slurm refuses a job; the message is its own.
+        """
+        self._submit()
+        until = time.monotonic() + seconds
+        if self._look_due > until:
+            time.sleep(max(0.0, until - time.monotonic()))
+            return False
+        time.sleep(max(0.0, self._look_due - time.monotonic()))
+        self._look_due = (now := time.monotonic()) + LOOK
+        if now >= self._beat_due:
+            self._beat_due, self._beats = now + BEAT, self._beats + 1
+            self._folder.beat(self._beats)
+        happened = self._hear()
+        if now >= self._ask_due:
+            self._ask_due = now + ASK
+            happened |= self._look_at_jobs()
+        return happened
+
+    def close(self) -> None:
+        """End all jobs, and wait until they have ended."""
+        left, asked, why = {job.id for job in self._jobs.values() if job.id}, False, ""
+        deadline = time.monotonic() + END
+        while left and time.monotonic() < deadline:
+            try:
+                states = job_states()
+                left = {job for job in left if states.get(job, JobState()).what in (WAITS, RUNS)}
+                if left and not asked:
+                    call(["scancel", *sorted(left)])
+                    asked = True
+            except ConfigError as error:  # or one has ended meanwhile, which the next look shows
+                why = f" ({error})"
+            time.sleep(LOOK if left else 0)
+        if left:
+            self._say(f"Slurm has not ended {', '.join(sorted(left))} within {END:g} s{why}; `squeue` shows them, `scancel` ends them")
+
+    def _submit(self) -> None:
+        """Submit jobs for the processes that have none."""
+        roles: dict[str, list[ReplicaJob]] = {}
+        for job in self._jobs.values():
+            if job.runs and not job.id:
+                roles.setdefault(job.role.name, []).append(job)
+        later = [] if self._is_begun else [LATER]  # none begins before all are accepted
+        numbers = {name: self._submit_role(jobs, later) for name, jobs in roles.items()}
+        for name, number in numbers.items():
+            if later:
+                begin(number)
+            self._say(f"{name} is job {number} of Slurm")
+        self._is_begun = True
+
+    def _submit_role(self, jobs: Sequence[ReplicaJob], options: Sequence[str]) -> str:
+        """Submit jobs of a role, and return their number."""
+        role = jobs[0].role
+        path = self._folder.jobs / place_of(role.name, "sh")
+        if not path.exists():
+            path.write_text(script(self._folder, role))
+        sbatch, *rest = submission(self._folder, role, [job.replica for job in jobs])
+        number = self._call_for(role.name, [sbatch, *options, *rest]).strip().partition(";")[0]
+        for job in jobs:
+            job.submitted(f"{number}_{job.replica}" if role.replicas > 1 else number)
+        return number
+
+    def _call_for(self, role: str, command: Sequence[str]) -> str:
+        try:
+            return call(command)
+        except ConfigError as error:
+            why = str(error).removeprefix("sbatch: ").removeprefix("Batch job submission failed: ")
+            raise (self._topology.plan.location / "roles" / role).error(f"Slurm refuses its job: {why}") from None
+
+    def _hear(self) -> bool:
+        """Take in what the jobs tell; say whether one did."""
+        holders = self._folder.holders()
+        return sum(job.hear(holders) for job in self._jobs.values()) > 0
+
+    def _look_at_jobs(self) -> bool:
+        """Take in what Slurm says of the jobs; say whether the process of one has ended."""
+        try:
+            states = job_states()
+        except ConfigError as error:
+            if not self._is_told:
+                self._say(f"Slurm does not answer, and what runs goes on: {error}")
+            self._is_told = True
+            return False
+        self._is_told = False
+        happened = self._hear()  # what they told before Slurm was asked
+        for job in [job for job in self._jobs.values() if job.id]:
+            did_run = job.runs
+            job.judge(states.get(job.id, JobState()))
+            happened |= did_run and not job.runs
+        return happened
+
+    def _say(self, text: str) -> None:
+        self._show("highway", text, True)

@@ -1,0 +1,116 @@
+"""The jobs of Slurm: the scripts that begin them, and what Slurm says of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from highway.errors import ConfigError
+from highway.run.folder import RunFolder, place_of
+from highway.run.launchers.local import environment
+from highway.topology.plan import Role
+
+PREFIX = "slurm/"  # of labels that are options of sbatch
+OPTIONS = ("account", "exclude", "licenses", "nodelist", "partition", "qos", "reservation", "time")
+
+WAITS, RUNS = "waits", "runs"
+STATES: Mapping[str, str] = {  # what a job does, or how it has ended; in those that are not here, it runs
+    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), WAITS),
+    "BOOT_FAIL": "has ended, since its node did not boot",
+    "CANCELLED": "was cancelled",
+    "COMPLETED": "has ended",
+    "DEADLINE": "has ended at its deadline",
+    "FAILED": "has failed",
+    "NODE_FAIL": "has ended with its node, which failed",
+    "OUT_OF_MEMORY": "took more memory than it was given; `resources: memory_mb` gives more",
+    "PREEMPTED": "had to make way for another",
+    "REVOKED": "was revoked",
+    "TIMEOUT": f"ran as long as it may; the label {PREFIX}time gives more",
+    "": "is not known to Slurm any more",
+}
+
+
+def script(folder: RunFolder, role: Role) -> str:
+    """Return the script of the jobs of a role."""
+    number = "${SLURM_ARRAY_TASK_ID}" if role.replicas > 1 else "0"
+    log = folder.logs / f"{place_of(role.name, '%a' if role.replicas > 1 else 0)}.log"
+    needs, labels = role.resources, role.resources.labels
+    features = [value for name, value in labels.items() if not name.startswith(PREFIX)]
+    options = {
+        "job-name": role.name,
+        "chdir": os.getcwd(),
+        "output": log,
+        "open-mode": "append",
+        "nodes": 1,
+        "ntasks": 1,
+        "cpus-per-task": math.ceil(needs.cpus) if needs.cpus else "",
+        "gres": f"gpu:{needs.gpus}" if needs.gpus else "",
+        "mem": f"{math.ceil(needs.memory_mb * 1e6 / 2**20)}M" if needs.memory_mb else "",
+        "constraint": "&".join(features),
+        **{name.removeprefix(PREFIX): value for name, value in labels.items() if name.startswith(PREFIX)},
+    }
+    head = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value]
+    path = environment({})["PYTHONPATH"]
+    body = [f"export PYTHONPATH={shlex.quote(path)}"] if path else []
+    command = shlex.join([sys.executable, "-P", "-m", "highway.run.job", str(folder.path), place_of(role.name, "")])
+    return "\n".join(["#!/bin/sh", *head, "#SBATCH --requeue", *body, f"exec {command}{number}", ""])
+
+
+def submission(folder: RunFolder, role: Role, replicas: Collection[int]) -> list[str]:
+    """Return the command that submits the jobs of some replicas."""
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(replicas)), lambda pair: pair[1] - pair[0])]
+    numbers = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    array = [f"--array={numbers}"] if role.replicas > 1 else []
+    return ["sbatch", "--parsable", *array, str(folder.jobs / f"{place_of(role.name, 'sh')}")]
+
+
+def call(command: Sequence[str]) -> str:
+    """Return what a command of Slurm prints.
+
+    Raises:
+        ConfigError: it failed; the message is its own.
+    """
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        raise ConfigError(f"{command[0]}: {said[-1].removeprefix(f'{command[0]}: ').removeprefix('error: ')}")
+    return done.stdout
+
+
+LATER = "--begin=now+1hour"
+"""Has a job wait for :func:`begin`. Slurm looks whether its nodes can run it all the same, which it does not where it is held."""
+
+
+def begin(job: str) -> None:
+    """Have a job wait no longer than it takes to find it a node. Raises as :func:`call`."""
+    call(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+
+
+class JobState(NamedTuple):
+    """What Slurm says of a job: its state, a key of ``STATES``, why it waits, and its nodes."""
+
+    name: str = ""
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def what(self) -> str:
+        """What it does, or how it has ended, in words."""
+        return STATES.get(self.name, RUNS)
+
+
+def job_states() -> Mapping[str, JobState]:
+    """Return what Slurm says of this user's jobs, by what it calls each; it forgets those that ended some minutes ago.
+
+    Raises:
+        ConfigError: it does not answer.
+    """
+    said = call(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%r|%N"])
+    rows = [line.strip().split("|") for line in said.splitlines() if line.strip()]
+    return {job: JobState(*rest) for job, *rest in rows}

@@ -1,0 +1,131 @@
+"""A replica on Slurm: its process, what is wanted of its job, and which job that is."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Collection
+
+import msgspec
+
+import highway
+from highway.errors import ConfigError
+from highway.run.folder import NewsReader, RunFolder, Wish, newest, place_of
+from highway.run.launchers.slurm_jobs import RUNS, WAITS, JobState, begin, call
+from highway.run.remote import News, Order, RemoteProcess
+from highway.run.report import RoleReport
+from highway.topology.plan import Role
+
+SILENCE = 60.0  # seconds for which a job that runs may tell nothing
+PATIENCE = 15.0  # seconds after which it is said why a job waits
+
+Show = Callable[[str, str, bool], None]
+
+
+class ReplicaJob:
+    """A replica, and the job that runs its processes.
+
+    Args:
+        folder: The run's.
+        role: Its role.
+        replica: Its number.
+        show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
+
+    Attributes:
+        id: What Slurm calls the job; empty where there is none.
+        process: The process that runs now or ran last.
+    """
+
+    def __init__(self, folder: RunFolder, role: Role, replica: int, show: Show) -> None:
+        self.role, self.replica, self.name, self.id = role, replica, place_of(role.name, replica), ""
+        self.process = RemoteProcess("", show, self._ask)
+        self._folder, self._show = folder, show
+        self._wish: Wish | None = None
+        self._holder = ""  # the job and how often it was queued
+        self._reader: NewsReader | None = None  # its news
+        self._begun = False  # whether the process has been heard of
+        self._heard: float | None = None  # when the job was last heard of, or was seen to run
+        self._since: float | None = None  # when it began to wait; None once it was said why it does
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs, or is to."""
+        return self.process.poll() is None
+
+    def start(self, order: Order) -> RemoteProcess:
+        """Have a process started by its job, once it has one."""
+        self.process = RemoteProcess(order.name, self._show, self._ask)
+        self._begun, self._since = False, time.monotonic()
+        self._want(Wish(self._wish.start + 1 if self._wish else 1, order, [], highway.__version__))
+        return self.process
+
+    def submitted(self, job: str) -> None:
+        """Take note that it has a job."""
+        self.id, self._holder, self._reader, self._heard = job, "", None, None
+
+    def hear(self, holders: Collection[str]) -> bool:
+        """Take in what its job tells, if it is one of those that have told something; say whether it did."""
+        if (holder := newest(holders, self.id)) not in ("", self._holder):
+            if self._begun:
+                self._lose("its job was queued again, since its node failed or others go before")
+            self._holder, self._reader = holder, self._folder.reader(holder)
+        happened = False
+        for line in self._reader.hear() if self._reader else ():
+            self._heard = time.monotonic()
+            if self._wish and line.start == self._wish.start and line.news is not None:
+                happened = self._begun = True
+                self.process.hear(line.news)
+        return happened
+
+    def judge(self, state: JobState) -> None:
+        """Decide what follows from the state of its job."""
+        now, where = time.monotonic(), f"job {self.id}{f' on {state.nodes}' if state.nodes else ''}"
+        if state.what == WAITS:
+            if self._begun:
+                self._lose(f"{where} was queued again, since its node failed or others go before")
+                with contextlib.suppress(ConfigError):  # Slurm has it wait for two minutes; where others may not change that, it does
+                    begin(self.id)
+            elif self.runs and self._since is not None and now > self._since + PATIENCE:
+                self._since = None
+                self._show(self.process.name, f"waits in Slurm's queue as job {self.id} ({state.reason})", True)
+        elif state.what == RUNS:
+            self._heard = self._heard or now
+            if self.runs and now > self._heard + SILENCE:
+                self._lose(f"{where} has told nothing for {SILENCE:g} s{'' if self._reader else self._unseen}")
+                self.cancel()
+        else:
+            self.id, was_there = "", self._reader is not None
+            if state.name == "COMPLETED" and was_there and not self._begun:
+                return  # it had ended when it was wanted again: another job is submitted
+            if state.name == "CANCELLED" and self.runs:  # by somebody who wants it to end: it is not started again
+                self.process.hear(News(self.process.address, reports=[RoleReport(draining=True)], counts=self.process.counts()))
+            self._lose(f"{where} {state.what}{'' if was_there else self._unseen}", -signal.SIGTERM if state.name == "CANCELLED" else -9)
+
+    def cancel(self) -> None:
+        """Have Slurm end its job."""
+        if self.id:
+            call(["scancel", self.id])
+            self.id = ""
+
+    @property
+    def _unseen(self) -> str:
+        """What to say where a job was never heard of."""
+        return f" and was never heard of: does its node see {self._folder.path}? It logs to {self._folder.logs / self.name}.log"
+
+    def _want(self, wish: Wish) -> None:
+        self._wish = wish
+        self._folder.want(self.name, wish)
+
+    def _lose(self, why: str, code: int = -9) -> None:
+        self._begun = False
+        self.process.lose(why, code)
+
+    def _ask(self, number: int) -> None:
+        """Have a signal sent to the process; where it has not begun, or does not end when it is killed, its job is ended."""
+        assert self._wish is not None, "it was not started"
+        if not self._begun or signal.SIGKILL in self._wish.signals:
+            self.cancel()
+            self._lose("it does not answer" if self._begun else "it had not begun", -number)
+        else:
+            self._want(msgspec.structs.replace(self._wish, signals=[*self._wish.signals, number]))

@@ -1,0 +1,223 @@
+"""Topologies as jobs of Slurm: a real one of four nodes, of which jobs and nodes are killed."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from slurm_cluster import NODES, cluster, missing
+from waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
+
+INSIDE = 9  # items that a worker has received and not sent: two queues of 3, and one in the hands of each stage
+
+FILE = """
+links:
+  raw: {from: reader, to: worker, port: 1}
+  out: {from: worker, to: trainer, port: 2, bind: to}
+hosts: {far: 192.0.2.7}
+roles:
+  reader: {hosts: far, resources: {cpus: 2}, stages: [$Numbers: {until: stop}, ZMQSink: {link: raw}]}
+  worker:
+    replicas: 3
+    hosts: far
+    resources: {cpus: 2, memory_mb: 100, labels: {disk: nvme, slurm/partition: all}}
+    restart: {when: on-failure, delay_s: 0.1}
+    stages: [ZMQSource: {link: raw}, $Pass: {}, ZMQSink: {link: out}]
+  trainer: {hosts: far, resources: {cpus: 2}, stages: [ZMQSource: {link: out}, $Say: {}]}
+"""
+
+
+@pytest.fixture
+def slurm(folder):
+    with cluster(folder) as slurm:
+        yield slurm
+        assert "slurmctld" not in slurm.daemons or slurm.jobs() == []
+        assert [process for node in NODES for process in slurm.processes_on(node)] == []
+
+
+class Launched:
+    """A ``highway launch``, and what it prints."""
+
+    def __init__(self, run):
+        self.run, self.pids = run, {}
+
+    def until_all_run(self, *names):
+        """Wait until these replicas have said their process."""
+        while not set(names) <= self.pids.keys():
+            found = self.run.error.until(r"^(\S+) \| pid (\d+)")
+            self.pids[found[1]] = int(found[2])
+        return self.pids
+
+    def until_it_goes_on(self, items=100):
+        """Wait until so many more items have reached the trainer."""
+        for _ in range(items):
+            self.run.error.until(r"^trainer \| got \d+")
+
+    def end(self):
+        """Wait for the end; return the exit code, the numbers that the trainer got, what was sent to it, and all about the run."""
+        code, out, error = self.run.end()
+        got = [int(number) for number in re.findall(r"^trainer \| got (\d+)$", error, re.M)]
+        assert out, error
+        return code, got, json.loads(out), error
+
+
+WORKERS = ("worker[0]", "worker[1]", "worker[2]")
+
+
+@pytest.fixture
+def launch(slurm, start):
+    """Launch a topology, with stages of the tests."""
+
+    def launch(path, *arguments, **environment):
+        where = {"SLURM_CONF": slurm.environment["SLURM_CONF"], **environment}
+        return Launched(
+            start("launch", path, "--on", "slurm", "--plugin", "mine", "--json", *arguments, on=slurm.hosts.on("slurm"), **where)
+        )
+
+    return launch
+
+
+def sent(summary, link):
+    (found,) = [one for one in summary["links"] if one["link"] == link]
+    return found["sent"]
+
+
+def test_a_topology_runs_as_jobs_and_nothing_of_it_stays(slurm, launch, write):
+    run = launch(write(FILE), "--folder", "the run")
+    run.until_all_run(*WORKERS)
+    names = ["reader", "trainer", "worker", "worker", "worker"]
+    wait_until(lambda: sorted(job.split()[1] for job in slurm.jobs()) == names)
+    assert {job.split()[3] for job in slurm.jobs() if job.split()[1] == "worker"} <= {"n3", "n4"}  # those with the feature nvme
+    run.until_it_goes_on()
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    assert sorted(got) == list(range(sent(summary, "raw")))
+    assert summary["losses"] == []
+    assert "pid" in Path("the run/logs/worker.2.log").read_text()
+
+
+def test_a_process_that_is_killed_is_started_again_where_it_was(slurm, launch, write):
+    run = launch(write(FILE))
+    first = dict(run.until_all_run(*WORKERS))
+    run.until_it_goes_on()
+    before = slurm.jobs()
+    os.kill(run.pids.pop("worker[1]"), signal.SIGKILL)
+    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\).*; started again in 0.1 s")
+    assert run.until_all_run(*WORKERS)["worker[1]"] != first["worker[1]"]
+    run.until_it_goes_on()
+    assert slurm.jobs() == before
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    lost = sent(summary, "raw") - len(got)
+    assert len(set(got)) == len(got)
+    assert 0 <= lost <= sum(link["missing"] for link in summary["links"]) + INSIDE, error
+    assert [replica["restarts"] for replica in summary["replicas"]] == [0, 0, 1, 0, 0]
+
+
+def test_a_node_that_fails_has_its_job_queued_again_and_the_stream_goes_on(slurm, launch, write):
+    run = launch(write(FILE))
+    run.until_all_run(*WORKERS)
+    run.until_it_goes_on()
+    where = {job.split()[0].partition("_")[2]: job.split()[3] for job in slurm.jobs() if "_" in job.split()[0]}
+    others = {job.split()[3] for job in slurm.jobs() if "_" not in job.split()[0]}
+    node = next(node for node in ("n4", "n3") if node in where.values() and node not in others)
+    lost = [f"worker[{number}]" for number, its in where.items() if its == node]
+    slurm.kill_node(node)
+    for name in lost:
+        run.pids.pop(name)
+    run.until_it_goes_on()
+    for _ in lost:
+        run.run.error.until(r"worker\[\d\] failed \(killed by SIGKILL\): .*; started again")
+    run.until_it_goes_on()
+    run.until_all_run(*lost)
+    assert not any(job.split()[3] == node for job in slurm.jobs())
+    run.until_it_goes_on()
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    assert "has job" not in error
+    assert len(set(got)) == len(got)
+    assert sorted(replica["restarts"] for replica in summary["replicas"]) == [0] * (5 - len(lost)) + [1] * len(lost)
+    assert summary["losses"], error
+
+
+def test_what_scancel_ends_is_drained_and_not_started_again(slurm, launch, write):
+    run = launch(write(FILE))
+    run.until_all_run(*WORKERS)
+    run.until_it_goes_on()
+    job = next(job.split()[0] for job in slurm.jobs() if job.split()[0].endswith("_1"))
+    slurm.ask("scancel", job)
+    wait_until(lambda: job not in " ".join(slurm.jobs()), 60)
+    run.until_it_goes_on()
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    assert sorted(got) == list(range(sent(summary, "raw"))), error
+    assert [replica["restarts"] for replica in summary["replicas"]] == [0] * 5
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_launcher_that_is_asked_to_end_leaves_no_job(slurm, launch, write, number, code):
+    run = launch(write(FILE))
+    run.until_all_run(*WORKERS)
+    run.until_it_goes_on()
+    run.run.process.send_signal(number)
+    ended, got, summary, error = run.end()
+    assert ended == code, error
+    assert slurm.jobs() == []
+    if number == signal.SIGTERM:
+        assert sorted(got) == list(range(sent(summary, "raw"))), error
+
+
+def test_a_launcher_that_is_asked_to_end_before_its_jobs_have_begun_leaves_none(slurm, launch, write):
+    for node in NODES:
+        slurm.ask("scontrol", "update", f"NodeName={node}", "State=drain", "Reason=test")
+    run = launch(write(FILE))
+    wait_until(lambda: len(slurm.jobs()) == 5, 60)
+    run.run.process.send_signal(signal.SIGINT)
+    code, got, _, error = run.end()
+    assert (code, got) == (130, []), error
+    assert slurm.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("labels: {disk: tape}", "roles.worker: Slurm refuses its job: Invalid feature specification"),
+        ("labels: {slurm/partition: none}", "roles.worker: Slurm refuses its job: Invalid partition name specified"),
+        ("gpus: 1", "roles.worker: Slurm refuses its job: Invalid generic resource (gres) specification"),
+        ("memory_mb: 1000000", "roles.worker: Slurm refuses its job: Requested node configuration is not available"),
+    ],
+)
+def test_what_slurm_refuses_is_said_in_its_words_and_nothing_has_begun(slurm, launch, write, given, said):
+    run = launch(write(re.sub(r"memory_mb: 100, labels: \{.*?\}", given, FILE)))
+    code, _, error = run.run.end()
+    assert (code, error.count("\n")) == (2, 1), error
+    assert said in error
+    assert slurm.ask("squeue", "--noheader", "--states=all", "--format=%N").split() == []  # no job ever had a node
+
+
+def test_a_folder_that_nodes_do_not_see_is_said(slurm, launch, write, tmp_path):
+    """The node's own view has an empty folder there."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for node in NODES:
+        slurm.stop(node)
+        slurm.start(node, "unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {hidden} && exec slurmd -D -N {node}")
+    run = launch(write(FILE), "--folder", hidden / "run")
+    code, _, error = run.run.end()
+    assert code == 1, error
+    assert re.search(r"has failed and was never heard of: does its node see \S+/hidden/run\?", error), error
+
+
+def test_a_controller_that_does_not_answer_is_said(slurm, launch, write):
+    slurm.stop("slurmctld")
+    code, _, error = launch(write(FILE)).run.end()
+    assert (code, error.count("\n")) == (2, 1), error
+    assert "highway: squeue: slurm_load_jobs error: Unable to contact slurm controller" in error

@@ -1,0 +1,164 @@
+"""What is handed to Slurm, and what it is told of without a Slurm: commands that answer as its own do."""
+
+import os
+import re
+import sys
+
+import pytest
+
+from highway.errors import ConfigError
+from highway.run.engines import ENGINES
+from highway.run.folder import RunFolder
+from highway.run.launchers.slurm_jobs import JobState, call, job_states, submission
+from highway.topology import load_checked
+
+FILE = """
+links:
+  raw: {from: reader, to: worker, port: 1}
+  out: {from: worker, to: trainer, port: 2, bind: to}
+roles:
+  reader: {stages: [Noise, ZMQSink: {link: raw}]}
+  worker:
+    replicas: 4
+    resources: {cpus: 2.5, gpus: 1, memory_mb: 1500, labels: {gpu: a100, disk: nvme, slurm/partition: gpu, slurm/time: "1-00:00:00"}}
+    stages: [ZMQSource: {link: raw}, ZMQSink: {link: out}]
+  trainer: {stages: [ZMQSource: {link: out}, Benchmark]}
+"""
+
+WORKERS = """\
+# sbatch --parsable --array=0-3 '{folder}/jobs/worker.sh'
+#!/bin/sh
+#SBATCH --job-name=worker
+#SBATCH --chdir={here}
+#SBATCH --output='{folder}/logs/worker.%a.log'
+#SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=3
+#SBATCH --gres=gpu:1
+#SBATCH --mem=1431M
+#SBATCH --constraint='a100&nvme'
+#SBATCH --partition=gpu
+#SBATCH --time=1-00:00:00
+#SBATCH --requeue
+export PYTHONPATH={path}
+exec {python} -P -m highway.run.job '{folder}' worker.${{SLURM_ARRAY_TASK_ID}}
+"""
+
+READER = """\
+# sbatch --parsable '{folder}/jobs/reader.sh'
+#!/bin/sh
+#SBATCH --job-name=reader
+#SBATCH --chdir={here}
+#SBATCH --output='{folder}/logs/reader.0.log'
+#SBATCH --open-mode=append
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --requeue
+export PYTHONPATH={path}
+exec {python} -P -m highway.run.job '{folder}' reader.0
+"""
+
+
+def test_a_dry_run_prints_the_scripts_and_starts_nothing(write, ask, folder, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/lib")
+    monkeypatch.setattr("highway.run.launchers.slurm_jobs.environment", lambda own: {"PYTHONPATH": "/lib"})
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, out, error = ask("launch", write(FILE), "--on", "slurm", "--folder", "the run", "--dry-run")
+    values = {"folder": folder / "the run", "here": folder, "path": "/lib", "python": sys.executable}
+    assert (code, error) == (0, "")
+    reader, worker, trainer = re.split(r"\n(?=# sbatch)", out)
+    assert reader + "\n" == READER.format(**values) + "\n"
+    assert worker + "\n" == WORKERS.format(**values) + "\n"
+    assert trainer == READER.format(**values).replace("reader", "trainer")
+    assert not (folder / "the run").exists()
+
+
+@pytest.mark.parametrize(("replicas", "array"), [([0, 1, 2, 3], "0-3"), ([2], "2"), ([3, 0, 1], "0-1,3"), ([0, 2, 4, 5], "0,2,4-5")])
+def test_some_replicas_are_elements_of_an_array(write, tmp_path, replicas, array):
+    role = load_checked(write(FILE)).roles["worker"]
+    assert submission(RunFolder(tmp_path), role, replicas)[2] == f"--array={array}"
+
+
+def test_what_would_be_launched_on_ray_cannot_be_shown(write, ask):
+    code, _, error = ask("launch", write(FILE), "--on", "local", "--dry-run")
+    assert code == 2
+    assert error.startswith("highway: --dry-run: to run processes on this machine nothing is written that could be shown;")
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "said"),
+    [
+        ("to: worker, port: 1", "to: worker, transport: shm", r"links\.raw\.transport: a link over shm stays on one host"),
+        (
+            "slurm/time",
+            "slurm/tiem",
+            r"labels\.slurm/tiem: expected one of account, .*, time behind slurm/; did you mean time\?",
+        ),
+        ("disk: nvme", "disk: '!nvme'", r"resources\.labels\.disk: '!nvme' is no feature of a node: expected a word, such as a100"),
+    ],
+)
+def test_what_slurm_cannot_do_is_found_by_check(write, ask, was, is_now, said):
+    assert was in FILE
+    code, out, error = ask("check", write(FILE.replace(was, is_now)), "--on", "slurm")
+    assert (code, out.count("\n") + error.count("\n")) == (2, 1)
+    assert re.search(said, out + error), error
+
+
+def test_a_host_without_slurm_is_said(write, ask, folder, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, error = ask("launch", write(FILE), "--on", "slurm", "--folder", "run")
+    assert (code, error) == (2, "highway: --on slurm: there is no command sbatch here; launch from a host that has Slurm's commands\n")
+    assert not (folder / "run").exists()
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Have Slurm's commands answer with this text on standard output or standard error, and a code."""
+
+    def stand_in(out="", error="", code=0):
+        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+            path = tmp_path / "bin" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"#!/bin/sh\ncat <<'END'\n{out}\nEND\ncat >&2 <<'END'\n{error}\nEND\nexit {code}\n")
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    return stand_in
+
+
+def test_states_of_jobs_are_read(stand_in):
+    stand_in("12_0|PENDING|Resources|\n12_1|RUNNING|None|n2\n\n13|NODE_FAIL|NodeDown|n3")
+    states = job_states()
+    assert states == {
+        "12_0": JobState("PENDING", "Resources", ""),
+        "12_1": JobState("RUNNING", "None", "n2"),
+        "13": JobState("NODE_FAIL", "NodeDown", "n3"),
+    }
+    assert [state.what for state in states.values()] == ["waits", "runs", "has ended with its node, which failed"]
+    assert JobState("SOMETHING_NEW").what == "runs"
+    assert JobState().what == "is not known to Slurm any more"
+
+
+def test_slurms_own_words_are_said(stand_in):
+    stand_in("", "sbatch: warning: old\nsbatch: error: Batch job submission failed: No", 1)
+    with pytest.raises(ConfigError, match=r"^sbatch: Batch job submission failed: No$"):
+        call(["sbatch"])
+    stand_in("", "", 3)
+    with pytest.raises(ConfigError, match=r"^sbatch: exit code 3$"):
+        call(["sbatch"])
+
+
+def test_a_folder_that_is_no_new_one_is_said(write, ask, folder, stand_in):
+    stand_in()
+    path = write(FILE)
+    (folder / "run" / "logs").mkdir(parents=True)
+    code, _, error = ask("launch", path, "--on", "slurm", "--folder", "run")
+    assert (code, error) == (2, f"highway: --folder {folder}/run is there already, and a run needs a new one\n")
+    (folder / "file").touch()
+    code, _, error = ask("launch", path, "--on", "slurm", "--folder", "file/run")
+    assert (code, error) == (2, f"highway: --folder {folder}/file/run cannot be made (Not a directory)\n")
+
+
+def test_slurm_is_an_engine():
+    assert not ENGINES["slurm"].renders

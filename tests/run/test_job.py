@@ -1,0 +1,152 @@
+"""What runs in the job of a replica: its processes, one after the other, as the launcher wants them."""
+
+import os
+import signal
+import threading
+
+import pytest
+from waiting import wait_until
+
+import highway
+from highway.run import job
+from highway.run.folder import Claim, RunFolder, Wish
+from highway.run.job import Job
+from highway.run.remote import Order
+from highway.topology import load_checked
+
+pytestmark = pytest.mark.slow
+
+FILE = "roles: {a: {stages: [$Numbers: {every: 0.01}, $Pass: {}]}}"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for name, seconds in {"LOOK": 0.05, "TELL": 0.2, "CHECK": 0.1, "KEEP": 60.0, "ORPHANED": 60.0}.items():
+        monkeypatch.setattr(job, name, seconds)
+
+
+class Run:
+    """A job on a thread of its own, and what it has told."""
+
+    def __init__(self, folder, holder, order):
+        self.folder, self.order, self.lines, self.starts = folder, order, [], 0
+        self.reader = folder.reader(holder)
+        self.job = Job(folder, "a.0", holder, "127.0.0.1")
+        self.thread = threading.Thread(target=self.job.run)
+        self.thread.start()
+
+    def want(self, start, *signals, version=highway.__version__):
+        self.folder.want("a.0", Wish(start, self.order, [*signals], version))
+
+    def news(self, start):
+        """Return the news of a start that have come until now."""
+        self.lines += self.reader.hear()
+        return [line.news for line in self.lines if line.start == start and line.news is not None]
+
+    def until_code(self, start):
+        return wait_until(lambda: [one.code for one in self.news(start) if one.code is not None])[0]
+
+    def until_pid(self, start):
+        said = wait_until(lambda: [text for one in self.news(start) for text, _ in one.lines if text.startswith("pid")])
+        return int(said[0].split()[1])
+
+    def reports(self, start):
+        return [report for one in self.news(start) for report in one.reports]
+
+    def ended(self):
+        self.thread.join(30)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def begin(write, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    path = write(FILE)
+    monkeypatch.syspath_prepend(folder)
+    spec = load_checked(path, plugins=["mine"]).process_spec("a")
+    run_folder = RunFolder(tmp_path / "run")
+    run_folder.make()
+    runs = []
+
+    def begin(holder="12.0"):
+        order = Order("a", spec.to_json(), [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
+        runs.append(Run(run_folder, holder, order))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.job.leave()
+        assert run.ended()
+
+
+def test_a_process_that_is_wanted_again_is_started_again(begin):
+    run = begin()
+    run.want(1)
+    os.kill(first := run.until_pid(1), signal.SIGKILL)
+    assert run.until_code(1) == -9
+    run.want(2)
+    assert run.until_pid(2) != first
+    run.want(2, signal.SIGTERM)
+    assert run.until_code(2) == 143
+    assert run.thread.is_alive()  # it may be wanted again
+    assert not any(report.draining for report in run.reports(2))
+
+
+def test_figures_come_with_what_is_printed(begin):
+    run = begin()
+    run.want(1)
+    run.until_pid(1)
+    wait_until(lambda: [report.stats for report in run.reports(1) if report.stats and report.stats.items > 10])
+    assert run.news(1)[-1].address == "127.0.0.1"
+
+
+def test_a_job_that_is_asked_to_end_drains_its_process_and_says_so(begin):
+    run = begin()
+    run.want(1)
+    pid = run.until_pid(1)
+    os.kill(pid, signal.SIGTERM)  # as Slurm does, to all of a job
+    run.job.leave()
+    assert run.until_code(1) == 143
+    assert any(report.draining for report in run.reports(1))
+    assert run.ended()
+
+
+def test_what_was_begun_before_a_job_was_queued_again_is_not_begun_again(begin):
+    run = begin()
+    run.want(1)
+    run.until_pid(1)
+    successor = begin("12.1")
+    assert run.ended()  # it was replaced
+    wait_until(lambda: successor.reader.hear())
+    assert successor.news(1) == []
+    successor.want(2)
+    successor.until_pid(2)
+    assert successor.folder.claim("a.0") == Claim("12.1", 2)
+
+
+def test_a_job_ends_with_its_launcher(begin, monkeypatch):
+    run = begin()
+    run.folder.beat(1)
+    run.want(1)
+    pid = run.until_pid(1)
+    monkeypatch.setattr(job, "ORPHANED", 0.3)
+    assert run.ended()
+    assert any(report.draining for report in run.reports(1))
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_job_whose_process_is_not_wanted_again_ends(begin, monkeypatch):
+    monkeypatch.setattr(job, "KEEP", 0.3)
+    run = begin()
+    run.want(1)
+    os.kill(run.until_pid(1), signal.SIGKILL)
+    assert run.ended()
+
+
+def test_another_version_of_highway_is_said(begin):
+    run = begin()
+    run.want(1, version="0.0.1")
+    assert run.until_code(1) == 2
+    said = f"127.0.0.1 has highway {highway.__version__}, and who launched it 0.0.1; both need the same one"
+    assert [report.error for report in run.reports(1)] == [said]
