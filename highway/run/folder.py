@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from highway.run.remote import News, Order
+from highway.run.remote import LaunchOrder, News
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Wish(msgspec.Struct, frozen=True):
     """
 
     start: int
-    order: Order
+    order: LaunchOrder
     signals: list[int] = []
     version: str = ""
 

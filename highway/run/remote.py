@@ -46,7 +46,7 @@ class News(msgspec.Struct, frozen=True):
         return msgspec.json.decode(line, type=cls)
 
 
-class Order(msgspec.Struct, frozen=True):
+class LaunchOrder(msgspec.Struct, frozen=True):
     """What to run on another host: a :class:`~highway.run.launcher.LaunchSpec` that can be sent there."""
 
     name: str
@@ -54,7 +54,7 @@ class Order(msgspec.Struct, frozen=True):
     arguments: list[str]
 
     @classmethod
-    def of(cls, spec: LaunchSpec) -> Order:
+    def of(cls, spec: LaunchSpec) -> LaunchOrder:
         """Return the order to run a process."""
         return cls(spec.name, spec.process.to_json(), [*spec.arguments])
 
@@ -63,7 +63,7 @@ class Order(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def from_json(cls, text: bytes | str) -> Order:
+    def from_json(cls, text: bytes | str) -> LaunchOrder:
         """Read it back."""
         return msgspec.json.decode(text, type=cls)
 
@@ -82,7 +82,7 @@ class Agent:
         arguments: More of those of ``highway run``.
     """
 
-    def __init__(self, order: Order, address: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, order: LaunchOrder, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
         self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))

@@ -7,7 +7,7 @@ import pytest
 from highway import Pipeline
 from highway.run import folder
 from highway.run.folder import Claim, Line, RunFolder, Wish, newest, place_of
-from highway.run.remote import News, Order
+from highway.run.remote import LaunchOrder, News
 from highway.run.report import RoleReport
 from highway.wire.tally import Counts
 
@@ -23,7 +23,7 @@ def test_what_is_wanted_and_who_has_a_place_arrive_as_they_were(run_folder):
     other = RunFolder(run_folder.path)
     assert (other.wish("worker.0"), other.claim("worker.0")) == (None, Claim("", 0))
     for start in (1, 2):
-        wish = Wish(start, Order("worker[0]", "{}", ["file.yaml"]), [15] * start, "0.2")
+        wish = Wish(start, LaunchOrder("worker[0]", "{}", ["file.yaml"]), [15] * start, "0.2")
         run_folder.want("worker.0", wish)
         run_folder.take("worker.0", Claim(f"12_0.{start}", start))
         assert (other.wish("worker.0"), other.claim("worker.0")) == (wish, Claim(f"12_0.{start}", start))

@@ -11,7 +11,7 @@ import highway
 from highway.run import job
 from highway.run.folder import Claim, RunFolder, Wish
 from highway.run.job import Job
-from highway.run.remote import Order
+from highway.run.remote import LaunchOrder
 from highway.topology import load_checked
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def begin(write, folder, tmp_path, monkeypatch):
     runs = []
 
     def begin(holder="12.0"):
-        order = Order("a", spec.to_json(), [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
+        order = LaunchOrder("a", spec.to_json(), [path, "--plugin=mine", "--drain-timeout=10", "--role=a", "--replica=0"])
         runs.append(Run(run_folder, holder, order))
         return runs[-1]
 

@@ -20,7 +20,7 @@ from highway.errors import ConfigError
 from highway.process.cores import ONE_THREAD
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.ray_runner import Runner
-from highway.run.remote import News, Order, RemoteProcess
+from highway.run.remote import LaunchOrder, News, RemoteProcess
 from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.plan import Role
@@ -163,7 +163,7 @@ class RayLauncher:
             .remote(
                 spec.name,
                 highway.__version__,
-                Order.of(spec).to_json(),
+                LaunchOrder.of(spec).to_json(),
                 self._run,
                 os.getcwd(),
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray has its own mind about these

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import highway
 from highway.observe.metrics import STAGE, STAGES
-from highway.run.remote import Agent, News, Order
+from highway.run.remote import Agent, LaunchOrder, News
 from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 
@@ -22,7 +22,7 @@ class Runner:
     Args:
         name: That of its replica.
         version: That of the launcher's highway.
-        order: What to run, an :class:`~highway.run.remote.Order` in JSON.
+        order: What to run, a :class:`~highway.run.remote.LaunchOrder` in JSON.
         run: The name of the run.
         folder: Where it runs, unless the job has a working directory of its own.
         environment: Variables of the launcher's environment that the process gets unless it has others.
@@ -41,7 +41,7 @@ class Runner:
         if "working_dir" not in ray.get_runtime_context().runtime_env and os.path.isdir(folder):
             os.chdir(folder)
         os.environ.update(environment)
-        given = Order.from_json(order)
+        given = LaunchOrder.from_json(order)
         self._relay = Relay(RayRendezvous(run))
         self._agent = Agent(given, here, [f"--rendezvous={self._relay.text}"])
         self._lock, self._told, self._last = threading.Lock(), 0, b""

@@ -21,7 +21,7 @@ from highway.run.folder import RunFolder, place_of
 from highway.run.launcher import LaunchSpec
 from highway.run.launchers.slurm_jobs import LATER, OPTIONS, PREFIX, RUNS, WAITS, JobState, begin, call, job_states, script, submission
 from highway.run.launchers.slurm_replica import ReplicaJob, Show
-from highway.run.remote import Order, RemoteProcess
+from highway.run.remote import LaunchOrder, RemoteProcess
 from highway.topology import Topology
 from highway.topology.apart import problems_apart
 from highway.topology.wiring import Wiring
@@ -104,7 +104,7 @@ class SlurmLauncher:
         name = place_of(key.role, replica)
         if name not in self._jobs:
             self._jobs[name] = ReplicaJob(self._folder, self._topology.roles[key.role], replica, self._show)
-        return self._jobs[name].start(Order.of(spec))
+        return self._jobs[name].start(LaunchOrder.of(spec))
 
     def wait(self, seconds: float) -> bool:
         """Wait until a look at the folder of the run is due, or so long; say whether a job has told something.

@@ -13,7 +13,7 @@ import highway
 from highway.errors import ConfigError
 from highway.run.folder import NewsReader, RunFolder, Wish, newest, place_of
 from highway.run.launchers.slurm_jobs import RUNS, WAITS, JobState, begin, call
-from highway.run.remote import News, Order, RemoteProcess
+from highway.run.remote import LaunchOrder, News, RemoteProcess
 from highway.run.report import RoleReport
 from highway.topology.plan import Role
 
@@ -53,7 +53,7 @@ class ReplicaJob:
         """Whether its process runs, or is to."""
         return self.process.poll() is None
 
-    def start(self, order: Order) -> RemoteProcess:
+    def start(self, order: LaunchOrder) -> RemoteProcess:
         """Have a process started by its job, once it has one."""
         self.process = RemoteProcess(order.name, self._show, self._ask)
         self._begun, self._since = False, time.monotonic()
