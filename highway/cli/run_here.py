@@ -130,8 +130,7 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
             message = "terminated" if code else ""
             if options.stay and code == 0:
                 here.ended()
-                _conclude(screen, Result(code, message, [here.state]), options.json)
-                stay()
+                stay(lambda: _conclude(screen, Result(code, message, [here.state]), options.json))
             return code
     except RunError as error:
         code, message = 1, explain(error)

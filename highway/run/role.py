@@ -70,9 +70,10 @@ def _deafen() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def stay() -> None:
-    """Wait until the process is asked to end: by SIGINT or SIGTERM."""
+def stay(tell: Callable[[], None]) -> None:
+    """Tell how the role has ended, and wait until the process is asked to end, by SIGINT or SIGTERM; who is told may do so at once."""
     with _signals() as signals:
+        tell()
         select.select([signals], [], [])
 
 
