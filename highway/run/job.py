@@ -98,6 +98,9 @@ class Job:
             self._until = 0.0
 
     def _begin(self, wish: Wish) -> None:
+        self._check()
+        if not self._until:
+            return
         self._start, self._signals_sent, self._until = wish.start, 0, float("inf")
         self._folder.take(self._place, Claim(self._holder, wish.start))
         if wish.version != highway.__version__:

@@ -130,7 +130,7 @@ class SlurmLauncher:
 
     def close(self) -> None:
         """End all jobs, and wait until they have ended."""
-        left, asked, why = {job.id for job in self._jobs.values() if job.id}, False, ""
+        left, asked, why = {id for job in self._jobs.values() for id in (job.id, *job.cancelled) if id}, False, ""
         deadline = time.monotonic() + END
         while left and time.monotonic() < deadline:
             try:
@@ -156,27 +156,29 @@ class SlurmLauncher:
         for name, number in numbers.items():
             if later:
                 begin(number)
-            self._say(f"{name} is job {number} of Slurm")
+            if number:
+                self._say(f"{name} is job {number} of Slurm")
         self._is_begun = True
 
     def _submit_role(self, jobs: Sequence[ReplicaJob], options: Sequence[str]) -> str:
-        """Submit jobs of a role, and return their number."""
+        """Submit jobs of a role, and return their number; empty if Slurm refuses one for a process that is started again."""
         role = jobs[0].role
         path = self._folder.jobs / place_of(role.name, "sh")
         if not path.exists():
             path.write_text(script(self._folder, role))
         sbatch, *rest = submission(self._folder, role, [job.replica for job in jobs])
-        number = self._call_for(role.name, [sbatch, *options, *rest]).strip().partition(";")[0]
+        try:
+            number = call([sbatch, *options, *rest]).strip().partition(";")[0]
+        except ConfigError as error:
+            why = f"Slurm refuses its job: {str(error).removeprefix('sbatch: ').removeprefix('Batch job submission failed: ')}"
+            if not self._is_begun:
+                raise (self._topology.plan.location / "roles" / role.name).error(why) from None
+            for job in jobs:
+                job.process.lose(why)
+            return ""
         for job in jobs:
             job.submitted(f"{number}_{job.replica}" if role.replicas > 1 else number)
         return number
-
-    def _call_for(self, role: str, command: Sequence[str]) -> str:
-        try:
-            return call(command)
-        except ConfigError as error:
-            why = str(error).removeprefix("sbatch: ").removeprefix("Batch job submission failed: ")
-            raise (self._topology.plan.location / "roles" / role).error(f"Slurm refuses its job: {why}") from None
 
     def _hear(self) -> bool:
         """Take in what the jobs tell; say whether one did."""

@@ -34,6 +34,7 @@ class ReplicaJob:
 
     Attributes:
         id: What Slurm calls the job; empty where there is none.
+        cancelled: What it calls those that were to be ended.
         process: The process that runs now or ran last.
     """
 
@@ -41,9 +42,11 @@ class ReplicaJob:
         self.role, self.replica, self.name, self.id = role, replica, place_of(role.name, replica), ""
         self.process = RemoteProcess("", show, self._ask)
         self._folder, self._show = folder, show
+        self.cancelled: list[str] = []
         self._wish: Wish | None = None
         self._holder = ""  # the job and how often it was queued
         self._reader: NewsReader | None = None  # its news
+        self._unjudged: list[News] = []  # since Slurm has asked the job to end, until it says what becomes of it
         self._begun = False  # whether the process has been heard of
         self._heard: float | None = None  # when the job was last heard of, or was seen to run
         self._since: float | None = None  # when it began to wait; None once it was said why it does
@@ -69,21 +72,30 @@ class ReplicaJob:
         if (holder := newest(holders, self.id)) not in ("", self._holder):
             if self._begun:
                 self._lose("its job was queued again, since its node failed or others go before")
+                self._unjudged = []
             self._holder, self._reader = holder, self._folder.reader(holder)
         happened = False
         for line in self._reader.hear() if self._reader else ():
             self._heard = time.monotonic()
             if self._wish and line.start == self._wish.start and line.news is not None:
                 happened = self._begun = True
-                self.process.hear(line.news)
+                if self._unjudged or any(report.draining for report in line.news.reports):
+                    self._unjudged.append(line.news)
+                else:
+                    self.process.hear(line.news)
         return happened
 
     def judge(self, state: JobState) -> None:
         """Decide what follows from the state of its job."""
         now, where = time.monotonic(), f"job {self.id}{f' on {state.nodes}' if state.nodes else ''}"
+        again = f"{where} was queued again, since its node failed or others go before"
+        if state.what != RUNS:
+            for news in self._unjudged:
+                self.process.hear(news if state.what != WAITS else _undrained(news, again))
+            self._unjudged = []
         if state.what == WAITS:
             if self._begun:
-                self._lose(f"{where} was queued again, since its node failed or others go before")
+                self._lose(again)
                 with contextlib.suppress(ConfigError):  # Slurm has it wait for two minutes; where others may not change that, it does
                     begin(self.id)
             elif self.runs and self._since is not None and now > self._since + PATIENCE:
@@ -104,9 +116,10 @@ class ReplicaJob:
 
     def cancel(self) -> None:
         """Have Slurm end its job."""
-        if self.id:
-            call(["scancel", self.id])
-            self.id = ""
+        with contextlib.suppress(ConfigError):  # it has ended, or Slurm does not answer: who closes the launcher looks again
+            if self.id:
+                call(["scancel", self.id])
+        self.cancelled, self.id = [*self.cancelled, *filter(None, [self.id])], ""
 
     @property
     def _unseen(self) -> str:
@@ -129,3 +142,8 @@ class ReplicaJob:
             self._lose("it does not answer" if self._begun else "it had not begun", -number)
         else:
             self._want(msgspec.structs.replace(self._wish, signals=[*self._wish.signals, number]))
+
+
+def _undrained(news: News, why: str) -> News:
+    """Return news of a process that was asked to end, but not for good."""
+    return msgspec.structs.replace(news, reports=[*(report for report in news.reports if not report.draining), RoleReport(error=why)])

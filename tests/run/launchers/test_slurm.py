@@ -147,6 +147,41 @@ def test_a_node_that_fails_has_its_job_queued_again_and_the_stream_goes_on(slurm
     assert summary["losses"], error
 
 
+def test_a_job_that_is_killed_is_submitted_again(slurm, launch, write):
+    run = launch(write(FILE))
+    run.until_all_run(*WORKERS)
+    run.until_it_goes_on()
+    before = {job.split()[0] for job in slurm.jobs()}
+    agent = int(Path(f"/proc/{run.pids.pop('worker[1]')}/stat").read_text().split()[3])
+    os.kill(agent, signal.SIGKILL)
+    run.run.error.until(r"worker\[1\] failed \(killed by SIGKILL\): job \d+_1 on n\d has failed; started again")
+    run.until_all_run(*WORKERS)
+    assert len({job.split()[0] for job in slurm.jobs()} - before) == 1
+    run.until_it_goes_on()
+    Path("stop").touch()
+    code, got, _, error = run.end()
+    assert code == 0, error
+    assert len(set(got)) == len(got)
+
+
+def test_a_job_that_slurm_queues_again_drains_and_begins_again(slurm, launch, write):
+    """As one that has to make way for another."""
+    run = launch(write(FILE))
+    run.until_all_run(*WORKERS)
+    run.until_it_goes_on()
+    job = next(job.split()[0] for job in slurm.jobs() if job.split()[0].endswith("_1"))
+    slurm.ask("scontrol", "requeue", job)
+    run.pids.pop("worker[1]")
+    run.run.error.until(r"worker\[1\] failed \(exit code 143\): job \d+_1 was queued again, since .*; started again")
+    run.until_all_run(*WORKERS)
+    assert job in {job.split()[0] for job in slurm.jobs()}
+    run.until_it_goes_on()
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    assert sorted(got) == list(range(sent(summary, "raw"))), error
+
+
 def test_what_scancel_ends_is_drained_and_not_started_again(slurm, launch, write):
     run = launch(write(FILE))
     run.until_all_run(*WORKERS)
