@@ -97,8 +97,8 @@ class Cluster:
             assert self.nodes[name].poll() is None, log.read_text()
 
     def raylet(self, name):
-        (found,) = [pid for pid in children(self.nodes[name].pid) if "/raylet/raylet " in name_of(pid)]
-        return found
+        """Return the process of a node's raylet, 0 if it has ended."""
+        return next((pid for pid in children(self.nodes[name].pid) if "/raylet/raylet " in name_of(pid)), 0)
 
     def processes(self, what):
         """Return the processes of all hosts that have this in their command."""
@@ -127,10 +127,9 @@ def launch(cluster, start):
     """Launch a topology on the cluster."""
 
     def launch(*arguments, **environment):
+        where = [*cluster.hosts.on("head")]
         own = cluster.environment | environment
-        return start(
-            "launch", *arguments, "--plugin", "mine", "--on", "ray", "--cluster", cluster.address, on=cluster.hosts.on("head"), **own
-        )
+        return start("launch", "--plugin=mine", "--on=ray", f"--cluster={cluster.address}", *arguments, on=where, **own)
 
     return launch
 
@@ -265,7 +264,11 @@ WRONG = {
         r"t\w+\.yaml:\d+: roles\.trainer\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
     ),
     "nobody there": ({}, ["--cluster", "10.77.0.99:6379"], r"--cluster 10\.77\.0\.99:6379: .*; `ray start --head` begins a cluster"),
-    "another version": ({"OTHER_VERSION": "1"}, [], "reader failed .*highway is 0.+ on the node 10.77.0.2, and 99 where it was launched"),
+    "another version": (
+        {"OTHER_VERSION": "1"},
+        [],
+        r"\S+ failed \(exit code 1\): highway is 0.+ on the node 10\.77\.0\.\d, and 99 where it was launched; install one version$",
+    ),
 }
 
 
@@ -286,11 +289,20 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
     assert not cluster.processes("highway run")
 
 
-def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, launch, write):
+@pytest.fixture
+def run_on_second(cluster, launch, write):
+    """Launch a topology, and return it with the worker that runs on the second node, and the process of that."""
+    if not cluster.raylet("second"):  # an earlier test has ended it
+        cluster.nodes["second"].wait(PATIENCE)
+        cluster.start("second")
     run = launch(write(FILE))
-    pids = run.pids(2)
-    (replica,) = [name for name, pid in pids.items() if cluster.hosts.host_of(pid) == "second"]
+    (found,) = [(name, pid) for name, pid in run.pids(2).items() if cluster.hosts.host_of(pid) == "second"]
     got_more(run)
+    return run, *found
+
+
+def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, run_on_second):
+    run, replica, _ = run_on_second
     os.kill(cluster.raylet("second"), signal.SIGKILL)
     again = int(run.until(rf"{re.escape(replica)} \| pid (\d+)")[1])
     assert cluster.hosts.host_of(again) == "first"
@@ -300,3 +312,19 @@ def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, launch, w
     assert code == 143, error
     assert f"{replica} failed (killed by SIGKILL): Ray has lost it on 10.77.0.3: " in error
     wait_until(lambda: not cluster.processes("highway run"), PATIENCE)
+
+
+def test_a_node_that_is_cut_off_is_replaced_and_when_it_is_back_it_is_over_with_its_processes(cluster, run_on_second, wait_until_gone):
+    run, replica, pid = run_on_second
+    cluster.hosts.cut("second")
+    again = int(run.until(rf"{re.escape(replica)} \| pid (\d+)")[1])
+    assert cluster.hosts.host_of(again) == "first"
+    assert name_of(pid), "the other end of the cable goes on"
+    cluster.hosts.heal("second")
+    wait_until_gone(pid)
+    got_more(run)
+    run.process.send_signal(signal.SIGTERM)
+    code, _, error = run.end()
+    assert code == 143, error
+    assert f"{replica} failed (killed by SIGKILL): Ray has lost it on 10.77.0.3: " in error
+    assert not cluster.processes("highway run")
