@@ -9,7 +9,6 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from highway.engine import batch
 from highway.engine.batch import nbytes
@@ -82,7 +81,7 @@ class Roles:
         feeders, given = self._feeders(role), self._given(role)
         received = self._link_cost(feeders[0]) if feeders else LinkCost()
         if not self.topology.roles[role].stages:
-            samples = _samples(given[0].item) if given else 1.0
+            samples = _samples(given[0]) if given else 1.0
             return RoleCost([StageCost("ZMQSource", "source", received.seconds, received.cpu, received.held)], samples)
         stages, found = self.measure(role)
         held = [figures.held for figures in self._profile(self._stages(role), given, rivalled=True).stages]
@@ -92,7 +91,7 @@ class Roles:
         ]
         samples = _samples(found.example) if found.example is not None else 1.0
         items = found.stages[0].made  # that it takes for each at its end
-        taken = items * _samples(given[0].item) / samples if given else 1.0
+        taken = items * _samples(given[0]) / samples if given else 1.0
         if given:
             costs[0] = _with(costs[0], received, items)
         if not isinstance(stages[-1][0].op, ZMQSink):
@@ -163,9 +162,9 @@ def _with(stage: StageCost, link: LinkCost, items: float) -> StageCost:
     return replace(stage, seconds=link.seconds * items, cpu=link.cpu * items, held=link.held * items)
 
 
-def _samples(item: Any) -> float:
-    """Return the samples in an item: those of a batch, whose fields share their first axis; else it is one."""
-    return float(batch.length(item) or 1)
+def _samples(made: Stamped) -> float:
+    """Return the samples in an item: those that its passport names, or those of a batch, whose fields share their first axis; else 1."""
+    return float(len(made.passport.keys) or batch.length(made.item) or 1)
 
 
 def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:

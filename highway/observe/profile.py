@@ -20,6 +20,7 @@ from highway.process.disk import bytes_read
 
 MOST_BYTES = 2_000_000_000  # of what a stage has made, kept for the next one
 IDLE = 1.0  # seconds without an item after which a source has given what it has
+PATIENCE = 1.0  # seconds that what a stage has taken may take when it is enough
 _TICK = 0.05
 
 
@@ -88,12 +89,12 @@ class Profile(NamedTuple):
     Args:
         stages: The figures of each.
         items: What the last stage has made; nothing if that is a sink.
-        example: An item that came to the end, a sink included; ``None`` if none did.
+        example: An item that came to the end, or to a sink there; ``None`` if none did.
     """
 
     stages: list[Figures]
     items: list[Stamped]
-    example: Any = None
+    example: Stamped | None = None
 
     @property
     def seconds(self) -> list[float]:
@@ -121,12 +122,12 @@ def profile(
         passing, figures = list(given), Figures(made=1.0, nbytes=sum(nbytes(each.item) for each in given) / max(1, len(given)))
     found, made = [figures], 1.0  # for each item of the source, as ``made`` is
     for stage, shape in others:
-        example = passing[0].item if passing else None
+        example = passing[0] if passing else None
         passing, figures = _profile_stage(stage, shape, passing, seed, limit, rivalled) if passing else ([], Figures())
         found.append(figures.times(made))
         made *= figures.made or 1.0
     is_sink = bool(others) and others[-1][1] == "sink"
-    last = example if is_sink else passing[0].item if passing else None
+    last = example if is_sink else passing[0] if passing else None
     return Profile([figures.times(1 / made) for figures in found], passing, last)
 
 
@@ -157,8 +158,9 @@ def _profile_stage(
     single = replace(stage, num_workers=1) if shape == "map" else stage
     stages = [replay, single] if shape == "sink" else [replay, single, collect]
     ran = _run(stages, seed, lambda: time.perf_counter() - began > limit, rivalled)
-    waiting, figures = ran.stats.stages[0].queued, ran.stats.stages[1]
-    taken = figures.items if shape == "sink" else replay.given - waiting
+    waiting, figures = 0 if ran.complete else ran.stats.stages[0].queued, ran.stats.stages[1]
+    is_one_for_one = shape == "sink" or (shape == "map" and not ran.complete)  # as far as is known
+    taken = figures.items if is_one_for_one else replay.given - waiting
     if taken <= 0 or figures.items == 0:
         return [], Figures()
     made = 1.0 if shape == "sink" else figures.items / taken
@@ -167,9 +169,10 @@ def _profile_stage(
 
 
 class _Ran(NamedTuple):
-    """How a pipeline has run, the seconds in which it held the GIL, and the bytes that it has read from files."""
+    """How a pipeline has run, whether all that its source gave is done, the seconds in which it held the GIL, and what it read of files."""
 
     stats: PipelineStats
+    complete: bool
     held: float
     read: int
 
@@ -183,7 +186,10 @@ def _run(stages: list[Any], seed: int, is_enough: Callable[[], bool], rivalled: 
         try:
             while not ended.done() and not is_enough():
                 wait([ended], _TICK)
+            pipeline.drain()  # so that what it has taken is done, and counted
+            wait([ended], PATIENCE)
+            complete = ended.done()
         finally:
             pipeline.stop()
         ended.result()
-    return _Ran(pipeline.stats(), rival.kept_out if rival else 0.0, bytes_read() - read)
+    return _Ran(pipeline.stats(), complete, rival.kept_out if rival else 0.0, bytes_read() - read)

@@ -148,6 +148,17 @@ def test_wrong_usage_of_a_plan_is_one_message(arguments, message, sleepy, ask, f
     assert (code, out) == (2, "") and message in error and "Traceback" not in error
 
 
+def test_samples_of_batches_of_encoded_images_are_those_that_their_passports_name(write, ask):
+    decoding = write(
+        "links: {files: {from: reader, to: trainer, transport: ipc}}\nroles:\n"
+        "  reader: [EncodedImageReader: {data_dir: 'highway:photos/val', batch_size: 4, epochs: 2}, ZMQSink: {link: files}]\n"
+        "  trainer: [ZMQSource: {link: files}, DecodeBatch: {shape: [16, 16]}]\n"
+    )
+    code, out, _ = ask("bench", decoding, "--json")
+    roles = json.loads(out)["roles"]
+    assert code == 0 and [(roles[name]["samples"], roles[name]["taken"]) for name in ("reader", "trainer")] == [(4, 1), (4, 1)]
+
+
 def test_the_fastest_interface_that_says_its_speed_is_taken(tmp_path):
     for name, text in (("eth0", "1000\n"), ("eth1", "25000\n"), ("down", "-1\n"), ("lo", "")):
         (tmp_path / name).mkdir()

@@ -79,7 +79,16 @@ def test_what_a_stage_makes_is_told_for_each_item_at_the_end():
 
     found = profile(expand([list(range(20)), lambda n: np.zeros(n), Half()]), 0, 20, 30.0)
     assert [figures.made for figures in found.stages] == [2.0, 2.0, 1.0]
-    assert found.example.shape == (1,)
+    assert found.example.item.shape == (1,)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.2])
+def test_a_map_that_is_cut_short_has_made_of_all_that_it_has_taken(seconds):
+    def slow(item):
+        time.sleep(seconds)
+        return item
+
+    assert profile(expand([list(range(1000)), slow]), 0, 1000, 0.3).stages[0].made == 1.0
 
 
 def test_the_example_of_a_sink_is_what_it_takes():
@@ -88,7 +97,7 @@ def test_the_example_of_a_sink_is_what_it_takes():
             for _ in items:
                 pass
 
-    assert profile(expand([["a", "b"], Drain()]), 0, 2, 30.0).example == "a"
+    assert profile(expand([["a", "b"], Drain()]), 0, 2, 30.0).example.item == "a"
 
 
 @pytest.mark.parametrize("url", ["zpush://127.0.0.1:1", "zpush+ipc:///tmp/nowhere", "zpush+shm://nowhere"])
