@@ -64,6 +64,7 @@ ENVIRONMENTS = {
         download=400,
     ),
     "tensorcom": Environment(["tensorcom==0.1.0", TORCH], download=250),
+    "ray": Environment(["ray[data]==2.60.0", *HIGHWAY], download=250),
     "iceoryx2": Environment(["iceoryx2", "numpy"], download=30),
     "flight": Environment(["numpy", "pyarrow"]),
     "grpc": Environment(["grpcio", "numpy"], download=30),
