@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import statistics
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,8 @@ PEERS = HERE / "peers"
 TIMEOUT = 180.0  # seconds that a turn may take
 WORKERS = (1, 2, 4)
 TERMINATED = 143  # the exit code of `highway run` after SIGTERM
+LOOPBACK = "127.0.0.2"  # for 127.0.0.1 Ray takes the address of the machine
+NOTHING: Mapping[str, str] = {}
 SAMPLES = 16  # of an item of simulated work
 LINKS = """
 vars:
@@ -128,12 +131,13 @@ class Way:
         commands: Returns what is to be started for a job, and writes the times into a file.
         kinds: Of jobs that it can do.
         environment: Of its interpreter, in peers/environments.py.
-        ready: Why it cannot be measured, if it cannot.
+        variables: Environment variables of its processes.
     """
 
     commands: Callable[[Job, Path], Commands]
     kinds: Sequence[str] = ("images",)
     environment: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
     first: dict[str, list[float]] = field(default_factory=dict)
 
     def turn(self, job: Job, key: str) -> Work:
@@ -146,7 +150,7 @@ class Way:
             raise Absent(f"no environment; make it with 'tox -e bench-peers -- {self.environment}'")
         with tempfile.TemporaryDirectory() as folder:
             times, began = Path(folder) / "times", time.monotonic()
-            with started(self.commands(job, times), Path(folder)) as processes:
+            with started(self.commands(job, times), Path(folder), self.variables) as processes:
                 wait(processes, began + TIMEOUT, Path(folder))
             lines = [line.split() for line in times.read_text().splitlines()]
         at, samples = [float(line[0]) for line in lines], [int(line[1]) for line in lines]
@@ -156,10 +160,10 @@ class Way:
 
 
 @contextlib.contextmanager
-def started(commands: Commands, folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+def started(commands: Commands, folder: Path, variables: Mapping[str, str] = NOTHING) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start commands, each in a session of its own, and end them and all that they have started at the end."""
     processes: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PEERS), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PEERS), os.environ.get("PYTHONPATH", "")]), **variables}
     try:
         for number, command in enumerate(commands):
             with open(folder / f"out-{number}", "wb") as out, open(folder / f"errors-{number}", "wb") as errors:
@@ -192,8 +196,8 @@ def wait(processes: Sequence[subprocess.Popen[bytes]], until: float, folder: Pat
 
 
 @contextlib.contextmanager
-def ray_cluster(folder: Path, cores: int) -> Iterator[str]:
-    """Start a Ray of one node, and yield its address.
+def ray_cluster(folder: Path, cores: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Start a Ray of one node, and yield its address, and the variables with which it can be reached.
 
     Raises:
         Absent: it does not start, or is not installed.
@@ -202,15 +206,17 @@ def ray_cluster(folder: Path, cores: int) -> Iterator[str]:
     if not interpreter.exists():
         raise Absent("no environment; make it with 'tox -e bench-peers -- ray'")
     node = ["--head", "--block", f"--port={port}", f"--num-cpus={cores}", "--include-dashboard=false", "--disable-usage-stats"]
-    command = [interpreter, "-m", "ray.scripts.scripts", "start", *node, "--node-ip-address=127.0.0.1", f"--temp-dir={folder}"]
-    with started([command], folder) as (process,):
+    command = [interpreter, "-m", "ray.scripts.scripts", "start", *node, f"--node-ip-address={LOOPBACK}", f"--temp-dir={folder}"]
+    (folder / "token").write_text(secrets.token_hex(32))
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    with started([command], folder, variables) as (process,):
         until = time.monotonic() + 60
         while "Ray runtime started" not in (folder / "out-0").read_text():
             if process.poll() is not None or time.monotonic() > until:
                 raise Absent("ray start did not come up")
             time.sleep(0.1)
         try:
-            yield f"127.0.0.1:{port}"
+            yield f"{LOOPBACK}:{port}", variables
         finally:
             process.terminate()  # it ends what it has started, which is in sessions of their own
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -237,8 +243,10 @@ def ways(given: argparse.Namespace, closing: contextlib.ExitStack, absent: dict[
     if RAY in chosen([RAY], given):
         try:
             folder = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)))
-            address = closing.enter_context(ray_cluster(folder, 16))
-            found[RAY] = Way(lambda job, times: by_launch(job, times, "ray", "--cluster", address, environment="ray"), BOTH, "ray")
+            address, variables = closing.enter_context(ray_cluster(folder, 16))
+            found[RAY] = Way(
+                lambda job, times: by_launch(job, times, "ray", "--cluster", address, environment="ray"), BOTH, "ray", variables
+            )
         except Absent as error:
             absent[RAY] = str(error)
     return {name: found[name] for name in chosen(found, given)}
