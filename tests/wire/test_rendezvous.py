@@ -4,12 +4,16 @@ import itertools
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from waiting import wait_until
 
+import highway
 from highway import LinkError, Pipeline
 from highway.engine.cancel import wait
 from highway.errors import ConfigError
@@ -20,6 +24,7 @@ from highway.wire.rendezvous import FolderRendezvous
 from highway.wire.sender import LinkSender
 from highway.wire.url import parse
 
+HOME = Path(highway.__file__).parents[1]
 PUSH, PULL = "zpush+named://raw.reader.0", "zrpull+named://raw.reader.0"  # who connects
 BIND_PUSH, BIND_PULL = "zrpush+named://raw.reader.0", "zpull+named://raw.reader.0"  # who binds
 
@@ -390,3 +395,23 @@ def test_all_roles_of_a_host_find_each_other_in_a_folder_and_one_that_is_killed_
     got = numbers(out)
     assert set(got) == set(range(300)), error
     assert "reader failed (killed by SIGKILL)" in error
+
+
+SCRIPT = """
+from highway import Pipeline
+
+with Pipeline.from_yaml("PATH", role="trainer", on="folder:meet", plugins=["mine"]) as pipeline:
+    pipeline.run()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_finds_the_others_in_a_folder(write, start, numbers, own_address):
+    path = write(FILE)
+    common = ["run", path, "--plugin=mine", "--rendezvous=folder:meet", f"--address={own_address}"]
+    runs = [start(*common, "--role=reader"), *(start(*common, "--role=worker", f"--replica={replica}") for replica in range(2))]
+    script = [sys.executable, "-c", SCRIPT.replace("PATH", path)]
+    trainer = subprocess.run(script, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": f"{HOME}{os.pathsep}."})
+    assert trainer.returncode == 0, trainer.stderr
+    assert sorted(numbers(trainer.stdout)) == list(range(300))
+    assert [run.end()[0] for run in runs] == [0, 0, 0]
