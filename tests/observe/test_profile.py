@@ -4,7 +4,7 @@ import time
 import numpy as np
 import pytest
 
-from highway.engine.stage import Passport, Stamped, expand
+from highway.engine.stage import DROP, Passport, Stamped, expand
 from highway.modules import ZMQSink
 from highway.observe.link_cost import measure_link
 from highway.observe.profile import profile
@@ -89,6 +89,15 @@ def test_a_map_that_is_cut_short_has_made_of_all_that_it_has_taken(seconds):
         return item
 
     assert profile(expand([list(range(1000)), slow]), 0, 1000, 0.3).stages[0].made == 1.0
+
+
+def test_what_a_map_leaves_out_is_told_though_it_is_cut_short():
+    def every_other(number):
+        time.sleep(0.005)
+        return number if number % 2 else DROP
+
+    made = profile(expand([list(range(1000)), every_other]), 0, 1000, 0.5).stages[0].made
+    assert 1.8 < made < 2.3
 
 
 def test_the_example_of_a_sink_is_what_it_takes():

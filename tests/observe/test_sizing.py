@@ -102,6 +102,14 @@ def test_what_stays_on_a_host_passes_no_network_and_shares_its_cores():
     assert all(Used("cores", pytest.approx(0.6)) in each.used for each in sizes.values())
 
 
+def test_what_must_be_on_one_host_and_takes_more_than_it_has_is_short():
+    busy = StageCost("Map", "map", seconds=0.03, cpu=0.03, held=0.02)
+    given = calibration(reader=free(message=1e6), worker=cost(StageCost("Source", "source"), busy, message=1e6), trainer=free())
+    sizes = by_role(size(chain(transport="ipc"), given, HOST, rate=5000))
+    assert sizes["worker"].hosts == 1 and sizes["worker"].replicas > 10
+    assert [each.fullest for each in sizes.values()] == [Used("cores", pytest.approx(1.5))] * 3
+
+
 def test_memory_is_that_of_the_process_its_queues_and_the_budgets_of_its_connections():
     source = StageCost("Any", "source", nbytes=10e6, waiting=2)  # three places of 10 MB
     given = calibration(reader=free(message=1e6), worker=cost(source, message=1e6), trainer=free())
@@ -178,6 +186,11 @@ def test_a_topology_as_it_is_goes_as_fast_as_what_is_short_first():
     given = calibration(reader=free(), worker=cost(StageCost("ZMQSource", "source"), busy), trainer=free())
     assert possible(chain(), given, HostSize(cores=2)) == Used("cores", pytest.approx(2 / 0.02 * 10))
     assert possible(chain(), calibration(), HOST) is None
+
+
+def test_between_roles_of_one_host_there_is_no_network():
+    given = calibration(reader=free(message=1e9), worker=free(message=1e9), trainer=cost(StageCost("Train", "sink", seconds=0.1)))
+    assert possible(chain(), given, HostSize(cores=10, gbit=1)) == Used("trainer: the one thread of Train", pytest.approx(100))
 
 
 def test_the_hosts_of_a_file_are_looked_at_one_by_one():
