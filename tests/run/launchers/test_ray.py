@@ -182,6 +182,20 @@ def test_a_worker_that_is_killed_is_started_again(cluster, launch, write, number
     assert not cluster.processes("highway run")
 
 
+def test_a_source_whose_actor_is_killed_does_not_tell_the_others_that_the_stream_has_ended(cluster, launch, write):
+    run = launch(write(FILE))
+    run.pids(2)
+    got_more(run)
+    (source,) = cluster.processes("--role reader")
+    os.kill(agents([source])[0], signal.SIGKILL)
+    run.until(r"got 0$")  # it begins again
+    got_more(run)
+    run.process.send_signal(signal.SIGTERM)
+    code, _, error = run.end()
+    assert code == 143, error
+    assert "worker[0] failed" not in error and "worker[1] failed" not in error
+
+
 def test_a_registry_that_is_lost_begins_anew_and_is_told_all(cluster, launch, write):
     run = launch(write(FILE))
     pids = run.pids(2)
