@@ -1,4 +1,4 @@
-"""The registry of addresses of a run on Ray, without Ray; tests/run/launchers/test_ray.py has it in a cluster."""
+"""The registry of addresses of a run on Ray, without Ray; tests/run/launchers/test_ray_launcher.py has it in a cluster."""
 
 import sys
 
