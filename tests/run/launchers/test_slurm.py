@@ -120,6 +120,7 @@ def test_a_process_that_is_killed_is_started_again_where_it_was(slurm, launch, w
     assert [replica["restarts"] for replica in summary["replicas"]] == [0, 0, 1, 0, 0]
 
 
+@pytest.mark.timeout(110)  # Slurm's own time before it begins again is two minutes
 def test_a_node_that_fails_has_its_job_queued_again_and_the_stream_goes_on(slurm, launch, write):
     run = launch(write(FILE))
     run.until_all_run(*WORKERS)
@@ -164,6 +165,7 @@ def test_a_job_that_is_killed_is_submitted_again(slurm, launch, write):
     assert len(set(got)) == len(got)
 
 
+@pytest.mark.timeout(110)  # Slurm's own time before it begins again is two minutes
 def test_a_job_that_slurm_queues_again_drains_and_begins_again(slurm, launch, write):
     """As one that has to make way for another."""
     run = launch(write(FILE))

@@ -9,6 +9,9 @@ import pytest
 from highway.errors import ConfigError
 from highway.run.engines import ENGINES
 from highway.run.folder import RunFolder
+from highway.run.launcher import LaunchSpec
+from highway.run.launchers import slurm
+from highway.run.launchers.slurm import SlurmLauncher
 from highway.run.launchers.slurm_jobs import JobState, call, job_states, submission
 from highway.topology import load_checked
 
@@ -116,11 +119,12 @@ def test_a_host_without_slurm_is_said(write, ask, folder, monkeypatch):
 def stand_in(tmp_path, monkeypatch):
     """Have Slurm's commands answer with this text on standard output or standard error, and a code."""
 
-    def stand_in(out="", error="", code=0):
-        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+    def stand_in(out="", error="", code=0, only=("sbatch", "squeue", "scancel", "scontrol")):
+        for name in only:
             path = tmp_path / "bin" / name
             path.parent.mkdir(exist_ok=True)
-            path.write_text(f"#!/bin/sh\ncat <<'END'\n{out}\nEND\ncat >&2 <<'END'\n{error}\nEND\nexit {code}\n")
+            log = f"echo {name} $* >> {tmp_path}/called"
+            path.write_text(f"#!/bin/sh\n{log}\ncat <<'END'\n{out}\nEND\ncat >&2 <<'END'\n{error}\nEND\nexit {code}\n")
             path.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
@@ -138,6 +142,62 @@ def test_states_of_jobs_are_read(stand_in):
     assert [state.what for state in states.values()] == ["waits", "runs", "has ended with its node, which failed"]
     assert JobState("SOMETHING_NEW").what == "runs"
     assert JobState().what == "is not known to Slurm any more"
+
+
+@pytest.fixture
+def launcher(write, tmp_path):
+    """A launcher that was told to start all processes."""
+    topology = load_checked(write(FILE))
+    folder = RunFolder(tmp_path / "run")
+    folder.make()
+    said = []
+    launcher = SlurmLauncher(topology, folder, lambda name, text, is_error: said.append(text))
+    named = topology.processes()
+    launcher.specs = [LaunchSpec(f"{role}[{replica}]", topology.process_spec(role, replica), []) for role, replica, _ in named]
+    launcher.started, launcher.said = [launcher.start(spec) for spec in launcher.specs], said
+    return launcher
+
+
+def test_no_job_begins_before_all_are_accepted(launcher, stand_in, tmp_path):
+    stand_in("7;cluster")
+    launcher.wait(0)
+    called = (tmp_path / "called").read_text().replace(f"{tmp_path}/run/jobs/", "").splitlines()
+    assert called[:6] == [
+        "sbatch --begin=now+1hour --parsable reader.sh",
+        "sbatch --begin=now+1hour --parsable --array=0-3 worker.sh",
+        "sbatch --begin=now+1hour --parsable trainer.sh",
+        *["scontrol update JobId=7 StartTime=now"] * 3,
+    ]
+    assert launcher.said == ["reader is job 7 of Slurm", "worker is job 7 of Slurm", "trainer is job 7 of Slurm"]
+
+
+def test_a_slurm_that_does_not_answer_is_told_once_and_what_runs_goes_on(launcher, stand_in, monkeypatch):
+    monkeypatch.setattr(slurm, "ASK", 0.1)
+    stand_in("7")
+    stand_in("", "squeue: error: no", 1, only=["squeue"])
+    for _ in range(3):
+        launcher.wait(0.5)
+    stand_in("\n".join(f"{job}|RUNNING|None|n1" for job in ("7", "7_0", "7_1", "7_2", "7_3")), only=["squeue"])
+    for _ in range(3):
+        launcher.wait(0.5)
+    assert launcher.said[3:] == ["Slurm does not answer, and what runs goes on: squeue: no"]
+    assert [process.poll() for process in launcher.started] == [None] * 6
+
+
+def test_a_job_that_slurm_refuses_later_is_a_failure_of_its_process_alone(launcher, stand_in):
+    running = "\n".join(f"{job}|RUNNING|None|n1" for job in ("7", "7_0", "7_2", "7_3"))
+    stand_in("7")
+    stand_in(f"{running}\n7_1|FAILED|None|n2", only=["squeue"])
+    launcher.wait(0.5)
+    lost = launcher.started[2]
+    assert lost.poll() == -9
+    assert re.fullmatch(r"job 7_1 on n2 has failed and was never heard of: does its node see \S+\? .*", lost.reports()[0].error)
+    stand_in("", "sbatch: error: Batch job submission failed: Socket timed out", 1, only=["sbatch"])
+    again = launcher.start(launcher.specs[2])
+    launcher.wait(0.5)
+    assert again.poll() == -9
+    assert [report.error for report in again.reports()] == ["Slurm refuses its job: Socket timed out"]
+    assert [process.poll() for process in launcher.started] == [None, None, -9, None, None, None]
 
 
 def test_slurms_own_words_are_said(stand_in):
