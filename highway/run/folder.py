@@ -65,13 +65,13 @@ class RunFolder:
         self._orders, self._news = path / "orders", path / "news"
 
     def make(self) -> None:
-        """Make it.
+        """Make it. Who joins the run may have published its addresses there before.
 
         Raises:
-            OSError: it cannot be made, or is there with something in it.
+            OSError: it cannot be made, or a run has used it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        for folder in (self.logs, self.jobs, self.rendezvous, self._orders, self._news):
+        self.rendezvous.mkdir(parents=True, exist_ok=True)
+        for folder in (self.logs, self.jobs, self._orders, self._news):
             folder.mkdir()
 
     def wish(self, place: str) -> Wish | None:

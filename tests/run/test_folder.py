@@ -9,6 +9,7 @@ from highway.run import folder
 from highway.run.folder import Claim, Line, RunFolder, Wish, newest, place_of
 from highway.run.remote import LaunchOrder, News
 from highway.run.report import RoleReport
+from highway.wire.rendezvous import FolderRendezvous
 from highway.wire.tally import Counts
 
 
@@ -35,6 +36,13 @@ def test_what_is_wanted_and_who_has_a_place_arrive_as_they_were(run_folder):
 def test_a_folder_that_a_run_has_used_is_no_new_one(run_folder):
     with pytest.raises(FileExistsError):
         run_folder.make()
+
+
+def test_who_joins_a_run_may_come_first(tmp_path):
+    FolderRendezvous(tmp_path / "run" / "rendezvous").publish({"out.trainer.0": "tcp://10.0.0.7:5555"})
+    found = RunFolder(tmp_path / "run")
+    found.make()
+    assert os.listdir(found.rendezvous) == ["out.trainer.0"]
 
 
 def test_news_arrive_as_they_were_told(run_folder):

@@ -4,10 +4,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from slurm_cluster import NODES, cluster, missing
+from topologies import HOME
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
@@ -99,6 +102,29 @@ def test_a_topology_runs_as_jobs_and_nothing_of_it_stays(slurm, launch, write):
     assert sorted(got) == list(range(sent(summary, "raw")))
     assert summary["losses"] == []
     assert "pid" in Path("the run/logs/worker.2.log").read_text()
+
+
+SCRIPT = """
+import sys
+from highway import Pipeline
+for item in Pipeline.from_yaml(sys.argv[1], role="trainer", plugins=["mine"], on="folder:run/rendezvous"):
+    print("got", int(item[0][0]), flush=True)
+"""
+
+
+def test_a_script_finds_its_feeders_in_the_folder_of_the_run(slurm, launch, write):
+    path = write(FILE.replace("trainer: {hosts", "trainer: {external: true, hosts").replace(", $Say: {}]", "]"))
+    run = launch(path, "--folder", "run")
+    paths = {"env": {"PYTHONPATH": f"{HOME}{os.pathsep}."}, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with slurm.popen([sys.executable, "-c", SCRIPT, path], **paths) as script:
+        for _ in range(100):
+            assert (line := script.stdout.readline()).startswith("got"), line + script.stderr.read()
+        Path("stop").touch()
+        out, error = script.communicate(timeout=60)
+    assert script.returncode == 0, error
+    code, _, summary, error = run.end()
+    assert code == 0, error
+    assert out.count("got") + 100 == sent(summary, "raw")
 
 
 def test_a_process_that_is_killed_is_started_again_where_it_was(slurm, launch, write):
