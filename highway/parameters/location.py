@@ -54,7 +54,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
         return f"; did you mean {close[0]}?"
     if not words:
         return "; there are none"
-    return f"; expected one of {', '.join(words)}" if len(words) <= 12 else ""
+    return f"; expected one of {', '.join(words)}" if len(words) <= 16 else ""
 
 
 def show(value: object) -> str:

@@ -27,7 +27,7 @@ def test_a_close_word_is_suggested_and_a_short_list_shown():
     assert did_you_mean("noise", ["Augmentations", "Noise"]) == "; did you mean Noise?"
     assert did_you_mean("xyz", ["b", "a"]) == "; expected one of a, b"
     assert did_you_mean("xyz", []) == "; there are none"
-    assert did_you_mean("xyz", map(str, range(13))) == ""
+    assert did_you_mean("xyz", map(str, range(17))) == ""
 
 
 def test_values_are_shown_with_their_type_and_not_at_length():
