@@ -1,4 +1,4 @@
-"""Topologies on a Ray cluster of three nodes, each a host with an address of its own; with Ray itself run by ``tox -e launchers-ray``."""
+"""Topologies on a Ray cluster of four nodes, each a host with an address of its own; with Ray itself run by ``tox -e launchers-ray``."""
 
 import os
 import re
@@ -15,22 +15,22 @@ from waiting import wait_until
 import highway
 
 NO_RAY = "" if find_spec("ray") else "ray is not installed: this is run by tox -e launchers-ray"
-NAMES = ("head", "first", "second")
+NAMES = ("head", "first", "second", "third")
 PATIENCE = 60
 
 FILE = """
-vars: {count: 1000000, hold: -1}
+vars: {count: 1000000, hold: -1, place: "!head"}
 links:
   raw: {from: reader, to: worker, port: 5555}
   done: {from: worker, to: trainer, port: 5556, bind: to}
 roles:
   reader:
-    resources: {labels: {place: first}}
+    resources: {labels: {place: head}}
     restart: {when: on-failure, delay_s: 0.1}
     stages: [$Numbers: {count: "${count}", hold: "${hold}"}, ZMQSink: {link: raw}]
   worker:
     replicas: 2
-    resources: {cpus: 0.5, labels: {work: "yes"}}
+    resources: {cpus: 0.5, labels: {place: "${place}"}}
     restart: {when: on-failure, delay_s: 0.1}
     stages: [ZMQSource: {link: raw}, $Pass, ZMQSink: {link: done}]
   trainer: {resources: {labels: {place: head}}, stages: [ZMQSource: {link: done}, $Say]}
@@ -74,7 +74,6 @@ class Cluster:
                 if name == "head"
                 else [f"--address={self.address}"]
             )
-            labels = f"place={name}" if name == "head" else f"place={name},work=yes"
             fast = {f"RAY_health_check_{key}": "1000" for key in ("period_ms", "timeout_ms", "initial_delay_ms")}
             environment = {name: value for name, value in {**os.environ, **self.environment}.items() if value is not None}
             common = [
@@ -87,7 +86,7 @@ class Cluster:
             with open(self.folder / f"{name}.log", "w") as log:
                 self.nodes[name] = self.hosts.popen(
                     name,
-                    [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *common, f"--labels={labels}"],
+                    [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *common, f"--labels=place={name}"],
                     stdout=log,
                     stderr=log,
                     env=environment | fast | {"RAY_health_check_failure_threshold": "3"},
@@ -151,7 +150,7 @@ def got_more(run, items=100):
 def test_roles_run_where_their_labels_say_and_all_arrives(cluster, launch, write, numbers):
     run = launch(write(FILE), "--set", "count=500", "--set", "hold=400")
     pids = run.pids(2).values()
-    assert {cluster.hosts.host_of(pid) for pid in pids} <= {"first", "second"}
+    assert {cluster.hosts.host_of(pid) for pid in pids} <= {"first", "second", "third"}
     assert all("ray::Runner" in name_of(agent) for agent in agents(pids))
     Path("go").touch()
     code, out, error = run.end()
@@ -269,13 +268,13 @@ WRONG = {
     "no token": ({"RAY_AUTH_TOKEN_PATH": "none"}, [], r"--cluster 10\.77\.0\.1:6379: RAY_AUTH_TOKEN_PATH is set but file cannot be opened"),
     "no such node": (
         {},
-        ["--set", "place=nowhere"],
-        r"t\w+\.yaml:\d+: roles\.trainer\.resources: no node of the cluster has CPU 1, place=nowhere: ",
+        ["--set", "head=nowhere"],
+        r"t\w+\.yaml:\d+: roles\.reader\.resources: no node of the cluster has CPU 1, place=nowhere: ",
     ),
     "too many GPUs": (
         {},
         ["--set", "gpus=3"],
-        r"t\w+\.yaml:\d+: roles\.trainer\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
+        r"t\w+\.yaml:\d+: roles\.reader\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
     ),
     "nobody there": ({}, ["--cluster", "10.77.0.99:6379"], r"--cluster 10\.77\.0\.99:6379: .*; `ray start --head` begins a cluster"),
     "another version": (
@@ -293,7 +292,7 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
     Path("sitecustomize.py").write_text(
         "import os\nif os.environ.get('OTHER_VERSION'):\n    import highway\n    highway.__version__ = '99'\n"
     )
-    text = FILE.replace("hold: -1}", "hold: -1, place: head, gpus: 0}").replace("place: head}}", 'place: "${place}"}, gpus: "${gpus}"}')
+    text = FILE.replace("hold: -1", "hold: -1, head: head, gpus: 0").replace("place: head}}", 'place: "${head}"}, gpus: "${gpus}"}')
     text = text.replace("restart: {when: on-failure, delay_s: 0.1}", "restart: never")
     environment |= {"PYTHONPATH": f"{Path(highway.__file__).parents[1]}{os.pathsep}."} if "OTHER_VERSION" in environment else {}
     code, _, error = launch(write(text), *arguments, **environment).end()
@@ -304,41 +303,38 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
 
 
 @pytest.fixture
-def run_on_second(cluster, launch, write):
-    """Launch a topology, and return it with the worker that runs on the second node, and the process of that."""
-    if not cluster.raylet("second"):  # an earlier test has ended it
-        cluster.nodes["second"].wait(PATIENCE)
-        cluster.start("second")
-    run = launch(write(FILE))
-    (found,) = [(name, pid) for name, pid in run.pids(2).items() if cluster.hosts.host_of(pid) == "second"]
+def run(launch, write):
+    """A topology that runs."""
+    return launch(write(FILE))
+
+
+def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, run):
+    lost = cluster.hosts.host_of(run.pids(2)["worker[0]"])
     got_more(run)
-    return run, *found
-
-
-def test_a_node_that_is_lost_has_its_roles_started_on_another(cluster, run_on_second):
-    run, replica, _ = run_on_second
-    os.kill(cluster.raylet("second"), signal.SIGKILL)
-    again = int(run.until(rf"{re.escape(replica)} \| pid (\d+)")[1])
-    assert cluster.hosts.host_of(again) == "first"
+    os.kill(cluster.raylet(lost), signal.SIGKILL)
+    again = int(run.until(r"worker\[0\] \| pid (\d+)")[1])
+    assert cluster.hosts.host_of(again) not in (lost, "")
     got_more(run)
     run.process.send_signal(signal.SIGTERM)
     code, _, error = run.end()
     assert code == 143, error
-    assert f"{replica} failed (killed by SIGKILL): Ray has lost it on 10.77.0.3: " in error
+    assert f"worker[0] failed (killed by SIGKILL): Ray has lost it on {cluster.hosts.addresses[lost]}: " in error
     wait_until(lambda: not cluster.processes("highway run"), PATIENCE)
 
 
-def test_a_node_that_is_cut_off_is_replaced_and_when_it_is_back_it_is_over_with_its_processes(cluster, run_on_second, wait_until_gone):
-    run, replica, pid = run_on_second
-    cluster.hosts.cut("second")
-    again = int(run.until(rf"{re.escape(replica)} \| pid (\d+)")[1])
-    assert cluster.hosts.host_of(again) == "first"
-    assert name_of(pid), "the other end of the cable goes on"
-    cluster.hosts.heal("second")
+def test_a_node_that_is_cut_off_is_replaced_and_when_it_is_back_it_is_over_with_its_processes(cluster, run, wait_until_gone):
+    pid = run.pids(2)["worker[0]"]
+    lost = cluster.hosts.host_of(pid)
+    got_more(run)
+    cluster.hosts.cut(lost)
+    again = int(run.until(r"worker\[0\] \| pid (\d+)")[1])
+    assert cluster.hosts.host_of(again) not in (lost, "")
+    assert name_of(pid), "it does not know that it was cut off"
+    cluster.hosts.heal(lost)
     wait_until_gone(pid)
     got_more(run)
     run.process.send_signal(signal.SIGTERM)
     code, _, error = run.end()
     assert code == 143, error
-    assert f"{replica} failed (killed by SIGKILL): Ray has lost it on 10.77.0.3: " in error
+    assert f"worker[0] failed (killed by SIGKILL): Ray has lost it on {cluster.hosts.addresses[lost]}: " in error
     assert not cluster.processes("highway run")
