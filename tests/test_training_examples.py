@@ -1,4 +1,4 @@
-"""examples/imagenet_*.py learn to tell the photographs of the package apart; by hand each takes other data."""
+"""examples/*.py learn to tell the photographs of the package apart; by hand each takes other data."""
 
 import itertools
 import os
@@ -93,3 +93,10 @@ def test_jax_learns(run):
 def test_keras_learns(run, backend):
     skip_without("keras", backend, environment="adapters-tf")
     assert run("imagenet_keras.py", KERAS_BACKEND=backend, JAX_PLATFORMS="cpu") > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [["--workers", "2"], ["--processes", "--workers", "2"]], ids=["threads", "processes"])
+def test_dicts_are_prepared_by_python_for_tfdata(run, workers):
+    skip_without("tensorflow", "keras", environment="adapters-tf")
+    assert run("tfdata_dicts.py", *workers, KERAS_BACKEND="tensorflow") > 0.8
