@@ -88,7 +88,7 @@ def test_bench_writes_what_each_stage_takes(figures):
     assert [stage["name"] for stage in worker["stages"]] == ["ZMQSource", "Sleep", "ZMQSink"]
     assert 16 * 65 * 4 < worker["message"] < 16 * 65 * 4 + 1000
     sleep = worker["stages"][1]
-    assert 0.04 <= sleep["seconds"] and sleep["held"] <= sleep["cpu"] < 0.02
+    assert sleep["seconds"] >= 0.04 and sleep["held"] <= sleep["cpu"] < 0.02
 
 
 def test_a_plan_says_what_a_rate_takes_and_what_is_short_first(figures, ask):
