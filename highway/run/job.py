@@ -67,7 +67,7 @@ class Job:
                     self._leave()
                 if self._agent is None:
                     self._tell()
-                    time.sleep(LOOK)
+                    time.sleep(LOOK)  # a folder that hosts share tells of nothing: it is looked at
                 else:
                     self._hear(self._agent.news(LOOK))
         finally:

@@ -179,7 +179,7 @@ class RayLauncher:
             self._cut_off.remove(process)
             self._ask(process)
         if not self._asked:
-            time.sleep(seconds)
+            time.sleep(seconds)  # as the caller has asked: nothing runs that could end the wait
             return False
         ready, _ = self._ray.wait([*self._asked], timeout=seconds)
         if ready:

@@ -141,7 +141,7 @@ class SlurmLauncher:
                     asked = True
             except ConfigError as error:  # or one has ended meanwhile, which the next look shows
                 why = f" ({error})"
-            time.sleep(LOOK if left else 0)
+            time.sleep(LOOK if left else 0)  # Slurm does not tell when a job has ended
         if left:
             self._say(f"Slurm has not ended {', '.join(sorted(left))} within {END:g} s{why}; `squeue` shows them, `scancel` ends them")
 
