@@ -13,9 +13,19 @@ about = dict(re.findall(r'^__(\w+)__ = "(.+?)"', (here / "highway" / "__init__.p
 fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8"]
 torch = ["torch>=2.2"]
 shards = ["webdataset>=0.2.86"]
+formats = {
+    "arrow": ["pyarrow>=15"],
+    "hdf5": ["h5py>=3.10"],
+    "leveldb": ["plyvel>=1.5; python_version < '3.13'"],  # no wheel for later ones
+    "lmdb": ["lmdb>=1.4.1"],
+    "tfrecord": ["google-crc32c>=1.5"],
+}
+stores = ["obstore>=0.6", "fsspec>=2024.2"]
 test = [  # without torch, whose tests are skipped where it is absent
     *fast,
     *shards,
+    *(requirement for requirements in formats.values() for requirement in requirements),
+    *stores,
     "hypothesis>=6.100",
     "ipython>=8.12",
     "jsonschema>=4.21",
@@ -84,7 +94,16 @@ setup(
         "waitress>=3.0",
         "xxhash>=3.4",
     ],
-    extras_require={"fast": fast, "torch": torch, "shards": shards, "test": test},
+    extras_require={
+        "fast": fast,
+        "torch": torch,
+        "shards": shards,
+        **formats,
+        "arrayrecord": ["array-record>=0.6"],
+        "huggingface": ["datasets>=2.19"],
+        "stores": stores,
+        "test": test,
+    },
     entry_points={
         "console_scripts": [
             "highway = highway.__main__:main",
