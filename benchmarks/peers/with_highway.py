@@ -28,7 +28,7 @@ def prepare(job: Job, mode: str) -> Batches:
 def _packed(job: Job) -> str:
     """Pack the folder into a tar file for each worker, in its order, and return their paths with braces."""
     from highway.datasets import ImageFolder
-    from highway.datasets.shards import encoded, shard_writer
+    from highway.datasets.shards import shard_writer
 
     folder = ImageFolder(job.folder)
     paths = [f"{job.shards[0]}-{shard}.tar" for shard in range(job.workers)]
@@ -37,7 +37,7 @@ def _packed(job: Job) -> str:
         with shard_writer(path) as out:
             for number in range(shard * share, min((shard + 1) * share, len(folder))):
                 data, label = folder[number]
-                out.add(encoded(folder.keys[number], {"jpg": data, "cls": label}))
+                out.add(folder.keys[number], {"jpg": data, "cls": label})
     return f"{job.shards[0]}-{{0..{job.workers - 1}}}.tar"
 
 

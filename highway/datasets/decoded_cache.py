@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 
+from highway.datasets.cache_files.fields import arrays_as_they_came
 from highway.datasets.cache_files.file import DiskFile, samples_of
-from highway.datasets.cache_files.folder import CacheFolder
+from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.datasets.opened import opened
 from highway.parameters.checks import checked
+from highway.process.memory import free_disk
 
 _LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading several at once
 
@@ -88,3 +91,36 @@ class DecodedCache:
         for name in ("sums", "keys", "ends"):
             digest.update(np.ascontiguousarray(index[name]).data)
         return digest.hexdigest()
+
+
+class SamplesWriter:
+    """Adds samples to a cache; see :func:`cache_writer`."""
+
+    def __init__(self, writer: FolderWriter) -> None:
+        self._writer = writer
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample.
+
+        Raises:
+            CacheFullError: it does not fit.
+            ValueError: it differs from the samples before it in its fields, or in the type, dtype or number of axes of one.
+            ItemError: it cannot be kept, or not as it is.
+        """
+        self._writer.add(dict(sample), (key,), arrays_as_they_came)
+
+
+@contextmanager
+def cache_writer(path: str) -> Iterator[SamplesWriter]:
+    """Write a cache of samples, of which nothing is there before all is. Its key is "converted".
+
+    Raises:
+        FileExistsError: another process writes this cache, or has finished it.
+        ConfigError: the folder holds files that are not a cache's.
+    """
+    with CacheFolder(path, "converted samples").writer(free_disk(path) * 9 // 10) as writer:
+        if writer is None:
+            raise FileExistsError(f"{path!r}: another process writes this cache, or has finished it")
+        yield SamplesWriter(writer)
+        if len(writer):
+            writer.seal(1)

@@ -47,7 +47,15 @@ class ShardWriter:
         """Bytes written so far."""
         return self._archive.offset
 
-    def add(self, sample: EncodedSample) -> None:
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample; see :func:`encoded` and :meth:`append`.
+
+        Raises:
+            TypeError: no file can hold one of its values.
+        """
+        self.append(encoded(key, sample))
+
+    def append(self, sample: EncodedSample) -> None:
         """Append a sample; a key that was there before gets a number, else two samples would be read as one."""
         times = self._keys[sample.key] = self._keys.get(sample.key, 0) + 1
         key = sample.key if times == 1 else f"{sample.key}-{times}"

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
+from highway.datasets.writing import writing
 from highway.engine.stage import Passport, Stamped
 from highway.errors import FrameError
 from highway.parameters.checks import checked
-from highway.wire.checksum import check
-from highway.wire.chunks import load_chunks
+from highway.wire.checksum import check, with_checksums
+from highway.wire.chunks import load_chunks, write_chunk
 from highway.wire.codec import named
+from highway.wire.envelope import Envelope
 
 
 @checked
@@ -78,3 +82,42 @@ class TenFiles:
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to."""
         return fingerprint_of((path, path) for path in self._found())
+
+
+def save(path: str, item: Any, passport: Passport) -> int:
+    """Write an item with its passport and a checksum for each array, whole and on the disk, and return how many bytes that are.
+
+    Raises:
+        ItemError: a field cannot be saved.
+    """
+    frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
+    with writing(path, durable=True) as name, open(name, "wb") as stream:
+        for frame in with_checksums(frames):
+            write_chunk(stream, frame)
+        return stream.tell()
+
+
+class TenWriter:
+    """Writes a sample; see :func:`ten_writer`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Write the sample.
+
+        Raises:
+            ItemError: a field cannot be saved.
+            ValueError: it is the second one.
+        """
+        if self.samples:
+            raise ValueError(f"{self._path}: a .ten file holds one sample; give {key!r} a file of its own")
+        save(self._path, dict(sample), Passport(keys=(key,)))
+        self.samples += 1
+
+
+@contextmanager
+def ten_writer(path: str) -> Iterator[TenWriter]:
+    """Write a ``.ten`` file of one sample, a dict of arrays, which has its name only when it is whole."""
+    yield TenWriter(path)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from highway.datasets.dataset import Dataset
-from highway.datasets.ten import TenFiles
-from highway.datasets.writing import writing
+from highway.datasets.ten import TenFiles, save
 from highway.engine import cancel
 from highway.engine.cancel import report_error
 from highway.engine.stage import Items, Stamped
@@ -18,10 +17,6 @@ from highway.parameters.ranges import Epochs, Seed
 from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.sampler import Shuffle
 from highway.reading.sampling import Sampling
-from highway.wire.checksum import with_checksums
-from highway.wire.chunks import write_chunk
-from highway.wire.codec import named
-from highway.wire.envelope import Envelope
 
 
 class _WithPassports(TenFiles):
@@ -114,11 +109,6 @@ class TenSink:
             if not self.overwrite and os.path.exists(path):
                 raise FileExistsError(f"'{path}' is there already; say overwrite=True, or choose another data_dir or name")
             try:
-                frames = named("tensorcom").encode(item, Envelope(passport=passport), allow64=True)
+                counters["bytes"] += save(path, item, passport)
             except ItemError as error:
                 report_error(error)
-                continue
-            with writing(path, durable=True) as name, open(name, "wb") as stream:
-                for frame in with_checksums(frames):
-                    write_chunk(stream, frame)
-                counters["bytes"] += stream.tell()

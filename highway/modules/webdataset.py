@@ -186,7 +186,7 @@ class ShardSink:
             while sample is not None:
                 if shard.samples and (shard.samples >= self.max_samples or shard.size + sample.size > self.max_mb * 1e6):
                     break
-                shard.add(sample)
+                shard.append(sample)
                 sample = next(samples, None)
         return sample
 

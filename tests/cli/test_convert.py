@@ -112,7 +112,7 @@ def test_an_image_that_cannot_be_decoded_is_named_and_leaves_nothing_half_writte
         assert convert(photos, tmp_path / kind, "--to", kind) == 1
         error = capsys.readouterr().err
         assert "not an image" in error and "dog/03" in error
-    assert not list((tmp_path / "ten").glob("*.part")) and len(list((tmp_path / "ten").glob("*.ten"))) <= 11
+    assert not list((tmp_path / "ten").glob("*.part")) and len(list((tmp_path / "ten").glob("*.ten"))) <= 19
     assert not list((tmp_path / "cache").glob("*.data"))
 
 
@@ -149,18 +149,25 @@ def test_a_conversion_that_was_killed_is_finished_by_the_next(photos, tmp_path, 
     script = """
 import os, signal, sys
 from highway.cli import main
-from highway.cli.convert import writers
-count = 0
-def killing(function):
-    def call(*arguments):
-        global count
-        count += 1
-        if count == 11:
+from highway.cli.convert.formats import Format
+
+class Killing:
+    count = 0
+    def __init__(self, writing):
+        self.writing = writing
+    def __enter__(self):
+        self.writer = self.writing.__enter__()
+        return self
+    def __exit__(self, *error):
+        return self.writing.__exit__(*error)
+    def add(self, key, sample):
+        Killing.count += 1
+        if Killing.count == 11:
             os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments)
-    return call
-writers.encoded = killing(writers.encoded)
-writers.decode = killing(writers.decode)
+        self.writer.add(key, sample)
+
+write = Format.write
+Format.write = lambda self, path: Killing(write(self, path))
 sys.exit(main(["convert", *sys.argv[1:]]))
 """
     command = [sys.executable, "-c", script, str(photos), str(tmp_path / "killed" / target), *kinds]
@@ -186,11 +193,15 @@ sys.exit(main(["convert", *sys.argv[1:]]))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{photos}", "{tmp}/x"], "say what it is to be: --to folder or shards or ten or cache"),
-        (["{photos}", "{tmp}/x.tar"], "expected one place for the shard's number, such as photos-%06d.tar"),
+        (["{photos}", "{tmp}/x"], "say what it is to be: --to folder, shards, ten, "),
+        (["{photos}", "{tmp}/x-%d-%d.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
+        (["{photos}", "{tmp}/x-%s.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
+        (["{photos}", "{tmp}/x-%d", "--to", "ten"], "expected a folder, without %"),
+        (["{photos}", "{tmp}/x", "--to", "tne"], "there is no format 'tne'; did you mean ten?"),
+        (["{photos}", "{tmp}/x", "--from", "shard", "--to", "ten"], "there is no format 'shard'; did you mean shards?"),
         (["{photos}", "{tmp}", "--to", "ten"], "there is something already, which no conversion has written"),
         (["{photos}", "{photos}", "--to", "folder"], "SRC and DST are the same"),
-        (["{tmp}/a.ten", "{tmp}/b.ten", "{tmp}/x", "--to", "folder"], "of several SRC all must be shards; name a folder, or a pattern in"),
+        (["{photos}/cat", "{photos}/dog", "{tmp}/x", "--to", "ten"], "/dog: only one folder of images is read at a time; name one SRC"),
     ],
 )
 def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, message):
@@ -200,7 +211,7 @@ def test_wrong_usage_is_one_sentence(photos, tmp_path, capsys, arguments, messag
 
 def test_a_missing_source_is_named(tmp_path, capsys):
     assert convert(tmp_path / "nowhere", tmp_path / "x", "--to", "ten") == 1
-    assert "nowhere': no such folder" in capsys.readouterr().err
+    assert "nowhere': no such file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["../../x", "/etc/x"])

@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from highway import DROP, Pipeline, Stage
 from highway.datasets import ImageFolder
-from highway.datasets.shards import encoded, shard_writer
+from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
@@ -207,7 +207,7 @@ def shards(tmp_path_factory):
         with shard_writer(str(folder / f"{shard}.tar")) as writer:
             for number in range(20):
                 number += 20 * shard
-                writer.add(encoded(f"{number:05}", {"txt": "no label"} if number % 10 == 7 else {"cls": number}))
+                writer.add(f"{number:05}", {"txt": "no label"} if number % 10 == 7 else {"cls": number})
     last = folder / "6.tar"
     last.write_bytes(last.read_bytes()[:16_000])
     return str(folder / "{0..6}.tar")
@@ -259,7 +259,7 @@ def test_shards_that_have_changed_are_another_pipeline(tmp_path):
     def write(count):
         with shard_writer(str(tmp_path / "a.tar")) as writer:
             for number in range(count):
-                writer.add(encoded(f"{number:05}", {"cls": number}))
+                writer.add(f"{number:05}", {"cls": number})
 
     write(10)
     _, state = state_after(build, 20)

@@ -1,23 +1,26 @@
-"""``highway convert``: images and samples from a folder, shards, .ten files or a cache, to one of these.
+"""``highway convert``: images and samples from one format to another.
 
-What was begun goes on where it stopped, if it was begun from the same files: whole shards, .ten files and images are kept; a cache is
-written anew. A sample that cannot be read or written ends it with an error that names the sample; nothing is left out.
+What was begun goes on where it stopped, if it was begun from the same files: files that are there, whole, are kept; what is a single file
+is written anew. A sample that cannot be read or written ends it with an error that names the sample; nothing is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from highway.cli import arguments, command
-from highway.cli.convert.readers import Input, open_reader
+from highway.cli.convert import formats
+from highway.cli.convert.images import AS, Images
+from highway.cli.convert.reading import Input
 from highway.cli.convert.record import Record
-from highway.cli.convert.writers import WRITERS, Decoded, Writer
-from highway.engine import Pipeline
-from highway.engine.stage import Stage
+from highway.cli.convert.target import Target
+from highway.cli.convert.writing import converting
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
 from highway.run.role import run as run_pipeline
@@ -26,50 +29,75 @@ _TICK = 0.1  # seconds between two looks at the progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    sources = "a folder of images, shards ('photos-{000..015}.tar' or photos-*.tar), .ten files, or a cache"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"Formats:\n{formats.table()}"
+    sources = "what to read: a path, a pattern ('photos-{000..015}.tar', photos-*.tar), or several paths of one format"
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
-    parser.add_argument("target", metavar="DST", help="a folder; for shards a path with their number: photos-%%06d.tar")
-    parser.add_argument("--to", choices=WRITERS, help="what to make; default: shards if DST ends in .tar, else it must be said")
-    parser.add_argument("--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in a shard; default: 1000")
-    parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that decode; default: the cores")
+    target = "what to write; for several files a path with a place for their number: photos-%%06d.tar"
+    parser.add_argument("target", metavar="DST", help=target)
+    parser.add_argument("--from", dest="source_format", metavar="FORMAT", help="what SRC is; default: as its name or content says")
+    parser.add_argument("--to", metavar="FORMAT", help="what to make; default: as the name of DST says")
+    parser.add_argument(
+        "--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in each of several files; default: 1000"
+    )
+    parser.add_argument("--images", choices=("encoded", "decoded"), help="whether images are written as they are; default: see below")
+    parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
+    parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
+    parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that read, decode and write; default: the cores")
 
 
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
-    kind = options.to or ("shards" if options.target.endswith(".tar") else "")
-    if not kind:
-        raise ConfigError(f"{options.target}: say what it is to be: --to {' or '.join(WRITERS)}")
-    writer = WRITERS[kind](options.target, options.shard_size)
-    reader = open_reader(options.source)
-    if os.path.realpath(options.target) in map(os.path.realpath, options.source):
+    to = formats.written_to(options.target, options.to)
+    target = Target(options.target, to, options.shard_size)
+    of, paths = formats.read_from(options.source, options.source_format)
+    if os.path.realpath(options.target) in map(os.path.realpath, paths):
         raise ConfigError(f"{options.target}: SRC and DST are the same")
-    about: dict[str, str | int] = {"files": reader.fingerprint, "kind": kind}
-    if kind == "shards":
+    fields = tuple(options.fields.split(",")) if options.fields else ()
+    encoded: Images = "bytes" if to.images == "pixels" else to.images
+    images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
+    source = Input(of.open(paths), AS[images[options.images]], of.names, fields, options.number_keys)
+    about: dict[str, Any] = {"files": source.fingerprint(paths), "kind": to.name}
+    if target.pattern and to.layout == "files":
         about["shard_size"] = options.shard_size
-    record = Record.open(writer.folder, os.path.basename(os.path.abspath(options.target)), about, writer.is_empty())
+    about |= {"images": options.images} if options.images else {}
+    about |= {"fields": options.fields} if fields else {}
+    about |= {"number_keys": True} if options.number_keys else {}
+    record = Record.open(target.folder, os.path.basename(os.path.abspath(options.target)), about, target.is_empty())
     if record.samples is None:
-        written = _convert(reader, writer, options.workers)
-        record.finish(written + writer.skipped)
-        kept = f"; {writer.skipped:,} were there already" if writer.skipped else ""
-        print(f"{options.target}: {written:,} samples written{kept}")
+        record.finish_if(target.whole(source.total))
+    if record.samples is None or target.lacks(record.samples):
+        target.remove_parts()
+        written, kept = _convert(source, target, options.workers)
+        record.finish(written + kept)
+        there = f"; {kept:,} were there already" if kept else ""
+        print(f"{options.target}: {written:,} samples written{there}")
     else:
         print(f"{options.target}: all {record.samples:,} samples are there already")
     return command.DONE
 
 
-def _convert(reader: Input, writer: Writer, workers: int | None) -> int:
-    """Run it with a bar, and return how many samples were written."""
-    decoding = [Stage(Decoded(), num_workers=workers)] if writer.decoded else []
-    pipeline = Pipeline([reader.samples(writer.skip), *decoding, Stage(writer, name="write")])
+def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
+    """Run it with a bar, and return how many samples were written, and how many were there."""
+    kept = 0 if source.total is None else source.total - sum(map(len, target.units(source.total)))
+    pipeline = converting(source, target, workers)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=reader.total, rate="")
+        task = bar.add_task("", total=source.total, completed=kept, rate="")
 
         def progress(stats: PipelineStats) -> None:
-            bar.update(task, completed=stats.items + writer.skipped, rate=f"{stats.rate:,.0f} samples/s")
+            done, skipped = _counted(stats)
+            bar.update(task, completed=done + skipped + kept, rate=f"{done / max(stats.seconds, 1e-9):,.0f} samples/s")
 
-        run_pipeline(pipeline, progress, _TICK)
-    written = pipeline.stats().items
-    if reader.total is not None and written + writer.skipped != reader.total:
-        raise RuntimeError(f"{written + writer.skipped} of {reader.total} samples have arrived; please report this")
-    return written
+        with target.opened():
+            run_pipeline(pipeline, progress, _TICK)
+    written, skipped = _counted(pipeline.stats())
+    if source.total is not None and written + kept != source.total:
+        raise RuntimeError(f"{written + kept} of {source.total} samples have arrived; please report this")
+    return written, kept + skipped
+
+
+def _counted(stats: PipelineStats) -> tuple[int, int]:
+    """Return how many samples were written, and how many the source has passed over."""
+    first, *_, last = stats.stages[:1] + stats.stages
+    return last.counters.get("samples", 0), first.counters.get("skipped", 0)

@@ -43,6 +43,11 @@ class Record:
         record._save()
         return record
 
+    def finish_if(self, samples: int | None) -> None:
+        """Say that all is there, if somebody has counted it."""
+        if samples is not None:
+            self.finish(samples)
+
     def finish(self, samples: int) -> None:
         """Say that all is there."""
         self.samples = samples

@@ -22,6 +22,8 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 _LONGEST = 1 << 16  # bytes of a header that are looked at
 _LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
 
+KEYS = "__key__"  # an array of a .npz file that names its rows
+
 Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
 
 
@@ -145,6 +147,8 @@ class _Columns:
             found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
             raise DatasetError(f"{path}: expected arrays with as many rows as each other, found: {found or 'no arrays'}")
         self.length = next(iter(lengths.values()))
+        names = self.rows.pop(KEYS, None)
+        self.keys = None if names is None else [str(name) for name in names(range(self.length))]
 
 
 def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[Rows, int]:
@@ -172,7 +176,8 @@ class Npz(_OfFile):
     Args:
         path: The file.
 
-    A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension.
+    A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
+    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -190,6 +195,11 @@ class Npz(_OfFile):
 
     def __len__(self) -> int:
         return self._columns.length
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The samples' keys, if the file names them."""
+        return self._columns.keys
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples; rows that lie one after the other are read at once."""

@@ -1,0 +1,71 @@
+"""What becomes of the images and labels of a sample on its way into another format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from highway.datasets.folder import SUFFIXES
+from highway.errors import ImageError
+from highway.images.decode import decode
+from highway.images.header import read_header
+
+Images = Literal["files", "bytes", "pixels"]
+Sample = dict[str, Any]
+
+_EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
+_OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "ppm", "TIFF": "tif", "WEBP": "webp"}
+
+
+def _as_files(sample: Sample) -> Sample:
+    """Name the encoded image of a sample by its extension, and its label ``cls``, an int32, as files of a shard are."""
+    name, extension = _encoded_image(sample), ""
+    if name == "image":
+        try:
+            extension = _OF_FORMAT[read_header(sample[name]).format]
+        except ImageError:
+            return sample  # bytes of another kind
+    return _renamed(sample, {name: extension} | _label(sample, "label", "cls")) if extension else sample
+
+
+def _as_bytes(sample: Sample) -> Sample:
+    """Name the encoded image of a sample ``image``, whatever it is, and its label ``label``."""
+    name = _encoded_image(sample)
+    return _renamed(sample, {name: "image"} | _label(sample, "cls", "label")) if name and "image" not in sample else sample
+
+
+def _as_pixels(sample: Sample) -> Sample:
+    """Decode the images of a sample, to uint8 ``(H, W, 3)``; one alone is called ``image``, and the label ``label``."""
+    name = _encoded_image(sample)
+    names = [name] if name else [name for name in sample if _is_encoded(sample, name)]
+    renamed = {name: "image"} if name and "image" not in sample else {}
+    return _renamed(sample | {name: decode(sample[name]) for name in names}, renamed | _label(sample, "cls", "label"))
+
+
+AS: dict[Images, Callable[[Sample], Sample]] = {"files": _as_files, "bytes": _as_bytes, "pixels": _as_pixels}
+
+
+def _is_encoded(sample: Sample, name: str) -> bool:
+    return isinstance(sample[name], bytes) and name in _EXTENSIONS
+
+
+def _encoded_image(sample: Sample) -> str:
+    """Return the name of the one field that holds an encoded image; empty if there is none, or there are several."""
+    names = [name for name in sample if _is_encoded(sample, name) or (name == "image" and isinstance(sample[name], bytes))]
+    return names[0] if len(names) == 1 else ""
+
+
+def _label(sample: Sample, old: str, new: str) -> dict[str, str]:
+    return {old: new} if isinstance(sample.get(old), (int, np.integer)) and new not in sample else {}
+
+
+def _renamed(sample: Sample, names: dict[str, str]) -> Sample:
+    found = {names.get(name, name): value for name, value in sample.items()}
+    if "cls" in names.values():
+        label = int(found["cls"])
+        if not -(2**31) <= label < 2**31:
+            raise ValueError(f"the label {label} does not fit into an int32, as labels of shards are")
+        found["cls"] = np.int32(label)
+    return found

@@ -1,0 +1,247 @@
+"""What reads samples to convert: by number, or one after the other where they have none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.data import resolve_data_dir
+from highway.datasets.dataset import Dataset, keys_of, locate, read_several, several_of
+from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.opened import opened
+from highway.datasets.tar import Tar
+from highway.datasets.tar_stream import is_path
+from highway.datasets.ten import TenFiles
+from highway.engine import batch
+from highway.engine.cancel import check_cancelled
+from highway.engine.stage import Stamped
+from highway.errors import ConfigError
+from highway.modules.webdataset import WebDatasetSource
+
+LABELS = "labels.txt"  # in a folder of images: their labels, if those of the folders are others
+_AT_ONCE = 16  # samples that are read together where each request has a price
+
+
+class KeyedSample(NamedTuple):
+    """A sample to convert."""
+
+    number: int
+    key: str
+    fields: dict[str, Any]
+
+
+@dataclass
+class Input:
+    """The samples of a source.
+
+    Args:
+        data: A dataset, or an iterable that yields them with passports.
+        shape: What becomes of each.
+        names: What the fields of tuples are called.
+        fields: Which to keep; empty: all.
+        number_keys: Whether a sample's key is its number.
+    """
+
+    data: Any
+    shape: Callable[[dict[str, Any]], dict[str, Any]]
+    names: Sequence[str] = ()
+    fields: Sequence[str] = ()
+    number_keys: bool = False
+
+    @opened
+    def total(self) -> int | None:
+        """How many samples there are; ``None`` where only reading tells."""
+        return len(self.data) if isinstance(self.data, Dataset) else None
+
+    @opened
+    def keys(self) -> Sequence[str] | None:
+        """The samples' keys, where they are known beforehand."""
+        return None if self.number_keys or self.total is None else keys_of(self.data)
+
+    def fingerprint(self, paths: Sequence[str]) -> str:
+        """Return a text that changes when the source does."""
+        if self.total is not None and callable(own := getattr(self.data, "fingerprint", None)):
+            return str(own())
+        digest = hashlib.blake2b(digest_size=16)
+        for path in paths:
+            state = os.stat(path) if os.path.exists(path) else None  # what lies behind a URL cannot be asked
+            digest.update(repr((os.path.abspath(path), state and (state.st_size, state.st_mtime_ns))).encode())
+        return digest.hexdigest()
+
+    def read(self, numbers: range) -> Iterator[KeyedSample]:
+        """Yield samples by number, in their order. What goes wrong gets a note that says which."""
+        method = several_of(self.data, files=False)
+        for begin in range(numbers.start, numbers.stop, _AT_ONCE):
+            some = range(begin, min(begin + _AT_ONCE, numbers.stop))
+            found = iter(read_several(self.data, method, some)) if method else map(self.data.__getitem__, some)
+            for number in some:
+                check_cancelled()
+                try:
+                    sample = self.sample(number, next(found))
+                except Exception as error:
+                    error.add_note(f"highway: it is about {locate(self.data, number)}")
+                    raise
+                yield sample
+
+    def stream(self) -> Iterator[Stamped]:
+        """Yield what is in a source without numbers, as it is there."""
+        for number, stamped in enumerate(self.data):
+            yield Stamped(stamped.item, stamped.passport._replace(index=number))
+
+    def sample(self, number: int, item: Any) -> KeyedSample:
+        """Return a sample as it is to be written."""
+        known = self.keys
+        keys = (known[number],) if known is not None else ()
+        if type(item) is Stamped:
+            item, keys = item.item, keys or item.passport.keys
+        if len(keys) > 1:
+            raise ValueError(f"it is a batch of {len(keys)} samples; write them one by one, with Unbatch before the sink")
+        fields = _dict(item, self.names)
+        for name in self.fields:
+            if name not in fields:
+                raise ConfigError(f"--fields: there is no field {name!r}; the sample has {', '.join(fields)}")
+        if self.fields:
+            fields = {name: fields[name] for name in self.fields}
+        return KeyedSample(number, keys[0] if keys and not self.number_keys else f"{number:09d}", self.shape(fields))
+
+
+def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return a sample as a dict whose values without axes are numbers."""
+    known = batch.names(item)
+    if not isinstance(item, dict) and len(names) == len(known):
+        known = tuple(names)
+    pairs = zip(known, batch.fields(item), strict=True)
+    return {str(name): value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value for name, value in pairs}
+
+
+def resolved(path: str) -> str:
+    """Return where a path leads: ``highway:photos`` into the package."""
+    return resolve_data_dir(path)
+
+
+@dataclass
+class Joined:
+    """Several datasets, one after the other."""
+
+    parts: list[Any]
+
+    @opened
+    def _ends(self) -> list[int]:
+        return list(accumulate(map(len, self.parts), initial=0))
+
+    def _place(self, number: int) -> tuple[Any, int]:
+        number = range(len(self))[number]
+        part = bisect_right(self._ends, number) - 1
+        return self.parts[part], number - self._ends[part]
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, number: int) -> Any:
+        part, row = self._place(number)
+        return part[row]
+
+    @opened
+    def keys(self) -> list[str] | None:
+        """The samples' keys, if all parts have them."""
+        keys = [keys_of(part) for part in self.parts]
+        return None if None in keys else [key for known in keys for key in known or ()]
+
+    def locate(self, number: int) -> str:
+        """Return where a sample lies in which part."""
+        return locate(*self._place(number))
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when a part does."""
+        return " ".join(part.fingerprint() for part in self.parts)
+
+
+def _one(paths: list[str]) -> str:
+    if len(paths) > 1:
+        raise ConfigError(f"{paths[1]}: only one folder of images is read at a time; name one SRC")
+    return resolved(paths[0])
+
+
+@dataclass
+class _NamedImages:
+    """Image files as a shard has them: under keys without extensions, in fields named by these, with the label as ``cls``."""
+
+    files: ImageFolder | Files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @opened
+    def keys(self) -> list[str]:
+        keys: list[str] = []
+        seen: set[str] = set()
+        for path in self.files.keys:
+            stem, suffix = os.path.splitext(path)
+            keys.append(f"{stem}-{suffix[1:].lower()}" if stem in seen else stem)  # else a.jpg and a.png would become one sample
+            seen.add(stem)
+        return keys
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        data, *label = self.files[number]
+        extension = os.path.splitext(self.files.keys[number])[1][1:].lower()
+        return {extension: data, **dict(zip(("cls",), label, strict=False))}
+
+    def locate(self, number: int) -> str:
+        return self.files.locate(number)
+
+    def fingerprint(self) -> str:
+        return self.files.fingerprint()
+
+
+def folder(paths: list[str]) -> Dataset:
+    """Return the images of a folder: in one folder per label, in one, or with their labels in a list."""
+    root = _one(paths)
+    if os.path.isfile(os.path.join(root, LABELS)):
+        return _NamedImages(Files(root, LABELS))
+    names = [name for name in os.listdir(root) if not name.startswith(".")] if os.path.isdir(root) else []
+    return _NamedImages(ImageFolder(root) if any(os.path.isdir(os.path.join(root, name)) for name in names) else Files(root))
+
+
+def shards(paths: list[str]) -> Dataset | Iterable[Stamped]:
+    """Return the samples of shards: by number if they are files that are not compressed."""
+    if all(is_path(path) and _is_tar(path) for path in paths):
+        return Tar(paths)
+    return WebDatasetSource(paths, epochs=1, shuffle=False)
+
+
+def _is_tar(path: str) -> bool:
+    if not os.path.isfile(path):
+        return path.endswith(".tar")  # the dataset says that it is missing
+    with open(path, "rb") as file:
+        return file.read(262)[257:] == b"ustar"
+
+
+@dataclass
+class _Saved:
+    """What is in ``.ten`` files, with the keys that were saved."""
+
+    files: TenFiles
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> Stamped:
+        return self.files.with_passport(number)
+
+    def locate(self, number: int) -> str:
+        return self.files.locate(number)
+
+    def fingerprint(self) -> str:
+        return self.files.fingerprint()
+
+
+def tens(paths: list[str]) -> Dataset:
+    """Return what is in ``.ten`` files."""
+    return _Saved(TenFiles(list(map(resolved, paths))))

@@ -1,0 +1,138 @@
+"""Where samples are written to: which files, which of them are there, and what writes them."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from highway.cli.convert.formats import Format, SampleWriter
+from highway.datasets.dataset import length_of
+from highway.errors import ConfigError, HighwayError
+
+_NUMBER = re.compile(r"%0?\d*d")
+_AT_ONCE = 64  # samples that a worker writes, one after the other, where each is a file
+
+
+@dataclass
+class Target:
+    """What is to be written.
+
+    Args:
+        path: Where to; for several files with a place for their number, such as ``photos-%06d.tar``.
+        format: Its format.
+        size: Samples in a file, where there are several.
+    """
+
+    path: str
+    format: Format
+    size: int
+    _shared: SampleWriter | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        places = len(_NUMBER.findall(self.path))
+        if places != self.path.count("%") or places > (self.format.layout == "files"):
+            raise ConfigError(f"{self.path}: expected {_EXPECTED[self.format.layout].format(suffix=(*self.format.suffixes, '')[0])}")
+        if self.format.layout == "each":
+            self.size = 1
+
+    @property
+    def folder(self) -> str:
+        """The folder of what is written, where the record of the conversion lies."""
+        is_folder = self.format.layout in ("each", "keys")
+        return self.path if is_folder else os.path.dirname(os.path.abspath(self.path))
+
+    @property
+    def pattern(self) -> str:
+        """The path of a file by its number; empty if all is one."""
+        if self.format.layout == "each":
+            return os.path.join(self.path, f"%09d{self.format.suffixes[0]}")
+        return self.path if self.format.layout == "files" and "%" in self.path else ""
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is there yet."""
+        if self.pattern and self.format.layout == "files":
+            before, after = _NUMBER.split(self.path)
+            return not glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
+        return not os.path.exists(self.path) or (os.path.isdir(self.path) and not os.listdir(self.path))
+
+    def has(self, number: int) -> bool:
+        """Say whether the sample with a number is there, whole, as far as paths can say it."""
+        return bool(self.pattern) and os.path.exists(self.pattern % (number // self.size))
+
+    def lacks(self, total: int) -> bool:
+        """Say whether something of what was finished once is missing."""
+        return any(self.units(total)) if self.pattern else not os.path.exists(self.path)
+
+    def whole(self, total: int | None) -> int | None:
+        """Return how many samples are there if they are all in one, which is there when it is whole; ``None`` if not."""
+        if self.pattern or self.format.layout == "keys" or not os.path.exists(self.path):
+            return None
+        try:
+            found = length_of(self.format.open([self.path]))
+        except (OSError, HighwayError):  # begun, as caches and others are that are folders
+            return None
+        return found if total in (None, found) else None
+
+    def units(self, total: int) -> Iterator[range]:
+        """Yield which samples are missing, in runs that are written by themselves."""
+        size = self.size if self.pattern else _AT_ONCE
+        for begin in range(0, total, size):
+            if not self.has(begin):
+                yield range(begin, min(begin + size, total))
+
+    @property
+    def is_written_in_parts(self) -> bool:
+        """Whether several threads may write at once."""
+        return bool(self.pattern) or self.format.layout == "keys"
+
+    def unit_of(self, number: int) -> int:
+        """Return which of the files a sample is in."""
+        return number // self.size if self.pattern else 0
+
+    def part(self, number: int) -> AbstractContextManager[SampleWriter]:
+        """Return what writes the file that a sample is in."""
+        if self._shared is not None:
+            return nullcontext(self._shared)
+        return self.format.write(self.pattern % self.unit_of(number) if self.pattern else self.path)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open what all threads write to together, if there is such a thing."""
+        with ExitStack() as stack:
+            if self.format.layout == "keys":
+                self._shared = stack.enter_context(self.format.write(self.path))
+            try:
+                yield
+            finally:
+                self._shared = None
+
+    def paths(self) -> list[str]:
+        """Return the paths of what was written, to be read again."""
+        if not self.pattern or self.format.layout == "each":
+            return [self.path]
+        before, after = _NUMBER.split(self.path)
+        found = (
+            re.fullmatch(f"{re.escape(before)}([0-9]+){re.escape(after)}", path)
+            for path in glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
+        )
+        return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
+
+    def remove_parts(self) -> None:
+        """Remove what writers have left that were killed."""
+        stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
+        for path in glob.glob(f"{stem}.*.part"):
+            owner = re.search(r"\.(\d+)\.part$", path)
+            if owner and os.path.isfile(path) and not os.path.exists(f"/proc/{owner[1]}"):
+                os.unlink(path)
+
+
+_EXPECTED = {
+    "files": "one place for the file's number, such as samples-%06d{suffix}, or none",
+    "one": "a path without %: it is one file or folder",
+    "each": "a folder, without %",
+    "keys": "a folder, without %",
+}

@@ -1,0 +1,90 @@
+"""The pipelines that convert: several files at once, or one sample after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any
+
+from highway.cli.convert.reading import Input, KeyedSample
+from highway.cli.convert.target import Target
+from highway.engine import Pipeline, cancel
+from highway.engine.stage import Items, Stage, Stamped
+from highway.errors import DatasetError
+
+_READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
+
+
+def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
+    """Return the pipeline that writes what is missing; its last stage counts ``samples``."""
+    if source.total is None:
+        return Pipeline([Remaining(source, target), Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
+    if not source.total:
+        raise DatasetError("SRC has no samples")
+    if target.is_written_in_parts:
+        return Pipeline([list(target.units(source.total)), Stage(InParts(source, target), num_workers=workers, name="write")])
+    runs = [range(begin, min(begin + _READ_AT_ONCE, source.total)) for begin in range(0, source.total, _READ_AT_ONCE)]
+    return Pipeline([runs, Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
+
+
+@dataclass
+class Remaining:
+    """Yields those samples of a source without numbers that are not written yet."""
+
+    source: Input
+    target: Target
+
+    def __iter__(self) -> Iterator[Stamped]:
+        for stamped in self.source.stream():
+            if self.target.has(stamped.passport.index):
+                cancel.count(self, "skipped")
+            else:
+                yield stamped._replace(item=stamped)
+
+
+@dataclass
+class Prepared:
+    """A map: from the numbers of samples, or a sample that has been read, to a list of samples as they are to be written."""
+
+    parallel = True
+
+    source: Input
+
+    def __call__(self, wanted: range | Stamped) -> list[KeyedSample]:
+        if isinstance(wanted, range):
+            return list(self.source.read(wanted))
+        return [self.source.sample(wanted.passport.index, wanted)]
+
+
+@dataclass
+class InParts:
+    """A map: writes a run of samples, and the file that they are, and counts them."""
+
+    parallel = True
+
+    source: Input
+    target: Target
+
+    def __call__(self, numbers: range) -> int:
+        with self.target.part(numbers.start) as writer:
+            for sample in self.source.read(numbers):
+                writer.add(sample.key, sample.fields)
+                cancel.count(self, "samples")
+        return len(numbers)
+
+
+@dataclass
+class InOrder:
+    """A sink: writes samples one after the other."""
+
+    target: Target
+
+    def consume(self, items: Items) -> None:
+        samples: Iterator[Any] = chain.from_iterable(items)
+        for _, group in groupby(samples, lambda sample: self.target.unit_of(sample.number)):
+            first = next(group)
+            with self.target.part(first.number) as writer:
+                for sample in chain([first], group):
+                    writer.add(sample.key, sample.fields)
+                    cancel.count(self, "samples")

@@ -1,0 +1,97 @@
+"""Image files written below a folder: under their keys, or in folders named by their labels."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from highway.datasets.folder import SUFFIXES
+from highway.datasets.writing import writing
+from highway.errors import DatasetError, ItemError
+
+LABELS = "labels.txt"  # in the folder: which image has which label, if the names of the folders do not say it
+
+_EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
+
+
+class ImageFolderWriter:
+    """Writes images; see :func:`image_folder_writer`. Several threads may write at once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._labels: dict[str, int | None] = {}  # by the file's path in the folder
+        self._taken: dict[str, object] = {}  # by whom
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Write the image of a sample under its key; files that are there from an earlier time stay as they are.
+
+        Args:
+            key: Its path in the folder, without extension; one without ``/`` lies in a folder named by the label.
+            sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)`` or ``(H, W)``,
+                which becomes PNG; and maybe a whole number under ``cls`` or ``label``.
+
+        Raises:
+            ItemError: it holds no image, or more than that and a label.
+            DatasetError: the key leads out of the folder, or another image has it.
+        """
+        extension, data, label = _image_and_label(sample)
+        place = key if "/" in key or label is None else f"{label:04d}/{key}"
+        if os.path.isabs(place) or ".." in place.split("/"):
+            raise DatasetError(f"the key {key!r} leads out of the folder; name the samples otherwise")
+        name = f"{place}.{extension}"
+        mine = object()
+        if self._taken.setdefault(name, mine) is not mine:  # which no other thread can come between
+            raise DatasetError(f"two images are to be {name!r} in {self._path}; give each sample a key of its own")
+        self._labels[name] = label
+        path = os.path.join(self._path, name)
+        if not os.path.exists(path):
+            with writing(path, durable=True) as part, open(part, "wb") as file:
+                file.write(data)
+
+    def finish(self) -> None:
+        """Write down the labels, if they are not the numbers of the folders in the sorted order of their names."""
+        folders = sorted({name.partition("/")[0] for name in self._labels if "/" in name})
+        numbers = {folder: number for number, folder in enumerate(folders)}
+        labelled = {name: label for name, label in self._labels.items() if label is not None}
+        if any(numbers.get(name.partition("/")[0]) != label for name, label in labelled.items()):
+            with writing(os.path.join(self._path, LABELS), durable=True) as part, open(part, "w", encoding="utf-8") as file:
+                file.writelines(f"{name}\t{label}\n" for name, label in sorted(labelled.items()))
+
+
+def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]:
+    rest = dict(sample)
+    label = next((rest.pop(name) for name in ("cls", "label") if isinstance(rest.get(name), (int, np.integer))), None)
+    if len(rest) != 1:
+        raise ItemError(
+            f"a folder holds an image and a label of each sample, but this one has {', '.join(sample)}; leave out the others, or write "
+            "another format"
+        )
+    ((name, value),) = rest.items()
+    if name in _EXTENSIONS and isinstance(value, bytes):
+        return name, value, None if label is None else int(label)
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not (value.ndim == 2 or value.shape[2:] == (3,)):
+        raise ItemError(
+            f"a folder holds images, but field {name!r} is a {type(value).__name__}; expected the bytes of one, named by its extension "
+            f"({', '.join(sorted(_EXTENSIONS))}), or image, uint8 (H, W, 3) or (H, W)"
+        )
+    file = io.BytesIO()
+    Image.fromarray(value).save(file, "PNG")
+    return "png", file.getvalue(), None if label is None else int(label)
+
+
+@contextmanager
+def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
+    """Write images below a folder, each of which has its name only when it is whole.
+
+    Labels are the numbers of the folders, as :class:`~highway.datasets.ImageFolder` gives them; if they are others, a list ``labels.txt``
+    says so in the end: ``Files(path, labels="labels.txt")``.
+    """
+    writer = ImageFolderWriter(path)
+    yield writer
+    writer.finish()

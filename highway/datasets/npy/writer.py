@@ -1,0 +1,137 @@
+"""Samples written as the rows of arrays, into ``.npy`` and ``.npz`` files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+import numpy as np
+
+from highway.datasets.npy.rows import KEYS
+from highway.datasets.writing import writing
+from highway.errors import ItemError
+
+_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+class _Rows:
+    """The rows of an array that grows: in a file without a name, which is gone when the process is."""
+
+    def __init__(self, name: str, first: np.ndarray, folder: str) -> None:
+        self._name, self._shape, self._dtype = name, first.shape, first.dtype
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed by its writer
+
+    def add(self, row: np.ndarray) -> None:
+        if (row.shape, row.dtype) != (self._shape, self._dtype):
+            raise ItemError(
+                f"field {self._name!r} is {row.dtype} {row.shape}, but in the first sample {self._dtype} {self._shape}; the rows of an "
+                "array are alike: crop, pad or convert them before, or write a format that keeps each as it is, such as .ten"
+            )
+        self.file.write(row.tobytes())  # in C order
+
+    def save(self, out: IO[bytes], count: int) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (count, *self._shape)}
+        np.lib.format.write_array_header_1_0(out, header)
+        self.file.seek(0)
+        shutil.copyfileobj(self.file, out, 1 << 20)
+
+
+class _Texts:
+    """Texts, which are an array once the longest is known."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._texts: list[str] = []
+
+    def add(self, text: Any) -> None:
+        if not isinstance(text, str) or text.endswith("\0"):
+            what = "a text that ends in a zero, which arrays leave out" if isinstance(text, str) else f"a {type(text).__name__}"
+            raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
+        self._texts.append(text)
+
+    def save(self, out: IO[bytes], count: int) -> None:
+        np.lib.format.write_array(out, np.array(self._texts, np.str_), allow_pickle=False)
+
+
+class RowsWriter:
+    """Adds samples; see :func:`npz_writer`."""
+
+    def __init__(self, path: str, stack: ExitStack) -> None:
+        self._folder, self._stack = os.path.dirname(path) or ".", stack
+        self.columns: dict[str, _Rows | _Texts] = {}
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a row to each array.
+
+        Raises:
+            ItemError: the sample has other fields than the first, a field has another shape or dtype, or no array can hold it.
+        """
+        row = {KEYS: key, **sample}
+        if not self.samples:
+            if KEYS in sample or not sample:
+                raise ItemError(f"the sample has {f'a field {KEYS!r}, where its key is kept' if sample else 'no fields'}")
+            self.columns = {name: self._column(name, value) for name, value in row.items()}
+        elif row.keys() != self.columns.keys():
+            raise ItemError(f"the sample has {_listed(row)}, but the first one has {_listed(self.columns)}; give all the same fields")
+        for name, column in self.columns.items():
+            value = row[name]
+            column.add(value if isinstance(column, _Texts) else _as_array(name, value))
+        self.samples += 1
+
+    def _column(self, name: str, value: Any) -> _Rows | _Texts:
+        if isinstance(value, str):
+            return _Texts(name)
+        rows = _Rows(name, _as_array(name, value), self._folder)
+        self._stack.callback(rows.file.close)
+        return rows
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(name for name in names if name != KEYS)
+
+
+def _as_array(name: str, value: Any) -> np.ndarray:
+    if (dtype := _NUMBERS.get(type(value))) is not None:
+        return np.asarray(value, dtype)
+    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)) and not value.dtype.hasobject:
+        return np.asarray(value)
+    raise ItemError(
+        f"field {name!r} is a {type(value).__name__}, which cannot be the row of an array; make it an array or a number, leave it out, or "
+        "write a format that keeps it, such as shards"
+    )
+
+
+@contextmanager
+def npz_writer(path: str) -> Iterator[RowsWriter]:
+    """Write samples that are alike into a ``.npz`` file, not compressed, which has its name only when it is whole.
+
+    An array for each field, with a row for each sample; numbers become int64, float64 and bool, and each ``str`` as long as the longest.
+    The keys are the array ``__key__``.
+    """
+    with writing(path, durable=True) as part, ExitStack() as stack:
+        writer = RowsWriter(path, stack)
+        yield writer
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+            for name, column in writer.columns.items():
+                member = zipfile.ZipInfo(f"{name}.npy")  # without the time, so that the same samples make the same bytes
+                with archive.open(member, "w", force_zip64=True) as out:
+                    column.save(out, writer.samples)
+
+
+@contextmanager
+def npy_writer(path: str) -> Iterator[RowsWriter]:
+    """Write samples of one field into a ``.npy`` file, which has its name only when it is whole. It has no place for their keys."""
+    with writing(path, durable=True) as part, ExitStack() as stack:
+        writer = RowsWriter(path, stack)
+        yield writer
+        columns = [column for name, column in writer.columns.items() if name != KEYS]
+        if len(columns) != 1:
+            raise ItemError(f"{path}: a .npy file holds one array, but samples have {_listed(writer.columns) or 'no fields'}; write a .npz")
+        with open(part, "wb") as out:
+            columns[0].save(out, writer.samples)

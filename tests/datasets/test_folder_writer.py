@@ -1,0 +1,79 @@
+"""Images written below a folder."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from highway.datasets import Files, ImageFolder
+from highway.datasets.folder_writer import image_folder_writer
+from highway.errors import DatasetError, ItemError
+
+
+def png(number):
+    import io
+
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2), (number, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def write(path, *samples):
+    with image_folder_writer(str(path)) as writer:
+        for key, sample in samples:
+            writer.add(key, sample)
+
+
+def test_images_lie_under_their_keys_or_by_their_labels(tmp_path):
+    write(tmp_path, ("cat/a.b", {"png": png(1), "cls": np.int32(0)}), ("dog/c", {"gif": b"GIF", "label": 1}))
+    dataset = ImageFolder(str(tmp_path))
+    assert dataset.keys == ["cat/a.b.png", "dog/c.gif"] and [int(label) for _, label in dataset] == [0, 1]
+    assert dataset[0][0] == png(1) and sorted(os.listdir(tmp_path)) == ["cat", "dog"]
+    write(tmp_path / "numbers", ("a", {"png": png(1), "cls": 0}), ("b", {"png": png(2), "cls": 1}))
+    assert ImageFolder(str(tmp_path / "numbers")).keys == ["0000/a.png", "0001/b.png"]
+
+
+def test_without_labels_they_lie_in_the_folder_itself(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3), np.uint8)
+    write(tmp_path, ("a", {"image": pixels}), ("b", {"image": pixels[..., 0]}))
+    assert Files(str(tmp_path)).keys == ["a.png", "b.png"]
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a.png")), pixels)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "b.png")), pixels[..., 0])
+
+
+@pytest.mark.parametrize("labels", [(7, 9), (1, 0)])
+def test_labels_that_the_folders_do_not_say_stand_in_a_list(tmp_path, labels):
+    write(tmp_path, ("cat/x", {"png": png(1), "cls": labels[0]}), ("dog/x", {"png": png(2), "cls": labels[1]}))
+    dataset = Files(str(tmp_path), labels="labels.txt")
+    assert [(key, int(label)) for key, (_, label) in zip(dataset.keys, dataset, strict=True)] == [
+        ("cat/x.png", labels[0]),
+        ("dog/x.png", labels[1]),
+    ]
+
+
+def test_what_is_there_stays(tmp_path):
+    write(tmp_path, ("a", {"png": png(1)}))
+    write(tmp_path, ("a", {"png": png(2)}))
+    assert (tmp_path / "a.png").read_bytes() == png(1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "message"),
+    [
+        ([("a", {"png": b"1"}), ("a", {"png": b"2"})], DatasetError, "two images are to be 'a.png' in"),
+        ([("../a", {"png": b"1"})], DatasetError, "the key '../a' leads out of the folder"),
+        ([("/a", {"png": b"1"})], DatasetError, "the key '/a' leads out of the folder"),
+        (
+            [("a", {"png": b"1", "txt": "b"})],
+            ItemError,
+            "an image and a label of each sample, but this one has png, txt; leave out the others",
+        ),
+        ([("a", {"cls": 1})], ItemError, "an image and a label of each sample, but this one has cls"),
+        ([("a", {"bin": b"1"})], ItemError, "a folder holds images, but field 'bin' is a bytes; expected the bytes of one, named by"),
+        ([("a", {"image": np.zeros((2, 2, 4), np.uint8)})], ItemError, "field 'image' is a ndarray; expected"),
+    ],
+)
+def test_what_is_no_labelled_image_is_refused(tmp_path, samples, error, message):
+    with pytest.raises(error, match=message.replace("(", r"\(")):
+        write(tmp_path, *samples)
