@@ -8,6 +8,7 @@ from typing import Any
 
 from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.mixing.mixed import opened_parts
 from highway.datasets.tar import Tar, names_shards
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
@@ -63,7 +64,7 @@ class Reader(Sampling, _OfDataset):
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return self.dataset
+        return opened_parts(self.dataset)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""
@@ -73,7 +74,7 @@ class Reader(Sampling, _OfDataset):
 def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:
     """Return the dataset that a parameter ``data_dir`` stands for; ``folder`` makes that of a folder."""
     if not isinstance(data_dir, str):
-        return data_dir
+        return opened_parts(data_dir)
     return Tar(data_dir) if names_shards(data_dir) else folder(data_dir)
 
 

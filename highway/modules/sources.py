@@ -122,6 +122,9 @@ class Zip(_OfSources):
 class Mix(_OfSources):
     """Draw each item from one of several sources. The items are numbered through; keys stay.
 
+    What has numbers is mixed by :class:`~highway.datasets.mixing.mixed.MixedDataset`, which a reader reads: ranks share it, and what is
+    drawn has the shares that the weights say, however few.
+
     Args:
         weights: How often to draw from each, in proportion, above 0. A source that has ended is left out.
         by_size: Draw in proportion to what is left of each source, which needs a length: every order of the items is then equally likely.

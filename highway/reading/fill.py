@@ -161,7 +161,7 @@ class Fill:
 
     def _spoilt(self, batch: BatchInWork, number: int, error: Exception) -> None:
         """Report that a sample cannot be used: once in each epoch, of all workers that find it at the same time."""
-        located = _located(error, batch.reading.dataset, number, batch.reading.sampler.total)
+        located = _located(error, batch.reading.dataset, number, batch.reading.samples)
         reason = f"{type(located).__name__}: {located}"
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
             report_error(located)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from highway.datasets.dataset import Dataset, blocks_of, described, keys_of, length_of, several_of
+from highway.datasets.dataset import Dataset, described, keys_of, length_of, several_of
 from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.cancel import finish, is_skipped, seed_or, wait
@@ -19,6 +19,7 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.draws import Draws
+from highway.reading.mixing import sampler_of
 from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
 
@@ -66,8 +67,8 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
     total, size = length_of(dataset), reader.batch_size or 1
     if total == 0:
         raise DatasetError(f"{described(dataset)} is empty: there is no sample to read")
-    blocks: Sequence[range] = blocks_of(dataset) if reader.shuffle == "blocks" else ()
-    sampler = Sampler(total, seed_or(reader.seed), reader.shuffle, blocks, reader.window, rank, world_size, reader.on_uneven)
+    whole = sampler_of(dataset, seed_or(reader.seed), reader.shuffle, reader.window)
+    sampler = replace(whole, rank=rank, world_size=world_size, on_uneven=reader.on_uneven)
     length = batches_of(reader, sampler)
     if length == 0:
         each = f" for each of {world_size} ranks" if world_size > 1 else ""
@@ -77,7 +78,7 @@ def shares(reader: ReaderLike, dataset: Dataset) -> tuple[Sampler, int]:
             "on_uneven='pad'": reader.on_uneven == "drop" and world_size > 1,
         }
         way_out = ", or ".join(way for way, helps in ways.items() if helps)
-        raise ValueError(f"{described(dataset)}: {total} samples make no batch of {size}{each}; {way_out}")
+        raise ValueError(f"{described(dataset)}: {sampler.total} samples make no batch of {size}{each}; {way_out}")
     return sampler, length
 
 
@@ -132,6 +133,7 @@ class _Reading:
     def __init__(self, reader: ReaderLike, dataset: Dataset) -> None:
         self.reader, self.dataset = reader, dataset
         self.sampler, _ = shares(reader, self.dataset)
+        self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, self.format.takes_files)
         self.size = reader.batch_size or reader.at_once
@@ -142,9 +144,9 @@ class _Reading:
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
         """Yield the batches of an epoch from ``index`` on, or of single samples as many as are read together."""
-        if (total := length_of(self.dataset)) != self.sampler.total:
+        if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
-                f"{described(self.dataset)} had {self.sampler.total} samples when it was first read, and has {total} at the start of "
+                f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
                 f"epoch {epoch.number}; a dataset must not change while it is read: begin anew"
             )
         length = batches_of(self.reader, epoch.sampler) * (self.reader.batch_size or 1)
@@ -220,9 +222,10 @@ class RowRanges:
         epoch, index = last
         first, size, (rank, world_size) = first if epoch == begin else 0, self.stands_for.batch_size, ranks
         read = first + ((index - first // (size or 1) - rank) // world_size + 1) * (size or 1) * world_size
-        if read >= length_of(self.dataset):
+        sampler, _ = shares(self.stands_for, self.dataset)
+        if read >= sampler.total:
             return [epoch + 1, 0, 0]
-        if self.stands_for.shuffle == "blocks":
+        if sampler.in_stretches:
             raise PipelineError(
                 f"load_state_dict: shuffle='blocks' gives each of {world_size} ranks blocks of its own; go on with as many ranks, "
                 "or from a state between two epochs"

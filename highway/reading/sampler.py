@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.random import Generator, Philox
 
 from highway.errors import ConfigError
+
+if TYPE_CHECKING:
+    from highway.reading.mixing import MixedOrder, Mixture
 
 Shuffle = bool | Literal["blocks"]
 OnUneven = Literal["pad", "drop", "raise"]
@@ -62,12 +65,12 @@ class Permutation:
         halves = [numbers & self._masks[0], numbers >> self._low]
         for number, key in enumerate(self._keys):
             side = number & 1
-            halves[side] ^= _hashed(halves[1 - side] + key) & self._masks[side]
+            halves[side] ^= hashed(halves[1 - side] + key) & self._masks[side]
         low, high = halves
         return low | high << self._low
 
 
-def _hashed(numbers: np.ndarray) -> np.ndarray:
+def hashed(numbers: np.ndarray) -> np.ndarray:
     """Return the finaliser of MurmurHash3 of each (Stafford's variant 13)."""
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -121,6 +124,7 @@ class Sampler:
         on_uneven: If they do not share the samples evenly: ``"pad"`` takes samples from the epoch's begin again, ``"drop"`` leaves out the
             last ones, ``"raise"`` is an error.
         first: Positions of the epoch that others have read before; the rest is dealt out. Not with ``"blocks"``.
+        mixture: What is mixed, if the dataset is made of several; ``total`` are its positions then.
 
     Raises:
         ConfigError: the samples cannot be shared evenly, and that is to be an error.
@@ -135,6 +139,7 @@ class Sampler:
     world_size: int = 1
     on_uneven: OnUneven = "pad"
     first: int = 0
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         if self.on_uneven == "raise" and (left := (self.total - self.first) % self.world_size):
@@ -152,10 +157,17 @@ class Sampler:
     def positions(self, first: int, stop: int) -> np.ndarray:
         """Return the positions in the epoch of this rank's samples from ``first`` to ``stop``, as int64."""
         mine = np.arange(first, stop)
-        return self.rank * self.share + mine if self.shuffle == "blocks" else self.first + mine * self.world_size + self.rank
+        return self.rank * self.share + mine if self.in_stretches else self.first + mine * self.world_size + self.rank
 
-    def order(self, epoch: int) -> Order:
+    @property
+    def in_stretches(self) -> bool:
+        """Whether each rank has positions that follow each other."""
+        return self.shuffle == "blocks" and self.mixture is None
+
+    def order(self, epoch: int) -> Order | MixedOrder:
         """Return what says which number stands at which position of an epoch."""
+        if self.mixture is not None:
+            return self.mixture.order(self, epoch)
         key = epoch_key(self.seed, epoch)
         if self.shuffle == "blocks":
             window = self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))

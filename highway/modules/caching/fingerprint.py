@@ -15,6 +15,7 @@ import numpy as np
 
 from highway.datasets.dataset import keys_of
 from highway.datasets.file import FileState
+from highway.datasets.mixing.mixed import Parts, opened_parts
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
@@ -110,7 +111,8 @@ def samples_of(components: Sequence[Stage]) -> int | None:
 def has_unique_keys(components: Sequence[Stage]) -> bool:
     """Say whether no two samples of an epoch have the same key, if all can be read; known of batches of a reader only."""
     reader = cast(ReaderLike, written(components[0].op) if components else None)
-    keys = keys_of(reader.open()) if isinstance(reader, Sampling) and reader.batch_size else None
+    dataset = reader.open() if isinstance(reader, Sampling) and reader.batch_size else None
+    keys = keys_of(dataset) if dataset is not None and not isinstance(dataset, Parts) else None  # a mix may have a sample twice
     return keys is not None and len(set(keys)) == len(keys)
 
 
@@ -174,7 +176,7 @@ class _Parts:
         if isinstance(value, Sampling):
             yield repr(rank_and_world_size(value.rank, value.world_size))
             dataset = cast(ReaderLike, value).open()
-            if all(dataset is not getattr(value, field.name) for field in dataclasses.fields(value)):
+            if all(dataset is not opened_parts(getattr(value, field.name)) for field in dataclasses.fields(value)):
                 yield from self.of(dataset)
         elif isinstance(value, WebDatasetSource):
             yield from map(_state, value.shards)

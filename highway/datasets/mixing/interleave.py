@@ -1,0 +1,182 @@
+"""Which of several datasets stands at each position of a mix, and which of its samples: computed, and the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from highway.errors import ConfigError
+
+Stop = Literal["first", "all", "restart"]
+WeightsAt = Callable[[int], Sequence[float]]
+Weights = list[float] | dict[int, list[float]] | WeightsAt
+
+_BITS = 24  # behind the point of a share; a mix of less than 2**39 positions fits 64 bits
+_ONE = 1 << _BITS
+_LONGEST = 1 << 38
+_ASKED = 1024  # times that a function is asked for weights in as many positions as there are samples, but not within as many positions
+_MOST_STEPS = 1 << 16
+
+
+class _Step(NamedTuple):
+    """Positions with the same weights: where they begin, and how far each dataset and each branch of the tree is there."""
+
+    begin: int
+    shares: np.ndarray
+    parts: np.ndarray
+    drawn: np.ndarray
+
+    def after(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``drawn`` and ``parts`` behind so many positions."""
+        taken, parts = np.array([count]), np.empty_like(self.parts)
+        first = 1
+        while first < len(self.parts):
+            here = slice(first, 2 * first)
+            exact = taken * self.shares[here] + self.parts[here]
+            parts[here] = exact & _ONE - 1
+            right = exact >> _BITS
+            taken = np.stack([taken - right, right], axis=1).ravel()
+            first *= 2
+        return self.drawn + taken[: len(self.drawn)], parts
+
+
+class Interleave:
+    """The positions of an epoch of a mix.
+
+    The datasets are the leaves of a binary tree. Of the positions that come to a branch, the right half of its datasets gets the share that
+    its weights have, as evenly as whole numbers can be. So after any number of positions each dataset has had its share, but for one or two
+    samples, and the dataset at a position is found in as many steps as the tree is high.
+
+    Args:
+        sizes: Samples of each dataset, at least 1.
+        weights: How often each is drawn, in proportion: a list; lists, by the position from which on they hold; or a function of it.
+        stop: When the epoch ends: before a dataset would be drawn that has been read whole (``"first"``); when all have been, each being
+            left out from then on (``"all"``), or beginning anew (``"restart"``).
+        length: Positions of the epoch, in place of ``stop``.
+
+    Attributes:
+        length: Positions of the epoch.
+        drawn: Samples of each dataset in it, int64 ``(D,)``.
+
+    Raises:
+        ConfigError: the epoch has no end, or weights do not fit.
+    """
+
+    def __init__(self, sizes: Sequence[int], weights: Weights | None, stop: Stop, length: int | None = None) -> None:
+        self._sizes, self._stop, self._given = np.array(sizes), stop, length
+        self._leaves = 1 << (len(sizes) - 1).bit_length()
+        steps = list(self._steps(weights if weights is not None else [1.0] * len(sizes)))
+        self._begins = np.array([step.begin for step in steps])
+        self._shares, self._parts, self._drawn = (np.stack([step[field] for step in steps]) for field in (1, 2, 3))
+
+    def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which dataset stands at each int64 position below ``length``, and how many of its samples stand before, both as int64."""
+        step = np.searchsorted(self._begins, positions, side="right") - 1
+        count, node = positions - self._begins[step], np.ones_like(positions)
+        for _ in range(self._leaves.bit_length() - 1):
+            share = self._shares[step, node]
+            exact = count * share + self._parts[step, node]
+            right = exact >> _BITS
+            goes_right = (exact + share >> _BITS) - right
+            count = np.where(goes_right, right, count - right)
+            node = 2 * node + goes_right
+        which = node - self._leaves
+        return which, self._drawn[step, which] + count
+
+    def _steps(self, weights: Weights) -> Iterator[_Step]:
+        """Yield the steps of the epoch, and note its length."""
+        position, drawn = 0, np.zeros(len(self._sizes), np.int64)
+        parts = np.full(self._leaves, _ONE // 2 - 1)  # rounded to the nearest, and the first dataset first
+        ended = np.zeros(len(self._sizes), np.bool_)
+        for number, (stop, given) in enumerate(self._given_weights(weights)):
+            while position < stop:
+                if number >= _MOST_STEPS:
+                    raise ConfigError(f"MixedDataset: more than {_MOST_STEPS:,} steps of weights in an epoch; give length= or fewer steps")
+                left = np.where(ended, 0.0, given)
+                if not left.any():
+                    raise ConfigError(
+                        f"MixedDataset: from position {position:,} on, weights={given} are 0 for all datasets that have not been read "
+                        "whole; give one of them a weight, or say stop='restart'"
+                    )
+                step = _Step(position, self._shares_of(left), parts, drawn)
+                yield step
+                count = self._until(step, stop - position, ended)
+                drawn, parts = step.after(count)
+                position += count
+                if self._is_over(drawn, ended, position):
+                    is_one_more = self._given is None and self._stop == "first"
+                    self.length = position - is_one_more
+                    self.drawn = step.after(count - is_one_more)[0]
+                    return
+                if self._given is None and self._stop == "all":
+                    ended = drawn >= self._sizes
+        missing = np.flatnonzero(drawn < self._sizes).tolist()
+        raise ConfigError(
+            f"MixedDataset: an epoch has no end: datasets{missing} {'have' if len(missing) > 1 else 'has'} too small a weight to be read "
+            "whole; give a greater one, or say length= or stop='first'"
+        )
+
+    def _given_weights(self, weights: Weights) -> Iterator[tuple[int, list[float]]]:
+        """Yield weights, and the position up to which they hold."""
+        last = _LONGEST if self._given is None else self._given
+        if callable(weights):
+            every = max(_ASKED, (self._given or int(self._sizes.sum())) // _ASKED)
+            for begin in range(0, last, every):
+                yield min(begin + every, last), checked_weights(weights(begin), len(self._sizes), f"at position {begin:,}")
+        elif isinstance(weights, Mapping):
+            begins = sorted(begin for begin in weights if begin < last)
+            for begin, stop in zip(begins, [*begins[1:], last], strict=True):
+                yield stop, weights[begin]
+        else:
+            yield last, weights
+
+    def _shares_of(self, weights: np.ndarray) -> np.ndarray:
+        """Return what the right half of each branch gets, of ``2**24``."""
+        tree = np.zeros(2 * self._leaves)
+        tree[self._leaves : self._leaves + len(weights)] = weights / weights.max()
+        shares = np.zeros(self._leaves, np.int64)
+        for branch in range(self._leaves - 1, 0, -1):
+            left, right = tree[2 * branch : 2 * branch + 2]
+            tree[branch] = left + right
+            if right > 0:
+                shares[branch] = min(max(round(right / (left + right) * _ONE), 1), _ONE - 1) if left > 0 else _ONE
+        return shares
+
+    def _until(self, step: _Step, count: int, ended: np.ndarray) -> int:
+        """Return how many of ``count`` positions a step has, at least 1: up to where the epoch is over, or a dataset is to be left out."""
+        if self._given is not None or not self._turns(step.after(count)[0], ended):
+            return count
+        low, high = 0, count  # it does not turn after ``low`` positions, but after ``high``
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._turns(step.after(middle)[0], ended):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _turns(self, drawn: np.ndarray, ended: np.ndarray) -> bool:
+        if self._stop == "first":
+            return bool((drawn > self._sizes).any())
+        return bool((drawn >= self._sizes).all() if self._stop == "restart" else ((drawn >= self._sizes) & ~ended).any())
+
+    def _is_over(self, drawn: np.ndarray, ended: np.ndarray, position: int) -> bool:
+        if self._given is not None:
+            return position >= self._given
+        return bool((drawn >= self._sizes).all()) if self._stop == "all" else self._turns(drawn, ended)
+
+
+def checked_weights(weights: Sequence[float], count: int, where: str = "") -> list[float]:
+    """Return weights as a list of floats.
+
+    Raises:
+        ConfigError: they are not as many as there are datasets, one is below 0 or no number, or all are 0.
+    """
+    found = [float(weight) for weight in weights]
+    if len(found) != count or not all(0 <= weight < float("inf") for weight in found) or not any(found):
+        place = f" {where}" if where else ""
+        expected = f"a number for each of {count} datasets, none below 0, not all 0"
+        raise ConfigError(f"MixedDataset: weights{place} are {found}; expected {expected}")
+    return found

@@ -1,0 +1,206 @@
+"""Several datasets as one, mixed by weights."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Annotated, Any
+
+import numpy as np
+
+from highway.datasets.dataset import Dataset, described, keys_of, length_of, locate, read_several, several_of
+from highway.datasets.file import StoredFiles
+from highway.datasets.mixing.interleave import Interleave, Stop, checked_weights
+from highway.datasets.opened import opened
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError, DatasetError
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Count, Predicate
+
+
+@checked
+@dataclass
+class MixedDataset:
+    """Mix several datasets by weights: at each position of an epoch stands a sample of one of them.
+
+    A reader reads it as any other dataset: in an order that hangs on the seed alone, by ranks, resumed in the middle. Each dataset has an
+    order of its own, a new one for each pass over it, and goes on in the next epoch where it was in the last, so that all its samples come
+    equally often. Which dataset stands at a position is computed and not drawn: after any number of positions each has
+    had its share, but for a sample or two. Where the reader shuffles, it shuffles within each 64 positions too, so that ranks do not get
+    one dataset each; with ``shuffle=False`` all stands as the weights say, and each dataset is read by number.
+
+    Args:
+        datasets: What is mixed: datasets whose samples go together in a batch, other mixes among them.
+        weights: How often each is drawn, in proportion, above 0. ``None``: all alike. In steps: by the position of the epoch from which on
+            they hold, the first 0, as ``{0: [9, 1], 100_000: [1, 1]}``; or a function that takes a position and returns them, which is
+            asked for every 1024th (or so that it is asked some 1,000 times); there some may be 0.
+        stop: When an epoch ends. ``"all"``: when all have been read whole, those that have been earlier being left out from there on, so
+            each sample comes once. ``"first"``: before one would be drawn that has been read whole. ``"restart"``: when all have been read
+            whole, those that have been earlier beginning anew.
+        length: Samples of an epoch, in place of an end by ``stop``, which has to be ``"restart"``.
+
+    A number is a position: ``mixed[5]`` is what stands there without a reader, each dataset in its own order.
+
+    Raises:
+        ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in
+            another (when it is first read).
+        DatasetError: a dataset is empty (when it is first read).
+
+    >>> mixed = MixedDataset([["a", "b", "c", "d"], ["x", "y"]], weights=[2, 1])
+    >>> [mixed[position] for position in range(len(mixed))]
+    ['a', 'x', 'b', 'c', 'y', 'd']
+    """
+
+    datasets: Annotated[list[Dataset], Predicate(bool, "at least one")]
+    weights: list[float] | dict[int, list[float]] | Callable[[int], Sequence[float]] | None = None
+    stop: Stop = "all"
+    length: Count | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weights, dict):
+            require(0 in self.weights and min(self.weights) == 0, self, "weights", "positions from 0 on")
+            self.weights = {at: checked_weights(some, len(self.datasets), f"from {at:,} on") for at, some in self.weights.items()}
+        elif isinstance(self.weights, list):
+            self.weights = checked_weights(self.weights, len(self.datasets))
+            require(min(self.weights) > 0, self, "weights", "each above 0; leave out a dataset that is not to be drawn")
+        require(self.length is None or self.stop == "restart", self, "length", "none, or stop='restart'")
+
+    @opened
+    def parts(self) -> Parts:
+        """The datasets one after the other, as a reader reads them."""
+        return Parts(self)
+
+    def __len__(self) -> int:
+        return self.parts.interleave.length
+
+    def __getitem__(self, number: int) -> Any:
+        number = range(len(self))[number]  # IndexError where there is none
+        (which,), (place,) = self.parts.interleave(np.array([number]))
+        dataset = self.datasets[which]
+        return dataset[int(place) % len(dataset)]
+
+
+class Parts:
+    """The samples of the datasets of a mix, one dataset after the other, and how they are mixed.
+
+    Args:
+        mixed: The mix.
+
+    Attributes:
+        datasets: The datasets; of one that is a mix itself, its parts.
+        firsts: The number of the first sample of each, int64 ``(D,)``.
+        interleave: Which stands where.
+    """
+
+    def __init__(self, mixed: MixedDataset) -> None:
+        self.datasets = [opened_parts(dataset) for dataset in mixed.datasets]
+        sizes = [length_of(dataset) for dataset in self.datasets]
+        self._begins = [0, *accumulate(sizes)]
+        self.firsts = np.array(self._begins[:-1])
+        for place, size in enumerate(sizes):
+            if size == 0:
+                raise DatasetError(f"MixedDataset: datasets[{place}], {described(self.datasets[place])}, is empty; leave it out")
+        self._expect_the_same_classes()
+        self.interleave = Interleave([positions_of(dataset) for dataset in self.datasets], mixed.weights, mixed.stop, mixed.length)
+
+    def _expect_the_same_classes(self) -> None:
+        said = {place: list(names) for place, one in enumerate(self.datasets) if (names := getattr(one, "classes", None)) is not None}
+        for place, names in said.items():
+            if names != (others := said[min(said)]):
+                first = min(said)
+                raise ConfigError(
+                    f"MixedDataset: labels 0, 1, 2, ... are {_some(others)} in datasets[{first}], but {_some(names)} in datasets[{place}]; "
+                    "those of a mix need one meaning: renumber them, by a dataset of your own around one of them"
+                )
+        if said:
+            self.classes = next(iter(said.values()))
+
+    def __len__(self) -> int:
+        return self._begins[-1]
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return which dataset has a sample, and its number there."""
+        which = bisect_right(self._begins, range(len(self))[number]) - 1
+        return which, number - self._begins[which]
+
+    def __getitem__(self, number: int) -> Any:
+        which, own = self._place(number)
+        return self.datasets[which][own]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; those of a dataset that reads several at once, so."""
+        return self._several(numbers, [several_of(dataset, files=False) for dataset in self.datasets])[0]
+
+    @property
+    def __getfiles__(self) -> Callable[[Sequence[int]], StoredFiles] | None:
+        """What says which files several samples are, if all datasets do."""
+        methods = [several_of(dataset, files=True) for dataset in self.datasets]
+        return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
+
+    def _several(self, numbers: Sequence[int], methods: Sequence[str]) -> tuple[list[Any], list[int] | None]:
+        """Return samples, each dataset's by the method of that name, and the labels that it says if all do."""
+        rows: dict[int, list[tuple[int, int]]] = {}
+        for row, number in enumerate(numbers):
+            which, own = self._place(number)
+            rows.setdefault(which, []).append((row, own))
+        samples, labels = [None] * len(numbers), [0] * len(numbers)
+        all_labelled = True
+        for which, mine in rows.items():
+            dataset, own_numbers = self.datasets[which], [own for _, own in mine]
+            if methods[which]:
+                found = read_several(dataset, methods[which], own_numbers)
+            else:
+                found = []
+                for own in own_numbers:
+                    check_cancelled()
+                    found.append(dataset[own])
+            own_labels = getattr(found, "labels", None)
+            all_labelled &= own_labels is not None
+            for place, (row, _) in enumerate(mine):
+                samples[row] = found[place]
+                labels[row] = own_labels[place] if own_labels is not None else 0
+        return samples, labels if all_labelled else None
+
+    @cached_property
+    def keys(self) -> Sequence[str] | None:
+        """The datasets' names of their samples, if all have some."""
+        keys = [keys_of(dataset) for dataset in self.datasets]
+        return None if any(some is None for some in keys) else _Keys(self, [some for some in keys if some is not None])
+
+    def locate(self, number: int) -> str:
+        """Return where a sample lies."""
+        which, own = self._place(number)
+        return locate(self.datasets[which], own)
+
+
+class _Keys(Sequence[str]):
+    """The keys of the datasets one after the other."""
+
+    def __init__(self, parts: Parts, keys: Sequence[Sequence[str]]) -> None:
+        self._parts, self._keys = parts, keys
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        which, own = self._parts._place(number)
+        return self._keys[which][own]
+
+
+def opened_parts(dataset: Dataset) -> Dataset:
+    """Return what a reader reads by number: of a mix its parts, which it interleaves itself."""
+    return dataset.parts if isinstance(dataset, MixedDataset) else dataset
+
+
+def positions_of(dataset: Dataset) -> int:
+    """Return how many positions an epoch of a dataset has, or a pass over it: its samples, or as many as a mix makes of them."""
+    return dataset.interleave.length if isinstance(dataset, Parts) else length_of(dataset)
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(map(repr, names[:3]))}{', ...' if len(names) > 3 else ''} ({len(names)})"
