@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class SampleWriter(Protocol):
+    """What the writer of a format gives, as a context manager: samples are added one by one.
+
+    At the end of the ``with`` all is on its place, whole; an error leaves nothing there.
+    """
+
+    def add(self, key: str, sample: Mapping[str, Any], /) -> None:
+        """Append a sample under a key.
+
+        Raises:
+            TypeError: the format cannot hold one of its fields.
+        """
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from .cache import CacheReader as CacheReader
 from .decode import DecodeImage as DecodeImage
 from .encoded_images import DecodeBatch as DecodeBatch
 from .encoded_images import EncodedImageReader as EncodedImageReader
+from .file_sinks import NpzSink as NpzSink
 from .links import ZMQSink as ZMQSink
 from .links import ZMQSource as ZMQSource
 from .maps import Identity as Identity

@@ -20,11 +20,12 @@ from highway.datasets.opened import opened
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
 from highway.datasets.tar_stream import is_path, path_of, read_members
-from highway.engine import batch, cancel
+from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
+from highway.modules.file_sinks import SampleSink
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
 from highway.reading.sampler import Sampler
@@ -146,7 +147,7 @@ class WebDatasetSource:
 
 @checked
 @dataclass
-class ShardSink:
+class ShardSink(SampleSink):
     """Write samples into WebDataset shards.
 
     A shard has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. The files of a sample are
@@ -161,6 +162,7 @@ class ShardSink:
     Raises:
         ConfigError: ``path`` has no place for the number, or a limit is out of its range.
         FileExistsError: there is a shard of that name already.
+        PipelineError: a stage before it makes batches.
         TypeError: an item is no dict, or one of its values cannot be written. ValueError: an item is a batch.
     """
 
@@ -170,7 +172,7 @@ class ShardSink:
 
     def consume(self, items: Items) -> None:
         cancel.counters(self)["shards"] = 0
-        samples = (self._encoded(item, items.passport) for item in items)
+        samples = (encoded(*self.keyed(item, items.passport)) for item in items)
         first = next(samples, None)
         for number in count():
             if first is None:
@@ -189,10 +191,3 @@ class ShardSink:
                 shard.append(sample)
                 sample = next(samples, None)
         return sample
-
-    def _encoded(self, item: batch.Item, passport: Passport) -> EncodedSample:
-        if not isinstance(item, dict):
-            raise TypeError(f"ShardSink: the item is a {type(item).__name__}; expected a dict, whose names become extensions: use Rename")
-        if len(passport.keys) > 1:
-            raise ValueError(f"ShardSink: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
-        return encoded((passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0], item)

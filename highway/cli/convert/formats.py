@@ -8,19 +8,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from highway.cli.convert import reading
 from highway.cli.convert.images import Images
+from highway.datasets.writing import SampleWriter
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.wire.braces import expand_braces
-
-
-class SampleWriter(Protocol):
-    """What a format's writer gives: samples are added one by one."""
-
-    def add(self, key: str, sample: Any, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Format:
         about: What it is, in a few words.
         open: Returns what is at some paths: a dataset, or an iterable where samples have no numbers.
         writer: What writes it, as ``module:function`` below ``highway``: called with a path, it returns a context manager that gives a
-            :class:`SampleWriter`. Empty: it is read only.
+            :class:`~highway.datasets.writing.SampleWriter`. Empty: it is read only.
         options: What the writer is called with besides.
         suffixes: How its paths end.
         is_at: Says whether what is at a path is of this format, by its content.

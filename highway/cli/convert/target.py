@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from highway.cli.convert.formats import Format, SampleWriter
+from highway.cli.convert.formats import Format
 from highway.datasets.dataset import length_of
+from highway.datasets.writing import SampleWriter
 from highway.errors import ConfigError, HighwayError
 
 _NUMBER = re.compile(r"%0?\d*d")

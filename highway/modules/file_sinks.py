@@ -1,0 +1,113 @@
+"""Sinks that write samples into files of a format: a line each over the writer beside the dataset that reads it."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Annotated, Any
+
+from highway.datasets.npy.writer import npz_writer
+from highway.datasets.writing import SampleWriter
+from highway.engine import cancel
+from highway.engine.batch import Item
+from highway.engine.stage import Items, Passport, Stage
+from highway.errors import ConfigError, PipelineError
+from highway.modules.caching.input import maker_of
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Predicate
+
+_MOST = 10_000  # samples in one of several files, if nobody says more
+
+
+class SampleSink:
+    """What sinks have in common that write samples: dicts, one by one, each under a key. Batches are refused in words."""
+
+    def after(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Raise PipelineError if the ``stages`` before it make batches."""
+        maker = maker_of(stages)
+        if maker is not None and maker.traits.makes == "batches":
+            name = type(self).__name__
+            raise PipelineError(f"{name} writes samples one by one, but {maker.label} makes batches; put Unbatch before {name}")
+        return [*stages, Stage(self)]
+
+    def keyed(self, item: Item, passport: Passport) -> tuple[str, Mapping[str, Any]]:
+        """Return a sample's key, the one in its passport or else epoch and index, and the sample.
+
+        Raises:
+            TypeError: it is no dict.
+            ValueError: it is a batch.
+        """
+        name = type(self).__name__
+        if not isinstance(item, dict):
+            raise TypeError(f"{name}: the item is a {type(item).__name__}; expected a dict, whose names become the fields: use Rename")
+        if len(passport.keys) > 1:
+            raise ValueError(f"{name}: the item is a batch of {len(passport.keys)} samples; put Unbatch before it")
+        return (passport.keys or (f"{passport.epoch:03}-{passport.index:09}",))[0], item
+
+
+def _numbers_files(path: str) -> bool:
+    try:
+        return "%" not in path or path % 1 != path % 2
+    except (TypeError, ValueError):
+        return False
+
+
+class _FileSink(SampleSink, ABC):
+    """Writes samples to a path, or to several that are numbered."""
+
+    path: str
+    max_samples: int | None = None
+
+    @abstractmethod
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        """Return what writes a file."""
+
+    def consume(self, items: Items) -> None:
+        samples = (self.keyed(item, items.passport) for item in items)
+        numbered = "%" in self.path
+        for number, first in enumerate(samples):
+            path = self.path % number if numbered else self.path
+            if os.path.exists(path):
+                raise FileExistsError(f"{type(self).__name__}: {path!r} is there already; move it away, or choose another path")
+            with self._writer(path) as writer:
+                for key, sample in chain([first], islice(samples, (self.max_samples or _MOST) - 1 if numbered else None)):
+                    writer.add(key, sample)
+                    cancel.count(self, "samples")
+
+
+@dataclass
+class _Numbered(_FileSink):
+    path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'photos-%06d.npz'")]
+    max_samples: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_samples is not None and "%" not in self.path:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: max_samples={self.max_samples}, but {self.path!r} has no place for the file's number, such as %06d")
+
+
+@checked
+@dataclass
+class NpzSink(_Numbered):
+    """Write samples that are alike as the rows of arrays, into ``.npz`` files that :class:`~highway.datasets.Npz` reads.
+
+    A file has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. Samples are named by the key
+    in their passports, or else by epoch and index.
+
+    Args:
+        path: Where to, for several files with their number: ``points-%06d.npz``. Missing folders are made.
+        max_samples: Samples in a file, if there are several; ``None``: 10,000.
+
+    Raises:
+        ConfigError: ``path`` has several places for a number, or none, but there are ``max_samples``.
+        FileExistsError: there is a file of that name already.
+        PipelineError: a stage before it makes batches. ValueError: an item is one.
+        TypeError: an item is no dict. ItemError: it is not like the first one, or a field cannot be a row of an array.
+    """
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return npz_writer(path)
