@@ -60,6 +60,8 @@ ONLY_IN = {
     },
     "yaml": {"topology"},
     "msgspec": {
+        "datasets/detection/coco",
+        "datasets/detection/masks.py",
         "observe/calibration.py",
         "observe/snapshot.py",
         "parameters/convert.py",

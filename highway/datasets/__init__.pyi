@@ -1,4 +1,6 @@
 from .decoded_cache import DecodedCache as DecodedCache
+from .detection.coco import COCO as COCO
+from .detection.voc import VOC as VOC
 from .folder import Files as Files
 from .folder import ImageFolder as ImageFolder
 from .mixing.mixed import MixedDataset as MixedDataset

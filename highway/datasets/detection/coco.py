@@ -1,0 +1,152 @@
+"""COCO, and what is described like it: images, and one JSON file with the objects in all of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
+from highway.datasets.detection.masks import Segmentation, draw
+from highway.datasets.file import fingerprint_of
+from highway.datasets.folder import ImageFiles
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.images.decode import MAX_PIXELS
+from highway.parameters.checks import checked
+
+
+class _Loaded:
+    """The annotations of a file, and which of its images are read."""
+
+    def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
+        self.annotations, self.files, self.images = annotations, files, images
+        self.decode_mask = msgspec.json.Decoder(Segmentation).decode
+
+
+@checked
+@dataclass
+class COCO:
+    """The images of COCO, or of what is described like it, with the boxes of the objects in them, and their masks and keypoints.
+
+    The annotations are read when a sample is first asked for, once in each process.
+
+    Args:
+        data_dir: The folder of the images, such as ``coco/train2017``.
+        annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
+        masks: Whether samples have masks.
+        keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
+        crowds: Whether objects that stand for a crowd (``iscrowd``) are among the boxes.
+        skip_empty: Whether to leave out images without boxes.
+        empty_boxes: What becomes of boxes without area, or wholly outside of their image: ``"drop"`` leaves these objects out, with a
+            warning that counts them, ``"keep"`` does not, ``"raise"`` makes them an error.
+
+    A sample is a dict:
+
+    - ``image``: the file's bytes;
+    - ``image_id``: int64, which results are reported under;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image; the file has x, y, width and height;
+    - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
+    - ``iscrowd``: bool ``(N,)``;
+    - ``area``: float32 ``(N,)`` in pixels, as the file says, or that of the box;
+    - ``masks``: uint8 ``(N, H, W)``, 1 where the object is. Polygons are filled as pycocotools does, to the pixel;
+    - ``keypoints``: float32 ``(N, K, 2)``: x and y. In the file they are the numbers of pixels; here their middle, 0.5 more;
+    - ``visibility``: uint8 ``(N, K)``: 0 where a keypoint is not labelled, 1 where it is hidden, 2 where it can be seen.
+
+    Raises:
+        OSError: a file is not there, or cannot be read.
+        DatasetError: the JSON file is not what it should be, or has changed since; names the annotation by its place, from 0.
+
+    >>> dataset = COCO("coco/val2017", "coco/annotations/instances_val2017.json")
+    """
+
+    data_dir: str
+    annotations: str
+    masks: bool = False
+    keypoints: bool = False
+    crowds: bool = True
+    skip_empty: bool = False
+    empty_boxes: EmptyBoxes = "drop"
+
+    @opened
+    def _loaded(self) -> _Loaded:
+        found = load(self.annotations, self.masks, self.keypoints, self.crowds, self.empty_boxes)
+        for name in found.names:
+            if os.path.isabs(name) or ".." in name.split("/"):
+                raise DatasetError(
+                    f"{self.annotations}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it"
+                )
+        counts = np.diff(found.begins)
+        images = np.flatnonzero(counts) if self.skip_empty else np.arange(len(counts))
+        return _Loaded(found, ImageFiles(self.data_dir, found.names, []), images)
+
+    @opened
+    def keys(self) -> list[str]:
+        """The images' files, in the order of the JSON file."""
+        loaded = self._loaded
+        return [loaded.files.keys[image] for image in loaded.images.tolist()]
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the categories, by label."""
+        return self._loaded.annotations.classes
+
+    @property
+    def category_ids(self) -> list[int]:
+        """The ids of the categories in the file, by label."""
+        return self._loaded.annotations.category_ids
+
+    @property
+    def keypoint_names(self) -> list[str]:
+        """The names of the keypoints, by number; none without ``keypoints``."""
+        return self._loaded.annotations.points
+
+    def __len__(self) -> int:
+        return len(self._loaded.images)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        loaded = self._loaded
+        found, image = loaded.annotations, int(loaded.images[number])
+        rows = slice(int(found.begins[image]), int(found.begins[image + 1]))
+        sample: dict[str, Any] = {"image": loaded.files.read(image), "image_id": found.ids[image]}
+        columns = {"boxes": found.boxes, "labels": found.labels, "iscrowd": found.iscrowd, "area": found.areas}
+        sample |= {name: column[rows].copy() for name, column in columns.items()}
+        if self.masks:
+            sample["masks"] = self._masks(image, rows)
+        if found.keypoints is not None:
+            sample["keypoints"] = found.keypoints[rows, :, :2] + np.float32(0.5)
+            sample["visibility"] = found.keypoints[rows, :, 2].astype(np.uint8)
+        return sample
+
+    def _masks(self, image: int, rows: slice) -> np.ndarray:
+        loaded = self._loaded
+        found = loaded.annotations
+        height, width = found.sizes[image].tolist()
+        if not (height > 0 and width > 0 and height * width <= MAX_PIXELS):
+            raise DatasetError(
+                f"{self.annotations}: the image {found.names[image]!r} has height {height} and width {width}; expected a size of "
+                f"{MAX_PIXELS} pixels at most, to draw its masks"
+            )
+        assert found.masks is not None
+        masks = np.zeros((rows.stop - rows.start, height, width), np.uint8)
+        for mask, (offset, size), number in zip(masks, found.masks[rows].tolist(), found.numbers[rows], strict=True):
+            try:
+                draw(loaded.decode_mask(found.file.read(offset, size)), mask)
+            except (msgspec.ValidationError, ValueError) as error:
+                if isinstance(error, DatasetError):
+                    raise
+                raise DatasetError(f"{self.annotations}: annotation {number}: its segmentation cannot be drawn: {error}") from error
+        return masks
+
+    def locate(self, number: int) -> str:
+        """Return the path of an image."""
+        return self._loaded.files.path(int(self._loaded.images[number]))
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when one of the files is written to, or other things are read of them."""
+        files, keys = self._loaded.files, self._loaded.images.tolist()
+        images = fingerprint_of([(self.annotations, self.annotations), *((files.keys[number], files.path(number)) for number in keys)])
+        return f"{images} {self.masks} {self.keypoints} {self.crowds} {self.skip_empty} {self.empty_boxes}"

@@ -1,0 +1,124 @@
+"""Masks from what COCO describes them by: polygons, and run lengths, written as numbers or compressed into text.
+
+All are equal to those of pycocotools (``maskApi.c`` of https://github.com/cocodataset/cocoapi) to the pixel. Runs go down the columns, one
+after the other; the first is of pixels that do not belong to the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+_UPSAMPLED = 5  # points of a boundary lie on a grid that is so many times finer
+_LONGEST = 1 << 24  # such points of a polygon; one around an image of 8,000 x 8,000 has a hundredth of them
+
+
+class RunLengths(msgspec.Struct):
+    """An object by the lengths of runs.
+
+    Args:
+        size: Height and width of the image.
+        counts: Pixels of each run, or text that stands for these.
+    """
+
+    size: tuple[int, int]
+    counts: list[int] | str
+
+
+Segmentation = list[list[float]] | RunLengths
+
+
+def draw(segmentation: Segmentation, mask: np.ndarray) -> None:
+    """Set the pixels of an object to 1.
+
+    Args:
+        segmentation: Its polygons, each x, y, x, y, ... in pixels from the image's upper left corner, or its run lengths.
+        mask: uint8 ``(H, W)``.
+
+    Raises:
+        ValueError: it is no object of an image of that size.
+    """
+    if isinstance(segmentation, RunLengths):
+        if tuple(segmentation.size) != mask.shape:
+            raise ValueError(f"its run lengths are of height and width {segmentation.size}, but its image is {mask.shape}")
+        counts = segmentation.counts
+        _draw_runs(_decompressed(counts) if isinstance(counts, str) else _as_counts(counts), mask)
+    elif segmentation:
+        for polygon in segmentation:
+            _draw_runs(_runs_in(polygon, *mask.shape), mask)
+    else:
+        raise ValueError("it has a box, but neither polygons nor run lengths")
+
+
+def _draw_runs(counts: np.ndarray, mask: np.ndarray) -> None:
+    height, width = mask.shape
+    if counts.size == 0 or counts.min() < 0 or counts.max() > mask.size or (total := int(counts.sum())) != mask.size:
+        found = f"runs of {total} pixels" if counts.size and 0 <= counts.min() <= counts.max() <= mask.size else "other runs"
+        raise ValueError(f"expected runs of together {mask.size} pixels, as its image of {height} x {width} has; found {found}")
+    first = int(counts[0]) // height  # of the columns that have pixels of the object
+    behind = int(counts[-1]) // height if len(counts) % 2 else 0
+    flat = np.repeat((np.arange(len(counts)) % 2).astype(np.uint8), counts)
+    mask[:, first : width - behind] |= flat.reshape(width, height)[first : width - behind].T
+
+
+def _as_counts(counts: list[int]) -> np.ndarray:
+    try:
+        return np.array(counts, np.int64)
+    except OverflowError:
+        return np.array([-1])
+
+
+def _decompressed(text: str) -> np.ndarray:
+    """Return the counts that a text stands for: 5 bits in each character, the differences from the last but one run."""
+    codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
+    last = np.flatnonzero(codes & 0x20 == 0)
+    if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 0x20:
+        raise ValueError(f"{text[:20]!r} are no compressed run lengths")
+    first = np.append(0, last[:-1] + 1)
+    sizes = last - first + 1
+    if sizes.max() > 8:
+        raise ValueError(f"{text[:20]!r} are no compressed run lengths: one has {sizes.max()} characters; expected 8 at most")
+    places = np.arange(len(codes)) - np.repeat(first, sizes)
+    counts: np.ndarray = np.add.reduceat((codes & 0x1F) << 5 * places, first)
+    counts -= np.where(codes[last] & 0x10, 1 << 5 * sizes, 0)
+    for start in (1, 2):
+        counts[start::2] = np.cumsum(counts[start::2])
+    return counts
+
+
+def _runs_in(polygon: Sequence[float], height: int, width: int) -> np.ndarray:
+    """Return the run lengths of a polygon: where its boundary crosses the middle of a column, pixels begin or cease to belong to it."""
+    if len(polygon) < 6 or len(polygon) % 2:
+        raise ValueError(f"a polygon of it has {len(polygon)} numbers; expected x and y of three points or more")
+    corners = _UPSAMPLED * np.array(polygon).reshape(-1, 2) + 0.5
+    if not np.abs(corners - np.roll(corners, -1, axis=0)).max(axis=1).sum() < _LONGEST:
+        raise ValueError("a polygon of it goes far beyond any image")
+    column, row = _boundary(corners.astype(np.int64))
+    moved = np.flatnonzero(column[:-1] != column[1:])
+    left = np.minimum(column[moved], column[moved + 1])
+    inside = (left % _UPSAMPLED == _UPSAMPLED // 2) & (left >= 0) & (left < width * _UPSAMPLED)
+    crossed, number = moved[inside], left[inside] // _UPSAMPLED
+    upper = np.minimum(row[crossed], row[crossed + 1])
+    rows = np.ceil(np.clip((upper + 0.5) / _UPSAMPLED - 0.5, 0, height)).astype(np.int64)
+    places = np.sort(number * height + rows)
+    return np.diff(places, prepend=0, append=height * width)
+
+
+def _boundary(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return x and y of the points of the grid along the lines from each corner, int64 ``(N, 2)``, to the next."""
+    ends = np.roll(corners, -1, axis=0)
+    steep = np.abs(ends - corners) @ (1, -1) < 0
+    along = np.where(steep, 1, 0)  # the axis in which a line has one point for each step
+    edges = np.arange(len(corners))
+    backwards = corners[edges, along] > ends[edges, along]  # lines are drawn forwards, whichever way they go
+    begins, stops = np.where(backwards[:, None], ends, corners), np.where(backwards[:, None], corners, ends)
+    lengths = (stops - begins)[edges, along]
+    slopes = (stops - begins)[edges, 1 - along] / np.maximum(lengths, 1)
+    edge = np.repeat(edges, lengths + 1)
+    steps = np.arange(len(edge)) - np.repeat(np.cumsum(lengths + 1) - lengths - 1, lengths + 1)
+    steps = np.where(backwards[edge], lengths[edge] - steps, steps)
+    forwards = begins[edges, along][edge] + steps
+    sideways = (begins[edges, 1 - along][edge] + slopes[edge] * steps + 0.5).astype(np.int64)
+    return np.where(steep[edge], sideways, forwards), np.where(steep[edge], forwards, sideways)

@@ -1,0 +1,138 @@
+"""PASCAL VOC, and what is laid out like it: images, and an XML file with the objects in each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from highway.datasets.detection.voc_xml import read_objects
+from highway.datasets.file import fingerprint_of
+from highway.datasets.folder import ImageFiles
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.images.decode import checked_header
+from highway.images.header import opened as opened_image
+from highway.parameters.checks import checked, require
+
+CLASSES = (  # noqa: SIM905  # one line, not twenty
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train tvmonitor"
+).split()
+
+_MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
+
+
+@checked
+@dataclass
+class VOC:
+    """The images of PASCAL VOC, or of what is laid out like it, with the boxes of the objects in them.
+
+    Args:
+        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``.
+        split: Which images: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
+        classes: The labels' names, by number; those of VOC by default, of which ``aeroplane`` is 0.
+        masks: ``"class"`` or ``"object"``: have a mask of the classes, or of the objects, too.
+
+    A sample is a dict:
+
+    - ``image``: the file's bytes;
+    - ``boxes``: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels from the upper left corner of the image. Files count pixels from 1, and the
+      last one is within the box: x1 = xmin - 1, y1 = ymin - 1, x2 = xmax, y2 = ymax;
+    - ``labels``: int32 ``(N,)``;
+    - ``difficult``, ``truncated``: bool ``(N,)``, as the file says. Difficult objects are among the boxes; evaluations do not count them;
+    - ``mask``: uint8 ``(H, W)``: 0 is the background and 255 the border of an object; else with ``"class"`` the label + 1, and with
+      ``"object"`` the number of the object + 1.
+
+    Raises:
+        OSError: a file is not there, or cannot be read.
+        DatasetError: the list, or an annotation, is not what it should be (when it is read); names the file, and the line or object.
+
+    >>> dataset = VOC("VOCdevkit/VOC2012", "trainval")
+    """
+
+    data_dir: str
+    split: str = "train"
+    classes: list[str] = dataclasses.field(default_factory=CLASSES.copy)
+    masks: Literal["class", "object"] | None = None
+
+    def __post_init__(self) -> None:
+        require(len(set(self.classes)) == len(self.classes), self, "classes", "names that differ from each other")
+
+    @property
+    def _list(self) -> str:
+        return os.path.join(self.data_dir, "ImageSets", "Segmentation" if self.masks else "Main", f"{self.split}.txt")
+
+    def _names(self) -> list[str]:
+        with open(self._list, encoding="utf-8") as file:
+            lines = [line.split() for line in file]
+        for number, words in enumerate(lines, start=1):
+            if len(words) > 1 or any("/" in word for word in words):
+                found = " ".join(words)
+                raise DatasetError(f"{self._list}, line {number}: {found!r}; expected the name of an image: name a list of all images")
+        names = [words[0] for words in lines if words]
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise DatasetError(f"{self._list}: {twice[0]!r} is in it more than once; remove the other lines")
+        return names
+
+    @opened
+    def keys(self) -> list[str]:
+        """The images' names, such as ``2007_000027``."""
+        return self._names()
+
+    @opened
+    def _files(self) -> ImageFiles:
+        return ImageFiles(os.path.join(self.data_dir, "JPEGImages"), [f"{name}.jpg" for name in self.keys], [])
+
+    @opened
+    def _labels(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        name = self.keys[number]
+        path = self._path("Annotations", f"{name}.xml")
+        objects = read_objects(path)
+        try:
+            labels = [self._labels[one] for one in objects.names]
+        except KeyError as error:
+            raise DatasetError(f"{path}: {error} is none of the classes; name it in classes=[...]") from None
+        sample: dict[str, Any] = {"image": self._files.read(number), "boxes": objects.boxes, "labels": np.array(labels, np.int32)}
+        sample |= {"difficult": objects.difficult, "truncated": objects.truncated}
+        if self.masks is not None:
+            sample["mask"] = _mask(self._path(_MASKS[self.masks], f"{name}.png"))
+        return sample
+
+    def _path(self, *parts: str) -> str:
+        return os.path.join(self.data_dir, *parts)
+
+    def locate(self, number: int) -> str:
+        """Return the path of an image."""
+        return self._files.path(number)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when one of the files is written to, or other classes or masks are read."""
+        names = self._names()
+        parts = [("Annotations", "xml"), ("JPEGImages", "jpg"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
+        files = [os.path.join(folder, f"{name}.{suffix}") for name in names for folder, suffix in parts]
+        listed = fingerprint_of([(self._list, self._list), *((file, self._path(file)) for file in files)])
+        return f"{listed} {self.classes}"
+
+
+def _mask(path: str) -> np.ndarray:
+    """Return the numbers in a PNG with a palette, uint8 ``(H, W)``. Raises DatasetError."""
+    with open(path, "rb", buffering=0) as file:
+        data = file.read()
+    try:
+        checked_header(data)
+        with opened_image(data) as image:
+            if image.mode not in ("P", "L"):
+                raise ValueError(f"its pixels are {image.mode}; expected a palette, whose numbers are the classes or objects")
+            return np.array(image)
+    except (ValueError, OSError, SyntaxError) as error:
+        raise DatasetError(f"{path}: {error}") from error

@@ -1,0 +1,90 @@
+"""The objects in an annotation file of PASCAL VOC."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
+
+import numpy as np
+
+from highway.errors import DatasetError
+
+_SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # what comes off: pixels are counted from 1, and the last one is within the box
+_FLAGS = {"0": False, "1": True, "": False}  # a flag that is not there is not set
+
+
+class Objects(NamedTuple):
+    """What is annotated in an image, in the order of the file.
+
+    Args:
+        names: Of the classes.
+        boxes: float32 ``(N, 4)``: x1, y1, x2, y2 in pixels.
+        difficult: bool ``(N,)``: whether an object is hard to recognise, which evaluations do not count.
+        truncated: bool ``(N,)``: whether the object reaches out of its box.
+    """
+
+    names: list[str]
+    boxes: np.ndarray
+    difficult: np.ndarray
+    truncated: np.ndarray
+
+
+class _Builder(TreeBuilder):
+    """Refuses what declares entities, which could stand for any amount of text, or for another file."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")
+
+
+def read_objects(path: str) -> Objects:
+    """Read an annotation file.
+
+    Raises:
+        OSError: it cannot be read.
+        DatasetError: it is no such file, or an object in it is not whole; names the file and the object, from 0.
+    """
+    with open(path, "rb", buffering=0) as file:
+        data = file.read()
+    parser = XMLParser(target=_Builder())
+    try:
+        parser.feed(data)
+        root = parser.close()
+        if root.tag != "annotation":
+            raise DatasetError(f"its outermost element is <{root.tag}>; expected <annotation>")
+        objects = root.findall("object")  # those of a person's parts are inside of it
+        boxes = [_box(number, one) for number, one in enumerate(objects)]
+        names = [_text(one, "name") for one in objects]
+        if "" in names:
+            raise DatasetError(f"object {names.index('')} has no <name>")
+        flags = [[_flag(number, one, name) for number, one in enumerate(objects)] for name in ("difficult", "truncated")]
+    except ParseError as error:
+        raise DatasetError(f"{path}: no XML, damaged or cut short: {error}") from error
+    except DatasetError as error:
+        raise DatasetError(f"{path}: {error}") from None
+    return Objects(names, np.array(boxes, np.float32).reshape(-1, 4), *(np.array(flag, np.bool_) for flag in flags))
+
+
+def _text(element: Element, name: str) -> str:
+    return (element.findtext(name) or "").strip()
+
+
+def _flag(number: int, element: Element, name: str) -> bool:
+    if (text := _text(element, name)) not in _FLAGS:
+        raise DatasetError(f"object {number}: <{name}> is {text!r}; expected 0 or 1")
+    return _FLAGS[text]
+
+
+def _box(number: int, element: Element) -> list[float]:
+    found = element.find("bndbox")
+    if found is None:
+        raise DatasetError(f"object {number} has no <bndbox>")
+    texts = [_text(found, side) for side in _SIDES]
+    try:
+        box = [float(text) - less for text, less in zip(texts, _SIDES.values(), strict=True)]
+    except ValueError:
+        box = [math.nan]
+    if not all(map(math.isfinite, box)) or box[0] >= box[2] or box[1] >= box[3]:
+        shown = ", ".join(f"{side} {text!r}" for side, text in zip(_SIDES, texts, strict=True))
+        raise DatasetError(f"object {number}: its box is {shown}; expected numbers, of which the least are not above the greatest")
+    return box
