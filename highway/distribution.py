@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Any
 
 NAME = "highway-data"
 OTHER = "highway"
@@ -23,6 +24,22 @@ def pip_install(extra: str) -> str:
     "pip install 'highway-data[fast]'"
     """
     return f"pip install '{NAME}[{extra}]'"
+
+
+def import_extra(module: str, extra: str, what: str) -> Any:
+    """Return a module that comes with an extra.
+
+    Raises:
+        ConfigError: it is not installed; says ``what`` needs it, and the command.
+    """
+    import importlib  # here and below, since every process imports this module first
+
+    from highway.errors import ConfigError
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"{what} needs the package {module.partition('.')[0]}: {pip_install(extra)}") from error
 
 
 def version_of(distribution: str) -> str:

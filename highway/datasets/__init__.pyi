@@ -6,5 +6,6 @@ from .folder import ImageFolder as ImageFolder
 from .mixing.mixed import MixedDataset as MixedDataset
 from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
+from .records.tfrecord import TFRecord as TFRecord
 from .tar import Tar as Tar
 from .ten import TenFiles as TenFiles

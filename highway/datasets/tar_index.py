@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -13,14 +11,13 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from highway.datasets.file import FileState
+from highway.datasets.index_file import SUFFIX, load_index, save_index
 from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, plain_file
 from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import Archive, open_shard
-from highway.datasets.writing import writing
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
 
-SUFFIX = ".index"
 _VERSION = 1
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -67,8 +64,10 @@ def index_of(path: str, write: bool) -> TarIndex:
     """
     with open_shard(path) as file:
         state = FileState.of(file.fileno())
-        if (found := _read(path + SUFFIX)) is not None and FileState(*found.state.tolist()) == state:
-            return found
+        if arrays := load_index(path + SUFFIX, _VERSION, TarIndex._fields):
+            found = TarIndex(*arrays)
+            if FileState(*found.state.tolist()) == state:
+                return found
         start = file.read(6)
         if kind := next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), None):
             raise ShardError(f"{path}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
@@ -80,18 +79,8 @@ def index_of(path: str, write: bool) -> TarIndex:
         if FileState.of(file.fileno()) != state:
             raise ShardError(f"{path}: it was written to while its headers were read; read it when it is whole")
     if write:
-        with writing(path + SUFFIX) as name, open(name, "wb") as out:
-            np.savez(out, version=_VERSION, **index._asdict())
+        save_index(path + SUFFIX, _VERSION, index._asdict())
     return index
-
-
-def _read(path: str) -> TarIndex | None:
-    """Return what is in an index file, if it is there and whole, and one of ours."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return TarIndex(*(arrays[name] for name in TarIndex._fields)) if arrays["version"] == _VERSION else None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
-        return None
 
 
 def _scanned(file: BinaryIO, state: FileState) -> TarIndex:

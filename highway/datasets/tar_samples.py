@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from highway.datasets.choice import chosen
 from highway.datasets.field_codecs import decode_field, field_name
 from highway.datasets.tar_stream import read_members
 from highway.engine import cancel
@@ -70,23 +71,18 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
         if name in places:
             raise ShardError(f"it has two files for the field {name!r}; are they two samples with the same key?")
         places[name] = place
-    if fields is not None:
-        places = {new: _first(places, new, old.split(";")) for new, old in fields.items()}
+    try:
+        wanted = chosen(places, fields)
+    except ValueError as error:
+        raise ShardError(str(error)) from None
     sample: dict[str, Any] = {}
-    for name, place in places.items():
+    for name, place in wanted.items():
         data = read(place)
         try:
             sample[name] = decode_field(extensions[place], data)
         except (ValueError, RecursionError) as error:
             raise ShardError(f".{extensions[place]}: {error}") from error
     return sample
-
-
-def _first(places: Mapping[str, int], new: str, old: Sequence[str]) -> int:
-    for name in old:
-        if name in places:
-            return places[name]
-    raise ShardError(f"nothing for the field {new!r}: expected {' or '.join(old)}, found {', '.join(places)}")
 
 
 class SamplesAgain:

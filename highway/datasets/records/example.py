@@ -1,0 +1,258 @@
+"""``tf.train.Example``, decoded and written without TensorFlow.
+
+::
+
+    message Example   { Features features = 1; }
+    message Features  { map<string, Feature> feature = 1; }   // an entry is a message: key = 1, value = 2
+    message Feature   { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
+    message BytesList { repeated bytes value = 1; }
+    message FloatList { repeated float value = 1; }           // packed, or one by one
+    message Int64List { repeated int64 value = 1; }           // packed, or one by one
+
+An Example knows bytes, int64 and float32, and lists of these without a shape. So that what is written comes back as it was, the writer adds
+the feature ``__types__`` where that is not enough: JSON that names for each such field its dtype (``"<i4"``: a number), its dtype and
+shape (``["<f8", [2, 3]]``: an array), ``"str"``, or the extension of a file in a shard whose bytes it holds (``"ten"``, ``"json"``; see
+:mod:`highway.datasets.field_codecs`). Integers of up to 64 bits, other than uint8 and uint64, stand in ``int64_list``, float16 and float32
+in ``float_list``, and all others as ``bytes_list`` of the array's bytes, little-endian, in C order, as ``tf.io.decode_raw`` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.field_codecs import IMAGES, decode_field, encode_field
+from highway.datasets.records.protobuf import Data, read_fields, read_int64s, read_varint, write_bytes, write_int64s
+
+KEY, TYPES = "__key__", "__types__"  # features that a sample's name and the types of its fields are in
+_FIRST, _SECOND, _FLOATS = 0x0A, 0x12, 0x0D  # tags: bytes as field 1 and 2, a float as field 1
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 0x0A, 0x12, 0x1A
+_LISTS = (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST)
+_DTYPES = {_FLOAT_LIST: np.float32, _INT64_LIST: np.int64}
+_BEGIN = re.compile(  # features, entry and name; then the feature, its list and its one value with their lengths
+    rb"\n[\x80-\xff]{0,9}[\x00-\x7f]\n[\x80-\xff]?[\x00-\x7f]\n%c%b\x12([\x00-\x7f])\n([\x00-\x7f])\n([\x00-\x7f])"
+    % (len(KEY), KEY.encode()),
+    re.DOTALL,
+)
+_NUMBERS = "biufc"  # kinds of dtypes
+_AS_INT64, _AS_FLOAT = ("i1", "i2", "i4", "i8", "u2", "u4", "b1"), ("f2", "f4")
+
+
+def decode_example(data: Data, wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """Return the features of an Example.
+
+    Args:
+        data: Its bytes.
+        wanted: The names of those that are decoded; ``None``: all.
+
+    Returns:
+        By name: ``bytes``, or a list of them if there are several or none; int64 and float32 arrays, or a number if there is one; and what
+        was written by :func:`encode_example` as it was. Features without a value are left out.
+
+    Raises:
+        ValueError: it is no Example, or not whole; or a SequenceExample.
+    """
+    found: dict[str, Any] = {}
+    for encoded, begin, end in _features(data):
+        name = _text(encoded)
+        if wanted is None or name in wanted or name == TYPES:
+            found[name] = _feature(data, begin, end)
+    types = found.pop(TYPES, None)
+    if types is not None:
+        for name, kind in _types(types).items():
+            if name in found:
+                found[name] = _restored(name, found[name], kind)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def key_of(data: Data, name: str) -> str | None:
+    """Return the text in a feature of an Example; ``None`` if it has no such feature.
+
+    Raises:
+        ValueError: it is no Example, or not whole, or the feature holds no text or number.
+    """
+    for found, begin, end in _features(data):
+        if _text(found) == name:
+            value = _feature(data, begin, end)
+            if isinstance(value, bytes):
+                return value.decode()
+            if isinstance(value, np.generic):
+                return str(value)
+            raise ValueError(f"the feature {name!r} holds a {type(value).__name__}; expected bytes or a number, to name a sample")
+    return None
+
+
+def first_key(start: bytes) -> str | None:
+    """Return the key at the begin of an Example, where the writer puts it; ``None`` if it is not there, or not short, or not whole."""
+    if (found := _BEGIN.match(start)) is None:
+        return None
+    begin, (feature, values, size) = found.end(), found[1] + found[2] + found[3]
+    end = begin + size
+    return start[begin:end].decode() if feature == size + 4 and values == size + 2 and end <= len(start) else None
+
+
+def _features(data: Data) -> list[tuple[bytes, int, int]]:
+    """Return the names of features, and where each begins and ends."""
+    found: list[tuple[bytes, int, int]] = []
+    for tag, begin, end in read_fields(data, 0, len(data)):
+        if tag == _SECOND:
+            raise ValueError("a SequenceExample; expected an Example: its lists of features have lengths of their own, read its bytes")
+        if tag == _FIRST:
+            for entry, start, stop in read_fields(data, begin, end):
+                if entry == _FIRST:
+                    found.append(_entry_of(data, start, stop))
+    return found
+
+
+def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, int, int]:
+    """Return the name of a feature, and where it begins and ends."""
+    if end - begin > 3 and data[begin] == _FIRST:  # as all encoders write it: a short name, and then the feature up to the end
+        middle = begin + 2 + data[begin + 1]
+        kind, first = _single(data, middle, end)
+        if kind == _SECOND and data[begin + 1] < 0x80:
+            return bytes(data[begin + 2 : middle]), first, end
+    name, place = b"", (0, 0)
+    for tag, first, last in read_fields(data, begin, end):
+        if tag == _FIRST:
+            name = bytes(data[first:last])
+        elif tag == _SECOND:
+            place = first, last
+    return name, *place
+
+
+def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
+    """Return the tag of a message's only field, if that is one of bytes, and where these begin; of any other message zeros."""
+    if end - begin < 2:
+        return 0, 0
+    size, first = data[begin + 1], begin + 2
+    if size >= 0x80:
+        size, first = read_varint(data, begin + 1)
+    return (data[begin], first) if first + size == end else (0, 0)
+
+
+def _feature(data: Data, begin: int, end: int) -> Any:
+    kind, first = _single(data, begin, end)
+    if kind not in _LISTS:
+        of_kind = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
+        if not of_kind:
+            return None
+        kind, first, end = of_kind[-1]  # the last of several, as for any oneof
+    tag, start = _single(data, first, end)
+    parts = [(tag, start, end)] if tag == _FIRST else read_fields(data, first, end)
+    if kind == _BYTES_LIST:
+        items = [bytes(data[start:stop]) for tag, start, stop in parts if tag == _FIRST]
+        return items[0] if len(items) == 1 else items
+    convert = _floats if kind == _FLOAT_LIST else _int64s
+    arrays = [convert(data, *part) for part in parts]
+    array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.empty(0, _DTYPES[kind])
+    return array[0] if len(array) == 1 else array
+
+
+@lru_cache
+def _text(name: bytes) -> str:
+    return name.decode()
+
+
+def _floats(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
+    if tag not in (_FIRST, _FLOATS) or (end - begin) % 4:
+        raise ValueError(f"byte {begin}: a list of floats holds a field {tag >> 3} of type {tag & 7} with {end - begin} bytes")
+    return np.frombuffer(data, "<f4", (end - begin) // 4, begin).astype(np.float32)
+
+
+def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
+    if tag == _FIRST:
+        return read_int64s(data, begin, end)
+    if tag != 0x08:
+        raise ValueError(f"a list of int64 holds a field {tag >> 3} of type {tag & 7}")
+    return np.array([begin], np.uint64).view(np.int64)
+
+
+def _types(value: Any) -> dict[str, Any]:
+    try:
+        types = json.loads(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the feature {TYPES!r} holds no JSON: {error}") from None
+    if not isinstance(types, dict):
+        raise ValueError(f"the feature {TYPES!r} holds a {type(types).__name__}; expected an object")
+    return types
+
+
+def _restored(name: str, value: Any, kind: Any) -> Any:
+    """Return the value of a field as it was when it was written."""
+    try:
+        if kind == "str":
+            return value.decode()
+        if isinstance(kind, str) and not kind.startswith(("<", "|")):
+            return decode_field(kind, value)
+        descr, shape = (kind, []) if isinstance(kind, str) else kind
+        dtype, count = np.dtype(descr), math.prod(shape)
+        if dtype.kind not in _NUMBERS or any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(f"{descr!r}, {shape!r} is no dtype and shape")
+        array = np.frombuffer(value, dtype) if isinstance(value, bytes) else np.atleast_1d(np.asarray(value)).astype(dtype)
+        if len(array) != count:
+            raise ValueError(f"{len(array)} values, expected {count}")
+        return array.reshape(shape)[()] if isinstance(kind, str) else array.reshape(shape).copy()
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"the field {name!r} is not what {TYPES!r} says, {kind!r:.80}: {error}") from None
+
+
+def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:
+    """Return a sample as an Example, with its key and what is needed to bring its fields back as they were.
+
+    Raises:
+        TypeError: it cannot hold a field; says which, its type, and the way out.
+    """
+    types: dict[str, Any] = {}
+    entries = [_entry(KEY, write_bytes(_BYTES_LIST, write_bytes(_FIRST, key.encode())))]
+    for name, value in sample.items():
+        if name in (KEY, TYPES):
+            raise TypeError(f"field {name!r}: the writer's own; rename it")
+        feature, kind = _encoded(name, value)
+        entries.append(_entry(name, feature))
+        if kind is not None:
+            types[name] = kind
+    if types:
+        entries.append(_entry(TYPES, write_bytes(_BYTES_LIST, write_bytes(_FIRST, json.dumps(types).encode()))))
+    return write_bytes(_FIRST, b"".join(entries))
+
+
+def _entry(name: str, feature: bytes) -> bytes:
+    return write_bytes(_FIRST, write_bytes(_FIRST, name.encode()) + write_bytes(_SECOND, feature))
+
+
+def _encoded(name: str, value: Any) -> tuple[bytes, Any]:
+    """Return a value as a Feature, and what its type is if that does not say it."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return write_bytes(_BYTES_LIST, write_bytes(_FIRST, bytes(value))), None
+    if isinstance(value, str):
+        return write_bytes(_BYTES_LIST, write_bytes(_FIRST, value.encode())), "str"
+    if isinstance(value, list) and len(value) != 1 and all(isinstance(item, bytes) for item in value):
+        return write_bytes(_BYTES_LIST, b"".join(write_bytes(_FIRST, item) for item in value)), None
+    if isinstance(value, (bool, int, float)):
+        value = np.asarray(value)[()]
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in _NUMBERS and name.rpartition(".")[2] not in IMAGES:
+        return _array(np.asarray(value), isinstance(value, np.generic))
+    extension, data = encode_field(name, value)
+    kind = extension.rpartition(".")[2]
+    return write_bytes(_BYTES_LIST, write_bytes(_FIRST, data)), None if kind in IMAGES else kind
+
+
+def _array(array: np.ndarray, is_number: bool) -> tuple[bytes, Any]:
+    array = np.asarray(array, array.dtype.newbyteorder("<"))
+    descr, kind = array.dtype.str, array.dtype.str[1:]
+    is_plain = (array.ndim == 1 and array.size != 1) or is_number
+    said = descr if is_number else [descr, list(array.shape)]
+    if kind in _AS_INT64:
+        return write_bytes(
+            _INT64_LIST, write_bytes(_FIRST, write_int64s(array.ravel().tolist()))
+        ), None if is_plain and kind == "i8" else said
+    if kind in _AS_FLOAT:
+        floats = array.astype("<f4").tobytes()
+        return write_bytes(_FLOAT_LIST, write_bytes(_FIRST, floats)), None if is_plain and kind == "f4" else said
+    return write_bytes(_BYTES_LIST, write_bytes(_FIRST, array.tobytes())), said

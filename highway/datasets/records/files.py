@@ -1,0 +1,174 @@
+"""What datasets of records have in common: several files, records that are bytes or Examples, and keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Protocol, overload
+
+from highway.datasets.choice import chosen, named
+from highway.datasets.file import fingerprint_of
+from highway.datasets.index_file import SUFFIX
+from highway.datasets.opened import opened
+from highway.datasets.paths import files_of
+from highway.datasets.records.example import KEY, decode_example, first_key, key_of
+from highway.errors import ConfigError, DatasetError
+from highway.parameters.ranges import Predicate
+
+Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as 'train-{00000..00015}-of-00016.tfrecord'")]
+
+
+class RecordFile(Protocol):
+    """The records of one file."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return records by their numbers in the file."""
+
+    def start(self, number: int) -> bytes:
+        """Return the first bytes of a record, some hundred or all."""
+
+
+class _Files:
+    """The records of several files."""
+
+    def __init__(self, files: Sequence[RecordFile]) -> None:
+        self.files = files
+        self.ends = list(accumulate(map(len, files), initial=0))
+
+    def place(self, number: int) -> tuple[RecordFile, int]:
+        """Return the file of a record, and its number there. Raises IndexError."""
+        number = range(self.ends[-1])[number]
+        file = bisect_right(self.ends, number) - 1
+        return self.files[file], number - self.ends[file]
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return records by their numbers; those of one file that are asked for one after the other are read together."""
+        found: list[bytes] = []
+        places = list(map(self.place, numbers))
+        first = 0
+        for last in range(1, len(places) + 1):
+            if last == len(places) or places[last][0] is not places[first][0]:
+                found += places[first][0].read([number for _, number in places[first:last]])
+                first = last
+        return found
+
+
+class _Keys(Sequence[str]):
+    """The keys of Examples, each read when it is asked for."""
+
+    def __init__(self, key_at: Callable[[int], str], length: int) -> None:
+        self._key_at, self._length = key_at, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self._key_at(one) for one in range(self._length)[number]]
+        return self._key_at(range(self._length)[number])
+
+
+@dataclass
+class Records(ABC):
+    """Records of files by number, in the order of the files and of the records in them.
+
+    Args:
+        paths: Files: a path, a pattern such as ``"train-*"``, whose files are sorted, or a list of these. Braces expand.
+        example: Whether a record is a ``tf.train.Example``, and a sample a dict of its features. A feature of one value is ``bytes`` or a
+            number (int64, float32), of several a list of ``bytes`` or an array; one without values is left out. Records that the writer
+            has written come back with the dtypes and shapes that they had.
+        fields: The features to decode, under new names: ``{"image": "image/encoded", "label": "image/class/label"}``; ``"a;b"`` takes the
+            first that there is. ``None`` decodes all as they are.
+        key: The feature that holds the name of a sample. ``None``: ``__key__``, where the writer puts it, if the first record has it.
+    """
+
+    paths: Paths
+    example: bool = False
+    fields: dict[str, str] | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("fields", "key") if getattr(self, name) is not None]
+        if given and not self.example:
+            raise ConfigError(f"{type(self).__name__}: {given[0]} names features, but samples are bytes; say example=True")
+
+    @abstractmethod
+    def _open(self, path: str) -> RecordFile:
+        """Open a file."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files' paths."""
+        return files_of(self.paths, leave_out=SUFFIX)
+
+    @opened
+    def _files(self) -> _Files:
+        return _Files([self._open(path) for path in self.files])
+
+    def __len__(self) -> int:
+        return self._files.ends[-1]
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; what lies one after the other is read at once."""
+        records = self._files.read(numbers)
+        return [self._decoded(*one) for one in zip(numbers, records, strict=True)] if self.example else records
+
+    def _decoded(self, number: int, record: bytes) -> dict[str, Any]:
+        wanted = named(self.fields)
+        try:
+            found = decode_example(record, wanted)
+            if wanted is None:
+                found.pop(KEY, None)
+            return dict(chosen(found, self.fields))
+        except ValueError as error:
+            raise DatasetError(f"{self.locate(number)}: {error}") from error
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The samples' names, each read when it is asked for; ``None`` if they have none."""
+        return _Keys(self._key, len(self)) if self._has_keys else None
+
+    @opened
+    def _has_keys(self) -> bool:
+        if not self.example or not len(self):
+            return False
+        return self.key is not None or self._found_key(0) is not None
+
+    def _key(self, number: int) -> str:
+        if (key := self._found_key(number)) is None:
+            raise DatasetError(f"{self.locate(number)}: it has no feature {self.key or KEY!r} to name it by; name another with key=")
+        return key
+
+    def _found_key(self, number: int) -> str | None:
+        file, row = self._files.place(number)
+        key = first_key(file.start(row)) if self.key in (None, KEY) else None
+        try:
+            return key_of(file.read([row])[0], self.key or KEY) if key is None else key
+        except ValueError as error:
+            raise DatasetError(f"{self.locate(number)}: {error}") from error
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the records of each file."""
+        return [range(begin, end) for begin, end in pairwise(self._files.ends) if begin < end]
+
+    def locate(self, number: int) -> str:
+        """Return the file and the number of a record in it."""
+        file, row = self._files.place(number)
+        return f"{file.path}: record {row}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or other features are read."""
+        return f"{fingerprint_of((path, path) for path in self.files)} {self.example} {self.fields}"

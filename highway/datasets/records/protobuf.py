@@ -1,0 +1,112 @@
+"""The wire format of Protocol Buffers: as much of it as ``tf.train.Example`` and Caffe's ``Datum`` take.
+
+A message is fields one after the other: a varint, ``number << 3 | type``, and then by the type a varint (0), eight bytes (1), a varint and
+so many bytes (2), or four bytes (5). A varint holds seven bits in each byte, the lowest first, and the highest bit says that more follow.
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # types
+_LONGEST = 10  # bytes of a varint: of 64 bits
+
+Data = bytes | memoryview
+Field = tuple[int, int, int]  # the tag, and where the content begins and ends; of a varint its value stands in place of its begin
+
+
+def read_fields(data: Data, at: int, end: int) -> list[Field]:
+    """Return the fields of the message between two places.
+
+    Raises:
+        ValueError: it is no message, or not whole. Nothing is allocated by what a length says.
+    """
+    found: list[Field] = []
+    try:
+        while at < end:
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = read_varint(data, at - 1)
+            kind = tag & 7
+            if kind == BYTES:
+                size = data[at]
+                at += 1
+                if size >= 0x80:
+                    size, at = read_varint(data, at - 1)
+                found.append((tag, at, at := at + size))
+            elif kind == VARINT:
+                value, at = read_varint(data, at)
+                found.append((tag, value, at))
+            elif kind in (FIXED32, FIXED64):
+                found.append((tag, at, at := at + (4 if kind == FIXED32 else 8)))
+            else:
+                raise ValueError(f"byte {at - 1}: a field of type {kind}, expected 0, 1, 2 or 5")
+    except IndexError:
+        at = end + 1
+    if at != end:
+        raise ValueError(f"a message of {end} bytes ends within one of its fields")
+    return found
+
+
+def read_varint(data: Data, at: int) -> tuple[int, int]:
+    """Return an unsigned varint, and where it ends.
+
+    Raises:
+        ValueError: it is not whole, or too long.
+    """
+    value = shift = 0
+    for place in range(at, min(at + _LONGEST, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
+        shift += 7
+    raise ValueError(
+        f"byte {at}: a number ends within it" if at + _LONGEST > len(data) else f"byte {at}: a number of more than {_LONGEST} bytes"
+    )
+
+
+def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:
+    """Return varints one after the other as int64.
+
+    Raises:
+        ValueError: the last is not whole, or one has more than 10 bytes.
+    """
+    found = np.frombuffer(data, np.uint8, end - begin, begin)
+    last = found < 0x80
+    if last.all():
+        return found.astype(np.int64)
+    ends = np.flatnonzero(last) + 1
+    if not last[-1]:
+        raise ValueError(f"byte {end}: the last number is not whole")
+    begins = np.concatenate([[0], ends[:-1]])
+    sizes = ends - begins
+    if (longest := int(sizes.max())) > _LONGEST:
+        raise ValueError(f"a number of {longest} bytes, expected {_LONGEST} at most")
+    shifts = 7 * (np.arange(len(found)) - np.repeat(begins, sizes)).astype(np.uint64)
+    return np.bitwise_or.reduceat((found & 0x7F).astype(np.uint64) << shifts, begins).view(np.int64)
+
+
+def write_varint(value: int) -> bytes:
+    """Return an integer of 64 bits as a varint; a negative one takes ten bytes."""
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def write_int64s(values: Iterable[int]) -> bytes:
+    """Return integers as varints one after the other."""
+    return b"".join(map(write_varint, values))
+
+
+def write_bytes(tag: int, data: bytes) -> bytes:
+    """Return a field of bytes, or a message in a message."""
+    return b"%c%b%b" % (tag, write_varint(len(data)), data)

@@ -1,0 +1,117 @@
+"""The records of TFRecord files by number, and their writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+from highway.datasets.file import UnchangingFile
+from highway.datasets.opened import opened
+from highway.datasets.records.example import encode_example
+from highway.datasets.records.files import RecordFile, Records
+from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_record
+from highway.datasets.writing import writing
+from highway.parameters.checks import checked
+
+_OPEN = 100  # files that are open at once; most processes may open 1024
+_TOGETHER = 1 << 20  # bytes of neighbours that are read at once
+_START = 512  # bytes that a key is looked for in first
+
+
+class _TFRecordFile:
+    """The records of a TFRecord file."""
+
+    def __init__(self, path: str, index: bool | str, reopen: Any) -> None:
+        self.path, self._reopen = path, reopen
+        file = UnchangingFile(path)
+        self._state, self._offsets = file.state, offsets_of(file, index)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        file: UnchangingFile = self._reopen(self.path, self._state)
+        found, first = list[bytes](), 0
+        places = [self._offsets[number : number + 2].tolist() for number in numbers]
+        for last in range(1, len(places) + 1):
+            begin = places[first][0]
+            if last < len(places) and places[last][0] == places[last - 1][1] and places[last][1] - begin <= _TOGETHER:
+                continue
+            data = file.read(begin, places[last - 1][1] - begin)
+            found += [read_record(self.path, data[start - begin : end - begin], start) for start, end in places[first:last]]
+            first = last
+        return found
+
+    def start(self, number: int) -> bytes:
+        begin, end = self._offsets[number : number + 2].tolist()
+        begin += HEADER
+        file: UnchangingFile = self._reopen(self.path, self._state)
+        return file.read(begin, min(_START, end - FOOTER - begin))
+
+
+@checked
+@dataclass
+class TFRecord(Records):
+    """The records in TFRecord files, in the order of the files and of the records in them.
+
+    Where they lie is found by one pass over the files when they are first read, at some 2 million records a second, or read from an index.
+    The checksums of all lengths are checked then, and that of a record's data when it is read.
+
+    Args:
+        index: Whether to keep where the records lie in ``FILE.index`` beside each file, or in the folder of this name. An index that is not
+            that of the file any more, by its size and time, is made anew. One that is beside the file is used in any case.
+
+    A sample is a record's ``bytes``, or with ``example`` a dict.
+
+    Raises:
+        ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
+        OSError: a file cannot be opened, or an index not be written (when it is first read).
+        DatasetError: a file is no TFRecord file, is compressed, damaged or cut short (when it is first read); a record does not fit its
+            checksum, or is no Example; or a file has changed since.
+
+    >>> dataset = TFRecord("train-{00000..00015}-of-00016.tfrecord", example=True, fields={"image": "image/encoded", "label": "label"})
+    """
+
+    index: bool | str = False
+
+    @opened
+    def _handles(self) -> Any:
+        return lru_cache(_OPEN)(UnchangingFile)
+
+    def _open(self, path: str) -> RecordFile:
+        return _TFRecordFile(path, self.index, self._handles)
+
+
+class TFRecordWriter:
+    """Adds records to a file; see :func:`tfrecord_writer`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample as an Example; its key is the feature ``__key__``.
+
+        Raises:
+            TypeError: an Example cannot hold one of its fields.
+        """
+        self.write(encode_example(key, sample))
+
+    def write(self, data: bytes) -> None:
+        """Append a record of any bytes."""
+        self._file.write(framed(data))
+        self.samples += 1
+
+
+@contextmanager
+def tfrecord_writer(path: str, durable: bool = False) -> Iterator[TFRecordWriter]:
+    """Write a TFRecord file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+
+    >>> with tfrecord_writer("train.tfrecord") as writer:
+    ...     writer.add("0001", {"image": jpeg, "label": 3})
+    """
+    with writing(path, durable) as name, open(name, "wb") as file:
+        yield TFRecordWriter(file)

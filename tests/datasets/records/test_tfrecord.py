@@ -1,0 +1,302 @@
+"""Records of TFRecord files by number."""
+
+import gzip
+import os
+import pickle
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from highway import Pipeline
+from highway.datasets import ImageFolder, TFRecord
+from highway.datasets.records import framing
+from highway.datasets.records.tfrecord import tfrecord_writer
+from highway.errors import ConfigError, DatasetError
+from highway.modules import ImageFileReader, Reader
+
+# The records b"one", b"" and b"three", as tf.io.TFRecordWriter of TensorFlow 2.21 writes them.
+GOLDEN = bytes.fromhex("0300000000000000b099490e6f6e6501405508000000000000000029039807d8ea82a20500000000000000eab2043e74687265656023fb45")
+
+
+def write(path, records):
+    with tfrecord_writer(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three files of 10, 0 and 5 records."""
+    for number, (first, stop) in enumerate([(0, 10), (10, 10), (10, 15)]):
+        write(tmp_path / f"train-{number}", [b"%d" % n * n for n in range(first, stop)])
+    return f"{tmp_path}/train-{{0..2}}"
+
+
+def test_the_bytes_that_tensorflow_writes_are_read_and_written(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(GOLDEN)
+    assert list(TFRecord(str(path))) == [b"one", b"", b"three"]
+    assert Path(write(tmp_path / "b", [b"one", b"", b"three"])).read_bytes() == GOLDEN
+
+
+def test_records_are_numbered_over_all_files(files, tmp_path):
+    dataset = TFRecord(files)
+    expected = [b"%d" % n * n for n in range(15)]
+    assert len(dataset) == 15 and [dataset[n] for n in range(15)] == expected
+    assert dataset.__getitems__([14, 0, 1, 2, 10, 9, -1]) == [expected[n] for n in (14, 0, 1, 2, 10, 9, 14)]
+    assert dataset.blocks() == [range(10), range(10, 15)]
+    assert dataset.locate(12) == f"{tmp_path}/train-2: record 2" and dataset.keys is None
+    with pytest.raises(IndexError):
+        dataset[15]
+    assert len(TFRecord(f"{tmp_path}/train-1")) == 0
+
+
+def test_files_are_named_by_paths_patterns_and_lists(files, tmp_path):
+    TFRecord(files, index=True)[0]
+    for paths in (f"{tmp_path}/train-*", [f"{tmp_path}/train-0", f"{tmp_path}/train-[12]"]):
+        dataset = TFRecord(paths)
+        assert len(dataset) == 15 and dataset.files == [f"{tmp_path}/train-{n}" for n in range(3)]
+    with pytest.raises(FileNotFoundError, match=r"val-\*': no file has a name like this"):
+        len(TFRecord(f"{tmp_path}/val-*"))
+    with pytest.raises(FileNotFoundError, match="none"):
+        len(TFRecord(f"{tmp_path}/none"))
+    with pytest.raises(IsADirectoryError, match="a folder; name the files in it"):
+        len(TFRecord(str(tmp_path)))
+    with pytest.raises(ConfigError, match="expected at least one file"):
+        TFRecord([])
+
+
+def test_large_and_small_records_are_found_in_windows_of_any_size(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    records = [rng.bytes(int(size)) for size in rng.choice([0, 1, 5, 90, 3000], 500)]
+    path = write(tmp_path / "a", records)
+    for window in (12, 13, 100, 1 << 12, 1 << 20):
+        monkeypatch.setattr(framing, "_WINDOW", window)
+        monkeypatch.setattr(framing, "_AT_ONCE", window)
+        assert list(TFRecord(path)) == records
+
+
+def test_neighbours_are_read_together_and_others_are_not(files, monkeypatch):
+    dataset = TFRecord(files)
+    assert dataset[0] == b""
+    reads, plain = [], framing.UnchangingFile.read
+    monkeypatch.setattr(framing.UnchangingFile, "read", lambda file, *place: reads.append(place) or plain(file, *place))
+    assert dataset.__getitems__([2, 3, 4, 7, 8]) == [b"%d" % n * n for n in (2, 3, 4, 7, 8)]
+    assert len(reads) == 2
+
+
+def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(files):
+    dataset = TFRecord(files)
+    assert dataset[1] == b"1"
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again == dataset and again[2] == b"22"
+    if (child := os.fork()) == 0:
+        os._exit(len(dataset[11]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 22
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("highway.datasets.records.tfrecord._OPEN", 2)
+    for n in range(6):
+        write(tmp_path / f"{n}", [b"%d" % n])
+    dataset = TFRecord(f"{tmp_path}/*")
+    assert [dataset[n] for n in [*range(6), *range(6)]] == [b"%d" % n for n in [*range(6), *range(6)]]
+    open_now = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert sum(os.path.dirname(path) == os.path.realpath(tmp_path) for path in open_now) == 2
+
+
+# --- index files ---
+
+
+@pytest.mark.parametrize("where", [True, "indexes"])
+def test_an_index_is_written_when_asked_for_and_used_while_it_fits(files, tmp_path, monkeypatch, where):
+    where = where if where is True else str(tmp_path / where)
+    folder = tmp_path if where is True else tmp_path / "indexes"
+    TFRecord(files)[0]
+    assert not list(tmp_path.rglob("*.index"))
+    TFRecord(files, index=where)[0]
+    assert [path.name[:7] for path in sorted(folder.glob("*.index"))] == ["train-0", "train-1", "train-2"]
+    scanned, plain = [], framing._scanned
+    monkeypatch.setattr(framing, "_scanned", lambda file: scanned.append(file.path) or plain(file))
+    assert TFRecord(files, index=where)[14] == b"14" * 14 and scanned == []
+    assert TFRecord(files)[14] == b"14" * 14 and len(scanned) == (0 if where is True else 3)
+    scanned.clear()
+    write(tmp_path / "train-2", [b"new"])
+    assert TFRecord(files, index=where)[10] == b"new" and scanned == [f"{tmp_path}/train-2"]
+    assert TFRecord(files, index=where)[10] == b"new" and len(scanned) == 1
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 9, 300], [3, 20, 300], [0, 40, 20, 300], [[0, 300]], [0.0, 300.0], []])
+def test_an_index_that_does_not_fit_is_made_anew(tmp_path, offsets):
+    path = write(tmp_path / "a", [bytes(134), bytes(134)])
+    TFRecord(path, index=True)[0]
+    state = np.array(framing.FileState.of(path))
+    with open(f"{path}.index", "wb") as file:
+        np.savez(file, version="tfrecord 1", state=state, offsets=np.array(offsets, np.uint32 if offsets[:1] != [0.0] else float))
+    assert list(TFRecord(path)) == [bytes(134), bytes(134)]
+
+
+def test_an_index_that_says_other_lengths_is_named(tmp_path):
+    path = write(tmp_path / "a", [bytes(84), bytes(84)])
+    with open(f"{path}.index", "wb") as file:
+        np.savez(file, version="tfrecord 1", state=np.array(framing.FileState.of(path)), offsets=np.array([0, 50, 200], np.uint32))
+    with pytest.raises(DatasetError, match=r"a: byte 0: expected a record of 34 bytes, found 5400.*; remove the index"):
+        TFRecord(path)[0]
+
+
+# --- Examples ---
+
+
+@pytest.fixture
+def examples(tmp_path):
+    path = str(tmp_path / "examples.tfrecord")
+    with tfrecord_writer(path) as writer:
+        for n in range(4):
+            writer.add(f"k/{n}", {"jpg": b"%d" % n, "cls": np.int32(n), "box": np.full((n, 4), n, np.float32)})
+    return path
+
+
+def test_examples_are_dicts_and_come_back_as_they_were_written(examples):
+    dataset = TFRecord(examples, example=True)
+    assert [sample["cls"].item() for sample in dataset] == list(range(4))
+    assert list(dataset[2]) == ["jpg", "cls", "box"]
+    assert (dataset[2]["jpg"], dataset[2]["cls"].dtype, dataset[2]["box"].shape) == (b"2", np.int32, (2, 4))
+    assert list(dataset.keys) == [f"k/{n}" for n in range(4)] == dataset.keys[:] and len(dataset.keys) == 4
+
+
+def test_fields_are_chosen_and_renamed(examples):
+    dataset = TFRecord(examples, example=True, fields={"image": "png;jpg", "name": "__key__"})
+    assert dataset[1] == {"image": b"1", "name": b"k/1"}
+    with pytest.raises(DatasetError, match=r"examples.tfrecord: record 1: nothing for the field 'x': expected y, found "):
+        TFRecord(examples, example=True, fields={"x": "y"})[1]
+    with pytest.raises(ConfigError, match="fields names features, but samples are bytes; say example=True"):
+        TFRecord(examples, fields={"x": "y"})
+    with pytest.raises(ConfigError, match="key names features"):
+        TFRecord(examples, key="x")
+
+
+def test_another_feature_may_be_the_key(examples):
+    assert list(TFRecord(examples, example=True, key="cls").keys) == ["0", "1", "2", "3"]
+    with pytest.raises(DatasetError, match=r"record 2: it has no feature 'id' to name it by; name another with key="):
+        TFRecord(examples, example=True, key="id").keys[2]
+    with pytest.raises(DatasetError, match=r"record 1: the feature 'box' holds a ndarray"):
+        TFRecord(examples, example=True, key="box").keys[1]
+
+
+def test_keys_are_read_without_the_rest_of_the_records(examples, monkeypatch):
+    dataset = TFRecord(examples, example=True)
+    assert dataset.keys[0] == "k/0"
+    monkeypatch.setattr(TFRecord, "__getitems__", None)
+    monkeypatch.setattr(framing, "read_record", None)
+    assert dataset.keys[3] == "k/3"
+
+
+def test_records_that_are_no_examples_are_named(files):
+    with pytest.raises(DatasetError, match=r"train-0: record 7: "):
+        TFRecord(files, example=True)[7]
+    with pytest.raises(DatasetError, match=r"train-0: record 7: "):
+        TFRecord(files, example=True, key="x").keys[7]
+
+
+def test_readers_take_them_in_place_of_a_folder(tmp_path):
+    folder = ImageFolder("highway:photos/val")
+    for number in range(2):
+        with tfrecord_writer(str(tmp_path / f"photos-{number}")) as writer:
+            for n in range(16 * number, 16 * number + 16):
+                writer.add(folder.keys[n], dict(zip(("image", "label"), folder[n], strict=True)))
+
+    def batches(data):
+        with Pipeline([ImageFileReader(data, 8, (32, 32), epochs=2)], seed=3) as pipeline:
+            return [(*item, passport.keys) for item, passport in pipeline.stamped()]
+
+    by_folder, by_records = batches("highway:photos/val"), batches(TFRecord(f"{tmp_path}/photos-*", example=True))
+    assert [keys for *_, keys in by_folder] == [keys for *_, keys in by_records]
+    for (images, labels, _), (others, numbers, _) in zip(by_folder, by_records, strict=True):
+        assert np.array_equal(images, others) and np.array_equal(labels, numbers)
+
+
+def test_blocks_are_the_files(files):
+    with Pipeline([Reader(TFRecord(files), epochs=1, shuffle="blocks", window=5)], seed=1) as pipeline:
+        assert sorted(pipeline) == sorted(b"%d" % n * n for n in range(15))
+
+
+# --- what is no TFRecord file, or none any more ---
+
+
+@pytest.mark.parametrize("keep", range(1, len(GOLDEN)))
+def test_a_file_that_is_cut_short_is_an_error_wherever_it_is_cut(tmp_path, keep):
+    path = tmp_path / "a"
+    path.write_bytes(GOLDEN[:keep])
+    if keep in (19, 35):  # between two records
+        assert len(TFRecord(str(path))) == (1 if keep == 19 else 2)
+        return
+    with pytest.raises(DatasetError, match=r"a: byte (0|19|35): a record of \d+ bytes, of which \d+ are there: the file was cut short"):
+        len(TFRecord(str(path)))
+
+
+@pytest.mark.parametrize("place", range(len(GOLDEN)))
+def test_a_byte_that_has_changed_is_an_error_wherever_it_is(tmp_path, place):
+    path = tmp_path / "a"
+    data = bytearray(GOLDEN)
+    data[place] ^= 0x40
+    path.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"a: (byte (0|19|35)[:,] .*the checksum of its .* does not fit|no TFRecord file)"):
+        list(TFRecord(str(path)))
+
+
+def test_what_is_no_tfrecord_file_is_said(tmp_path):
+    path = tmp_path / "a"
+    for data, message in [
+        (b"a text and no records", "no TFRecord file: the checksum of the first length does not fit"),
+        (gzip.compress(GOLDEN), "compressed by GZIP: its records have no places; decompress it first, with `gzip -d`"),
+        (zlib.compress(GOLDEN), "compressed by ZLIB: its records have no places; decompress it first, with Python's zlib"),
+    ]:
+        path.write_bytes(data)
+        with pytest.raises(DatasetError, match=message):
+            len(TFRecord(str(path)))
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path):
+    path = tmp_path / "a"
+    dataset = TFRecord(write(path, [b"one", b"two"]))
+    assert dataset[0] == b"one"
+    with open(path, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(DatasetError, match=r"a: it had 38 bytes when it was first read, and now has 42 bytes"):
+        dataset[1]
+
+
+def test_the_fingerprint_changes_with_the_files_and_the_fields(files, tmp_path):
+    before = TFRecord(files).fingerprint()
+    assert TFRecord(files).fingerprint() == before
+    assert TFRecord(files, example=True).fingerprint() != before
+    write(tmp_path / "train-1", [b"new"])
+    assert TFRecord(files).fingerprint() != before
+
+
+def test_without_its_library_the_command_is_said(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(GOLDEN)
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    framing._crc32c.cache_clear()
+    with pytest.raises(ConfigError, match=r"TFRecord needs the package google_crc32c: pip install 'highway-data\[tfrecord\]'"):
+        TFRecord(str(tmp_path / "a"))[0]
+
+
+# --- the writer ---
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError, match="field 'x' holds a NoneType"), tfrecord_writer(str(tmp_path / "a")) as writer:
+        writer.add("0", {"x": None})
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_is_not_there_before_it_is_whole(tmp_path):
+    with tfrecord_writer(str(tmp_path / "a")) as writer:
+        writer.write(b"x")
+        assert not (tmp_path / "a").exists() and writer.samples == 1
+    assert list(TFRecord(str(tmp_path / "a"))) == [b"x"]
