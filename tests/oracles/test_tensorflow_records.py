@@ -60,7 +60,13 @@ def test_tensorflow_reads_what_we_write(tmp_path):
     boxes = np.arange(8, dtype=np.float32).reshape(2, 4)
     with tfrecord_writer(path) as writer:
         for n in range(20):
-            sample = {"image": bytes([n]) * n * 50, "label": np.int32(-n), "boxes": boxes + n, "mask": np.full((2, 2), n, np.uint8), "t": "é"}
+            sample = {
+                "image": bytes([n]) * n * 50,
+                "label": np.int32(-n),
+                "boxes": boxes + n,
+                "mask": np.full((2, 2), n, np.uint8),
+                "t": "é",
+            }
             writer.add(f"k{n}", sample)
     schema = {
         "__key__": tf.io.FixedLenFeature([], tf.string),
