@@ -41,7 +41,7 @@ class ImageFolderWriter:
             DatasetError: the key leads out of the folder, or another image has it.
         """
         extension, data, label = _image_and_label(sample)
-        place = key if "/" in key or label is None else f"{label:04d}/{key}"
+        place = place_of(key, label)
         if os.path.isabs(place) or ".." in place.split("/"):
             raise DatasetError(f"the key {key!r} leads out of the folder; name the samples otherwise")
         name = f"{place}.{extension}"
@@ -62,6 +62,11 @@ class ImageFolderWriter:
         if any(numbers.get(name.partition("/")[0]) != label for name, label in labelled.items()):
             with writing(os.path.join(self._path, LABELS), durable=True) as part, open(part, "w", encoding="utf-8") as file:
                 file.writelines(f"{name}\t{label}\n" for name, label in sorted(labelled.items()))
+
+
+def place_of(key: str, label: int | None) -> str:
+    """Return where in a folder an image lies, without its extension."""
+    return key if "/" in key or label is None else f"{label:04d}/{key}"
 
 
 def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]:

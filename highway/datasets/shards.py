@@ -30,8 +30,13 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     Raises:
         TypeError: no file can hold one of its values.
     """
+    return EncodedSample(key_in_shard(key), [encode_field(field, value) for field, value in sample.items()])
+
+
+def key_in_shard(key: str) -> str:
+    """Return what a sample's key is called in a shard."""
     folder, slash, name = key.rpartition("/")
-    return EncodedSample(f"{folder}{slash}{name.replace('.', '_')}", [encode_field(field, value) for field, value in sample.items()])
+    return f"{folder}{slash}{name.replace('.', '_')}"
 
 
 class ShardWriter:

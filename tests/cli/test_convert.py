@@ -11,9 +11,14 @@ import pytest
 from PIL import Image
 
 import highway
-from highway import Pipeline
+from highway import Passport, Pipeline
 from highway.cli import main as highway_main
-from highway.datasets import DecodedCache, TenFiles
+from highway.cli.convert import check
+from highway.cli.convert.formats import FORMATS
+from highway.datasets import DecodedCache, Npz, Tar, TenFiles
+from highway.datasets.npy.writer import npz_writer
+from highway.datasets.shards import shard_writer
+from highway.datasets.ten import save
 from highway.images.decode import decode
 from highway.modules import CacheReader
 from highway.modules.webdataset import WebDatasetSource
@@ -224,3 +229,196 @@ def test_a_key_that_leads_out_of_the_folder_is_an_error(photos, tmp_path, capsys
     assert convert(tmp_path / "s.tar", tmp_path / "out", "--to", "folder") == 1
     assert f"the key {key!r} leads out of the folder" in capsys.readouterr().err
     assert not files(tmp_path / "out")
+
+
+WAYS = {  # what is written and compared, from a folder of images of one size
+    "folder": ("f", "--to", "folder"),
+    "shards": ("s-%d.tar", "--shard-size", "6"),
+    "one shard": ("s.tar",),
+    "ten": ("t", "--to", "ten"),
+    "cache": ("c", "--to", "cache"),
+    "npz": ("a.npz",),
+    "several npz": ("a-%d.npz", "--shard-size", "6"),
+    "npy": ("a.npy", "--images", "decoded", "--fields", "png"),
+}
+
+
+@pytest.fixture
+def squares(tmp_path):
+    """Twenty images of two labels, all of one size."""
+    for number in range(20):
+        path = tmp_path / "squares" / ("cat", "dog")[number % 2] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+    return tmp_path / "squares"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_written_is_compared_with_what_it_was_made_from(squares, tmp_path, capsys, way):
+    target, *options = WAYS[way]
+    path = tmp_path / "out" / target
+    assert convert(squares, path, *options, "--check") == 0
+    out = capsys.readouterr().out
+    assert "20 samples written" in out and f"{path}: compared with SRC, all 20 samples are the same" in out
+    back = tmp_path / "back-%d.tar"  # and every format is read again
+    source = str(path).replace("%d", "*")
+    assert convert(source, back, "--check") == 0
+    assert "all 20 samples are the same" in capsys.readouterr().out
+
+
+def test_a_check_says_what_differs(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "t", "--to", "ten") == 0
+    items = [TenFiles(str(tmp_path / "t"))[number] for number in range(4)]
+    image = items[1]["image"].copy()
+    image[2, 3, 1] ^= 1
+    files = [str(tmp_path / "t" / f"{number:09}.ten") for number in range(20)]
+    save(files[1], {**items[1], "image": image}, Passport(keys=("cat/02",)))
+    save(files[2], {"image": items[2]["image"], "label": np.int64(0)}, Passport(keys=("cat/04",)))
+    save(files[3], {"image": items[3]["image"], "more": np.int64(0)}, Passport(keys=("cat/06",)))
+    save(files[4], {"image": image[:4], "label": np.int32(1)}, Passport(keys=("cat/8",)))
+    os.unlink(files[19])  # which is made anew
+    save(str(tmp_path / "t" / "000000020.ten"), items[0], Passport(keys=("cat/99",)))
+    capsys.readouterr()
+    assert convert(squares, tmp_path / "t", "--to", "ten", "--check") == 1
+    assert capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines() == [
+        "t: 1 samples written; 19 were there already",
+        "t: 21 samples are there, but 20 in SRC",
+        "t: 7 differences from SRC:",
+        "  sample 1 ('cat/02'): image: 1 of its 192 values differ, the first at [2, 3, 1]",
+        "  sample 2 ('cat/04'): label: int32 in SRC, int64 in DST",
+        "  sample 3 ('cat/06'): label is in SRC only",
+        "  sample 3 ('cat/06'): more is in DST only",
+        "  sample 4 ('cat/08'): its key is 'cat/8' there",
+        "  sample 4 ('cat/08'): image: uint8[8, 8, 3] in SRC, uint8[4, 8, 3] in DST",
+        "  sample 4 ('cat/08'): label: 0 in SRC, 1 in DST",
+    ]
+
+
+def test_a_check_sees_bytes_keys_and_the_order(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "s.tar") == 0
+    source = Tar(str(tmp_path / "s.tar"))
+    samples = [(key, source[number]) for number, key in enumerate(source.keys)]
+    samples[0], samples[1] = samples[1], samples[0]
+    samples[2] = ("cat/2", samples[2][1])
+    samples[3] = (samples[3][0], {**samples[3][1], "png": samples[3][1]["png"][:-1] + b"?"})
+    with shard_writer(str(tmp_path / "s.tar")) as writer:
+        for key, sample in samples[:-1]:
+            writer.add(key, sample)
+    capsys.readouterr()
+    assert convert(squares, tmp_path / "s.tar", "--check") == 1
+    size = len(samples[3][1]["png"])
+    assert capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines() == [
+        "s.tar: all 20 samples are there already",
+        "s.tar: 19 samples are there, but 20 in SRC",
+        "s.tar: 5 differences from SRC:",
+        "  sample 0 ('cat/00'): it is number 1 there",
+        "  sample 1 ('cat/02'): it is number 0 there",
+        "  sample 2 ('cat/04'): its key is 'cat/2' there",
+        f"  sample 3 ('cat/06'): png: differs from place {size - 1} on ({size} long in SRC, {size} in DST)",
+        "  sample 19 ('dog/19'): it is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (1, np.int64(1), ""),
+        (True, np.int64(1), "bool in SRC, int64 in DST"),
+        (np.float64("nan"), float("nan"), ""),
+        (np.array([1.0, np.nan]), np.array([1.0, 2.0]), "1 of its 2 values differ, the first at [1]"),
+        (np.zeros(2, ">i4"), np.zeros(2, "<i4"), ">i4[2] in SRC, int32[2] in DST"),
+        (np.array([(1, 2)], "i2,i2"), np.array([(1, 3)], "i2,i2"), "1 of its 1 values differ, the first at [0]"),
+        ("text", np.str_("text"), ""),
+        ("text", b"text", "str in SRC, bytes in DST"),
+        ("text", "teXt!", "differs from place 2 on (4 long in SRC, 5 in DST)"),
+        ([1, "a"], [1, "b"], "[1]: differs from place 0 on (1 long in SRC, 1 in DST)"),
+        ([1], [1, 2], "list of 1 in SRC, list of 2 in DST"),
+        ([1], (1,), "list of 1 in SRC, tuple of 1 in DST"),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "['a']: ['b']: 1 in SRC, 2 in DST"),
+        ({"a": 1}, {"b": 1}, "the names a in SRC, b in DST"),
+        (None, None, ""),
+        (None, 0, "NoneType in SRC, int64 in DST"),
+    ],
+)
+def test_what_differs_between_two_values_is_said_in_words(one, other, said):
+    assert check.difference(one, other) == said
+
+
+def test_fields_and_keys_may_be_chosen(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "a.npz", "--fields", "cls", "--number-keys", "--check") == 0
+    found = Npz(str(tmp_path / "a.npz"))
+    assert found.keys == [f"{number:09}" for number in range(20)]
+    assert {name: int(value) for name, value in found[19].items()} == {"label": 1}
+    assert convert(squares, tmp_path / "b.npz", "--fields", "jpg") == 2
+    assert "--fields: there is no field 'jpg'; the sample has png, cls" in capsys.readouterr().err
+
+
+def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_path, capsys):
+    with shard_writer(str(tmp_path / "s.tar")) as writer:
+        writer.add("a", {"image": np.zeros((2, 2, 3), np.uint8), "txt": "a square"})
+    assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder") == 1
+    error = capsys.readouterr().err
+    assert "this one has image, txt; leave out the others" in error and "it is about sample 0 ('a')" in error
+    assert convert(tmp_path / "s.tar", tmp_path / "f", "--to", "folder", "--fields", "image") == 2
+    assert "begun from something else (fields differ)" in capsys.readouterr().err
+
+
+def test_labels_that_folders_do_not_say_are_kept(tmp_path):
+    with npz_writer(str(tmp_path / "a.npz")) as writer:
+        for number in range(4):
+            writer.add(f"n{number}", {"image": np.full((2, 2, 3), number, np.uint8), "label": np.int32(7 - number)})
+    assert convert(tmp_path / "a.npz", tmp_path / "f", "--to", "folder", "--check") == 0
+    assert sorted(path.name for path in (tmp_path / "f").iterdir() if not path.name.startswith(".")) == [
+        "0004", "0005", "0006", "0007", "labels.txt",
+    ]  # fmt: skip
+
+
+def test_streams_are_converted_one_after_the_other_and_go_on(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "s.tar") == 0
+    source = f"pipe:cat {tmp_path / 's.tar'}"
+    assert convert(source, tmp_path / "o" / "s-%d.tar", "--shard-size", 6, "--check") == 0
+    assert "all 20 samples are the same" in capsys.readouterr().out
+    (tmp_path / "o" / "s-1.tar").unlink()
+    assert convert(source, tmp_path / "o" / "s-%d.tar", "--shard-size", 6, "--check") == 0
+    (tmp_path / "o" / "s-1.tar").rename(tmp_path / "s-1.tar")
+    record = next((tmp_path / "o").glob(".highway-convert*"))
+    record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
+    assert convert(source, tmp_path / "o" / "s-%d.tar", "--shard-size", 6) == 0
+    assert "6 samples written; 14 were there already" in capsys.readouterr().out
+    assert (tmp_path / "o" / "s-1.tar").read_bytes() == (tmp_path / "s-1.tar").read_bytes()
+
+
+def test_the_help_lists_the_formats(capsys):
+    with pytest.raises(SystemExit):
+        convert("--help")
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in FORMATS)
+
+
+def test_what_a_killed_writer_has_left_is_removed(squares, tmp_path):
+    (tmp_path / "a.npz.999999999.part").write_text("half")
+    (tmp_path / f"a.npz.{os.getpid()}.part").write_text("mine")
+    assert convert(squares, tmp_path / "a.npz") == 0
+    assert sorted(path.name for path in tmp_path.glob("*.part")) == [f"a.npz.{os.getpid()}.part"] or not list(tmp_path.glob("*.part"))
+
+
+def test_what_was_whole_before_its_record_said_so_is_kept(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "c", "--to", "cache") == 0
+    record = tmp_path / ".highway-convert-c.json"
+    record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
+    assert convert(squares, tmp_path / "c", "--to", "cache", "--check") == 0
+    assert "all 20 samples are there already" in capsys.readouterr().out
+
+
+def test_what_was_removed_is_written_again(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "a.npz") == 0
+    (tmp_path / "a.npz").unlink()
+    assert convert(squares, tmp_path / "a.npz", "--check") == 0
+    assert "20 samples written" in capsys.readouterr().out
+
+
+def test_nothing_is_no_source(tmp_path, capsys):
+    with shard_writer(str(tmp_path / "s.tar")):
+        pass
+    assert convert(tmp_path / "s.tar", tmp_path / "t", "--to", "ten") == 1
+    assert "no samples" in capsys.readouterr().err

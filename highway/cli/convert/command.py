@@ -16,11 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from highway.cli import arguments, command
 from highway.cli.convert import formats
+from highway.cli.convert.check import Compared, Differences
 from highway.cli.convert.images import AS, Images
 from highway.cli.convert.reading import Input
 from highway.cli.convert.record import Record
 from highway.cli.convert.target import Target
-from highway.cli.convert.writing import converting
+from highway.cli.convert.writing import Prepared, converting, unwritten
+from highway.engine import Pipeline
+from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
 from highway.run.role import run as run_pipeline
@@ -43,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", choices=("encoded", "decoded"), help="whether images are written as they are; default: see below")
     parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
     parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
+    parser.add_argument("--check", action="store_true", help="then read what was written, and compare every sample with SRC")
     parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that read, decode and write; default: the cores")
 
 
@@ -74,30 +78,45 @@ def run(options: argparse.Namespace) -> int:
         print(f"{options.target}: {written:,} samples written{there}")
     else:
         print(f"{options.target}: all {record.samples:,} samples are there already")
-    return command.DONE
+    return _check(source, target, options.workers) if options.check else command.DONE
 
 
 def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
-    """Run it with a bar, and return how many samples were written, and how many were there."""
+    """Write what is missing, and return how many samples were written, and how many were there."""
     kept = 0 if source.total is None else source.total - sum(map(len, target.units(source.total)))
     pipeline = converting(source, target, workers)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=source.total, completed=kept, rate="")
-
-        def progress(stats: PipelineStats) -> None:
-            done, skipped = _counted(stats)
-            bar.update(task, completed=done + skipped + kept, rate=f"{done / max(stats.seconds, 1e-9):,.0f} samples/s")
-
-        with target.opened():
-            run_pipeline(pipeline, progress, _TICK)
+    with target.opened():
+        _run(pipeline, source.total, kept)
     written, skipped = _counted(pipeline.stats())
     if source.total is not None and written + kept != source.total:
         raise RuntimeError(f"{written + kept} of {source.total} samples have arrived; please report this")
     return written, kept + skipped
 
 
+def _check(source: Input, target: Target, workers: int | None) -> int:
+    """Compare what was written with what it was made from, say what differs, and return the exit code."""
+    back = Input(target.format.open(target.paths()), lambda sample: sample, target.format.names)
+    compared = Compared(Prepared(source), back, target.format)
+    found = Differences(back.total or 0)
+    pipeline = Pipeline([unwritten(source, None), Stage(compared, num_workers=workers), found])
+    _run(pipeline, source.total, 0)
+    return found.report(target.path)
+
+
+def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:
+    """Run a pipeline with a bar."""
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, completed=kept, rate="")
+
+        def progress(stats: PipelineStats) -> None:
+            done, skipped = _counted(stats)
+            bar.update(task, completed=done + skipped + kept, rate=f"{done / max(stats.seconds, 1e-9):,.0f} samples/s")
+
+        run_pipeline(pipeline, progress, _TICK)
+
+
 def _counted(stats: PipelineStats) -> tuple[int, int]:
-    """Return how many samples were written, and how many the source has passed over."""
-    first, *_, last = stats.stages[:1] + stats.stages
-    return last.counters.get("samples", 0), first.counters.get("skipped", 0)
+    """Return how many samples were written or compared, and how many the source has passed over."""
+    counts = [stage.counters for stage in stats.stages]
+    return sum(count.get("samples", 0) for count in counts), sum(count.get("skipped", 0) for count in counts)

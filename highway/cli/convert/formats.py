@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from highway.cli.convert import reading
 from highway.cli.convert.images import Images
+from highway.datasets.folder_writer import place_of
+from highway.datasets.shards import key_in_shard
 from highway.datasets.writing import SampleWriter
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
@@ -36,7 +38,9 @@ class Format:
             folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
             the samples' keys, which several threads write.
         names: What the fields of samples are called that are tuples.
-        sorts: Whether samples come back in the order of their keys.
+        key: Returns what a sample is called there, by its key and its fields.
+        keeps_keys: Whether samples come back under their keys.
+        keeps_order: Whether they come back in the order in which they were written, and not in that of their keys.
     """
 
     name: str
@@ -49,7 +53,9 @@ class Format:
     images: Images = "bytes"
     layout: Literal["files", "one", "each", "keys"] = "one"
     names: tuple[str, ...] = ()
-    sorts: bool = False
+    key: Callable[[str, Mapping[str, Any]], str] = lambda key, sample: key
+    keeps_keys: bool = True
+    keeps_order: bool = True
 
     def write(self, path: str) -> AbstractContextManager[SampleWriter]:
         """Return what writes samples to a path."""
@@ -82,6 +88,8 @@ FORMATS: dict[str, Format] = {
             is_at=os.path.isdir,
             images="files",
             layout="keys",
+            key=lambda key, sample: place_of(key, sample.get("cls", sample.get("label"))),
+            keeps_order=False,
         ),
         Format(
             "shards",
@@ -92,6 +100,7 @@ FORMATS: dict[str, Format] = {
             suffixes=(".tar", ".tar.gz", ".tgz"),
             images="files",
             layout="files",
+            key=lambda key, sample: key_in_shard(key),
         ),
         Format(
             "ten",
@@ -128,6 +137,7 @@ FORMATS: dict[str, Format] = {
             suffixes=(".npy",),
             images="pixels",
             layout="files",
+            keeps_keys=False,
         ),
     )
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.target import Target
+from highway.datasets.writing import SampleWriter
 from highway.engine import Pipeline, cancel
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import DatasetError
@@ -17,15 +18,19 @@ _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are wr
 
 
 def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
-    """Return the pipeline that writes what is missing; its last stage counts ``samples``."""
+    """Return the pipeline that writes what is missing; its stages count ``samples``, and those ``skipped``."""
+    if source.total is not None and target.is_written_in_parts:
+        return Pipeline([list(target.units(source.total)), Stage(InParts(source, target), num_workers=workers, name="write")])
+    return Pipeline([unwritten(source, target), Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
+
+
+def unwritten(source: Input, target: Target | None) -> Any:
+    """Return a source of the numbers of samples in short runs, or of samples where there are no numbers, but for those in a target."""
     if source.total is None:
-        return Pipeline([Remaining(source, target), Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
+        return Remaining(source, target)
     if not source.total:
         raise DatasetError("SRC has no samples")
-    if target.is_written_in_parts:
-        return Pipeline([list(target.units(source.total)), Stage(InParts(source, target), num_workers=workers, name="write")])
-    runs = [range(begin, min(begin + _READ_AT_ONCE, source.total)) for begin in range(0, source.total, _READ_AT_ONCE)]
-    return Pipeline([runs, Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
+    return [range(begin, min(begin + _READ_AT_ONCE, source.total)) for begin in range(0, source.total, _READ_AT_ONCE)]
 
 
 @dataclass
@@ -33,11 +38,11 @@ class Remaining:
     """Yields those samples of a source without numbers that are not written yet."""
 
     source: Input
-    target: Target
+    target: Target | None
 
     def __iter__(self) -> Iterator[Stamped]:
         for stamped in self.source.stream():
-            if self.target.has(stamped.passport.index):
+            if self.target is not None and self.target.has(stamped.passport.index):
                 cancel.count(self, "skipped")
             else:
                 yield stamped._replace(item=stamped)
@@ -69,7 +74,7 @@ class InParts:
     def __call__(self, numbers: range) -> int:
         with self.target.part(numbers.start) as writer:
             for sample in self.source.read(numbers):
-                writer.add(sample.key, sample.fields)
+                _add(writer, sample)
                 cancel.count(self, "samples")
         return len(numbers)
 
@@ -86,5 +91,13 @@ class InOrder:
             first = next(group)
             with self.target.part(first.number) as writer:
                 for sample in chain([first], group):
-                    writer.add(sample.key, sample.fields)
+                    _add(writer, sample)
                     cancel.count(self, "samples")
+
+
+def _add(writer: SampleWriter, sample: KeyedSample) -> None:
+    try:
+        writer.add(sample.key, sample.fields)
+    except Exception as error:
+        error.add_note(f"highway: it is about sample {sample.number} ({sample.key!r})")
+        raise

@@ -1,0 +1,168 @@
+"""``highway convert --check``: reads what was written, and compares every sample with what it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from highway.cli import command
+from highway.cli.convert.formats import Format
+from highway.cli.convert.images import AS
+from highway.cli.convert.reading import Input, KeyedSample
+from highway.cli.convert.writing import Prepared
+from highway.datasets.opened import opened
+from highway.engine import cancel
+from highway.engine.stage import Items, Stamped
+
+_SHOWN = 20  # differences that are printed
+
+
+@dataclass
+class Compared:
+    """A map: from the numbers of samples, or a sample that has been read, to their count and sentences that say what
+    differs; counts ``samples``.
+
+    Args:
+        prepared: Returns the samples as they were to be written.
+        back: What was written.
+        format: Its format.
+    """
+
+    parallel = True
+
+    prepared: Prepared
+    back: Input
+    format: Format
+
+    @opened
+    def _numbers(self) -> dict[str, int]:
+        return {key: number for number, key in enumerate(self.back.keys or ())}
+
+    def __call__(self, wanted: range | Stamped) -> tuple[int, list[str]]:
+        expected = [sample._replace(key=self.format.key(sample.key, sample.fields)) for sample in self.prepared(wanted)]
+        places = [self._place(sample) for sample in expected]
+        found: list[str] = []
+        for sample, place, other in zip(expected, places, self._read(places), strict=True):
+            differences = ["it is missing"] if other is None else list(self._differences(sample, other))
+            if self.format.keeps_order and place is not None and place != sample.number:
+                differences.insert(0, f"it is number {place} there")
+            found += [f"sample {sample.number} ({sample.key!r}): {difference}" for difference in differences]
+            cancel.count(self, "samples")
+        return len(expected), found
+
+    def _place(self, sample: KeyedSample) -> int | None:
+        """Return the number that a sample has now."""
+        total = self.back.total or 0
+        if self.format.keeps_keys and self.back.keys is not None:
+            if sample.number < total and self.back.keys[sample.number] == sample.key:
+                return sample.number
+            if (number := self._numbers.get(sample.key)) is not None:
+                return number
+        return sample.number if sample.number < total else None
+
+    def _read(self, places: Sequence[int | None]) -> list[KeyedSample | None]:
+        if places and places[0] is not None and places == list(range(places[0], places[0] + len(places))):
+            return list(self.back.read(range(places[0], places[0] + len(places))))
+        return [None if place is None else next(self.back.read(range(place, place + 1))) for place in places]
+
+    def _differences(self, expected: KeyedSample, found: KeyedSample) -> Iterator[str]:
+        if self.format.keeps_keys and found.key != expected.key:
+            yield f"its key is {found.key!r} there"
+        fields = found.fields
+        if isinstance(expected.fields.get("image"), np.ndarray) and "image" not in fields:
+            fields = AS["pixels"](fields)  # written as PNG
+        if list(fields) == ["0"] and len(expected.fields) == 1:
+            fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value, which has no name
+        for name in [*expected.fields, *(name for name in fields if name not in expected.fields)]:
+            if name not in fields or name not in expected.fields:
+                yield f"{name} is in {'SRC' if name in expected.fields else 'DST'} only"
+            elif words := difference(expected.fields[name], fields[name]):
+                yield f"{name}: {words}"
+
+
+@dataclass
+class Differences:
+    """A sink: takes what differs, and says it in the end.
+
+    Args:
+        total: How many samples were read back.
+    """
+
+    total: int
+    shown: list[str] = field(default_factory=list, init=False)
+    count: int = field(default=0, init=False)
+    samples: int = field(default=0, init=False)
+
+    def consume(self, items: Items) -> None:
+        for compared, differences in items:
+            self.samples += compared
+            self.count += len(differences)
+            self.shown += differences[: _SHOWN - len(self.shown)]
+
+    def report(self, path: str) -> int:
+        """Print what was found, and return the exit code."""
+        if self.total != self.samples:
+            print(f"{path}: {self.total:,} samples are there, but {self.samples:,} in SRC")
+        if self.count:
+            more = f", of which these are the first {_SHOWN}" if self.count > _SHOWN else ""
+            print("\n  ".join([f"{path}: {self.count:,} differences from SRC{more}:", *self.shown]))
+        elif self.total == self.samples:
+            print(f"{path}: compared with SRC, all {self.samples:,} samples are the same")
+            return command.DONE
+        return command.FAILED
+
+
+def difference(expected: Any, found: Any) -> str:
+    """Return what differs between two values, in words; empty if nothing does."""
+    kinds = _kind(expected), _kind(found)
+    if kinds[0] != kinds[1]:
+        return f"{kinds[0]} in SRC, {kinds[1]} in DST"
+    if isinstance(expected, dict):
+        if expected.keys() != found.keys():
+            return f"the names {', '.join(map(str, expected))} in SRC, {', '.join(map(str, found))} in DST"
+        parts = [(f"[{name!r}]", expected[name], found[name]) for name in expected]
+    elif isinstance(expected, (list, tuple)):
+        parts = [(f"[{place}]", *pair) for place, pair in enumerate(zip(expected, found, strict=True))]
+    elif isinstance(expected, (str, bytes)):
+        same = sum(1 for _ in _same(expected, found))
+        return "" if expected == found else f"differs from place {same} on ({len(expected)} long in SRC, {len(found)} in DST)"
+    elif expected is None or _is_object(expected):
+        return "" if expected == found else f"{expected!r} in SRC, {found!r} in DST"
+    else:
+        return _values(np.asarray(expected), np.asarray(found))
+    return next((f"{where}: {words}" for where, one, other in parts if (words := difference(one, other))), "")
+
+
+def _same(expected: Any, found: Any) -> Iterator[Any]:
+    for one, other in zip(expected, found, strict=False):
+        if one != other:
+            return
+        yield one
+
+
+def _values(expected: np.ndarray, found: np.ndarray) -> str:
+    if expected.tobytes() == found.tobytes() or np.array_equal(expected, found, equal_nan=expected.dtype.kind in "fc"):
+        return ""
+    places = np.argwhere(expected != found)
+    if not expected.ndim:
+        return f"{expected.item()!r} in SRC, {found.item()!r} in DST"
+    return f"{len(places)} of its {expected.size} values differ, the first at {places[0].tolist()}"
+
+
+def _is_object(value: Any) -> bool:
+    return not isinstance(value, (np.ndarray, np.generic, bool, int, float, complex))
+
+
+def _kind(value: Any) -> str:
+    """Return what a value is, in words: numbers of Python's count as those of numpy that they become."""
+    if isinstance(value, (str, bytes, dict)):
+        return next(kind.__name__ for kind in (str, bytes, dict) if isinstance(value, kind))
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} of {len(value)}"
+    if value is None or _is_object(value):
+        return type(value).__name__
+    array = np.asarray(value)
+    return f"{array.dtype}{list(array.shape) if array.ndim else ''}"
