@@ -28,11 +28,17 @@ from highway.topology.plan import Role
 
 
 class Cost(NamedTuple):
-    """A stage, and the busy seconds of one worker for what becomes one item at the role's end; 0 where it was not measured."""
+    """What a stage takes for what becomes one item at the role's end; 0 where it was not measured.
+
+    Args:
+        seconds: Busy seconds of one worker, work and waiting alike.
+        cpu: Seconds of cores: fewer where it sleeps, or waits for a disk.
+    """
 
     stage: Stage
     shape: Shape
     seconds: float
+    cpu: float
 
     @property
     def workers(self) -> int:
@@ -46,7 +52,8 @@ class Cost(NamedTuple):
 
     def rate(self, cores: int, processes: float = 1) -> float:
         """Return the items per second of all its workers, in one process or several on a machine; it must have been measured."""
-        return min(self.workers * processes, cores) / self.seconds
+        threads = self.workers * processes / self.seconds
+        return min(threads, cores / self.cpu) if self.cpu else threads
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ class Balance:
 
 def balance(costs: list[Cost], cores: int) -> Balance:
     """Deal out workers: no more than it takes for what the cores, and the stages that have one thread, allow."""
-    total = sum(cost.seconds for cost in costs)
-    if total == 0:
+    total = sum(cost.cpu for cost in costs)
+    if not total:
         return Balance(0.0, [cost.workers for cost in costs], "nothing was measured")
     rate, limit = cores / total, f"the {cores} cores" if cores > 1 else "the one core"
     for cost in costs:
@@ -112,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _costs(roles: Roles, role: str) -> list[Cost]:
     stages, measured = roles.measure(role)
-    return [Cost(stage, shape, seconds) for (stage, shape), seconds in zip(stages, measured.seconds, strict=True)]
+    return [Cost(stage, shape, own.seconds, own.cpu) for (stage, shape), own in zip(stages, measured.stages, strict=True)]
 
 
 def role_rate(costs: list[Cost], role: Role, cores: int) -> float:

@@ -96,11 +96,6 @@ class Profile(NamedTuple):
     items: list[Stamped]
     example: Stamped | None = None
 
-    @property
-    def seconds(self) -> list[float]:
-        """For each stage the busy seconds of one worker for what becomes one item at the end; 0 where nothing passed in time."""
-        return [figures.seconds for figures in self.stages]
-
 
 def profile(
     stages: list[tuple[Stage, Shape]], seed: int, most: int, limit: float, given: Sequence[Stamped] | None = None, rivalled: bool = False

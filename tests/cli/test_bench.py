@@ -18,14 +18,25 @@ def identity(item):
     return item
 
 
-def costs(*seconds, shapes=None, workers=None):
-    shapes = shapes or ["source", *["map"] * (len(seconds) - 1)]
-    return [Cost(Stage(identity, num_workers=workers), shape, value) for shape, value in zip(shapes, seconds, strict=True)]
+def costs(*seconds, cpu=None, workers=None):
+    shapes = ["source", *["map"] * (len(seconds) - 1)]
+    return [
+        Cost(Stage(identity, num_workers=workers), shape, busy, cores)
+        for shape, busy, cores in zip(shapes, seconds, cpu or seconds, strict=True)
+    ]
 
 
 def test_workers_are_dealt_out_by_what_the_stages_take():
     balanced = balance(costs(0.0, 3.0, 1.0), cores=8)
     assert balanced.rate == 2.0 and balanced.workers == [1, 6, 2] and balanced.limit == "the 8 cores"
+
+
+def test_a_stage_that_sleeps_takes_workers_and_no_cores():
+    sleeps = costs(0.01, 1.0, 0.5, cpu=(0.01, 0.01, 0.08), workers=4)
+    balanced = balance(sleeps, cores=1)
+    assert balanced.rate == pytest.approx(10.0) and balanced.workers == [1, 10, 5]
+    assert sleeps[1].rate(cores=1) == 4.0
+    assert sleeps[2].rate(cores=1, processes=2) == 12.5  # of its eight threads, the core
 
 
 def test_a_stage_with_one_thread_limits_the_others():
@@ -84,9 +95,13 @@ class Waits:
         wait(60)
 
 
+def seconds(stages, most, limit):
+    return [figures.seconds for figures in profile(expand(stages), 0, most, limit).stages]
+
+
 def test_seconds_are_those_of_what_becomes_one_item_at_the_end():
     few, many = Spin(2_000), Spin(200_000)
-    _, *others = profile(expand([range(50), few, Half(), many, Drain()]), 0, 50, 30.0).seconds
+    _, *others = seconds([range(50), few, Half(), many, Drain()], 50, 30.0)
     assert few.calls == 50 and many.calls == 25
     assert others[0] * 10 < others[2]
 
@@ -99,7 +114,7 @@ def test_each_stage_sees_what_the_one_before_it_has_made():
 
 
 def test_a_stage_that_waits_for_its_peer_is_not_measured():
-    found = profile(expand([range(5), identity, Waits()]), 0, 5, 0.3).seconds
+    found = seconds([range(5), identity, Waits()], 5, 0.3)
     assert found[0] > 0 and found[1] > 0 and found[2] == 0.0
 
 
