@@ -806,6 +806,9 @@ static PyType_Slot run_slots[] = {
 
 static PyType_Spec run_spec = {"highway.images._jpeg.Run", sizeof(Run), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, run_slots};
 
+#define TEXT_OF(token) #token
+#define TEXT(macro) TEXT_OF(macro)
+
 static void free_module(void* module) {
     State* state = PyModule_GetState(module);
     while (state && state->idle) {
@@ -838,6 +841,7 @@ static int prepare(PyObject* module) {
     if (!type) return -1;
     result = PyModule_AddObjectRef(module, "Run", type);
     Py_DECREF(type);
+    if (!result) result = PyModule_AddStringConstant(module, "LIBJPEG", "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION));
     if (!result) result = PyModule_AddIntConstant(module, "API", 3);  /* images/decode.py expects it: count up with every change of a call */
     return result;
 }

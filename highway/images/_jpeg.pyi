@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 API: int
+LIBJPEG: str  # whose headers it was built with
 
 def decode_crop(
     data: bytes,

@@ -26,7 +26,10 @@ def software() -> str:
     """Return the version of highway, and what decodes JPEGs and works on pixels here; nothing is imported for it."""
     opencv = next(filter(None, map(version_of, _OPENCV)), "") if _is_installed("cv2") else None
     pixels = f"OpenCV {opencv}".rstrip() if opencv is not None else f"Pillow {version_of('pillow')}"
-    decoder = EXTENSION if extension_or_none() else f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
+    if extension := extension_or_none():
+        decoder = f"{EXTENSION} on {getattr(extension, 'LIBJPEG', 'libjpeg-turbo')}"  # one that was built before that says none
+    else:
+        decoder = f"simplejpeg {version_of('simplejpeg')}" if _is_installed("simplejpeg") else pixels
     return f"highway {highway.__version__}, JPEGs by {decoder}, pixels by {pixels}"
 
 
