@@ -9,6 +9,7 @@ from highway.errors import ConfigError
 from highway.topology.checking import LinkEnd
 from highway.topology.model import Topology
 from highway.topology.wiring import Wiring
+from highway.wire.address import is_loopback
 
 
 def problems_apart(topology: Topology) -> Iterator[ConfigError]:
@@ -22,9 +23,16 @@ def problems_apart(topology: Topology) -> Iterator[ConfigError]:
     used: dict[str, list[LinkEnd]] = defaultdict(list)
     for end in Wiring(topology, topology.processes()).ends:
         for address in () if end.name else end.link.addresses:
-            used[address].append(end)
+            used[_place(address)].append(end)
     for address, ends in used.items():
         if len(roles := sorted({end.process.role for end in ends})) > 1:
             yield ends[0].location.error(
                 f"{' and '.join(roles)} meet at {address}, but where they run is not known before: make it a link of the file"
             )
+
+
+def _place(address: str) -> str:
+    """Return an address such that those that mean this host, or any of its addresses, are the same where their ports are."""
+    scheme, _, location = address.partition("://")
+    host, _, port = location.rpartition(":")
+    return f"{scheme}://*:{port}" if host in ("*", "0.0.0.0", "[::]") or is_loopback(host.strip("[]")) else address

@@ -30,6 +30,12 @@ roles:
             '{url: "zpull://10.9.8.7:5557"}',
             r"roles\.reader\.stages\[1\]: reader and trainer meet at tcp://10\.9\.8\.7:5557, but where they run is not known before",
         ),
+        (
+            "port: 5555",
+            '{url: "zpush://0.0.0.0:5557"}',
+            '{url: "zrpull://127.0.0.1:5557"}',
+            r"roles\.reader\.stages\[1\]: reader and trainer meet at tcp://\*:5557, but where they run is not known before",
+        ),
     ],
 )
 def test_a_file_is_checked_for_ray(ask, write, link, sink, source, message):
