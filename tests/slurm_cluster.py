@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -112,14 +113,25 @@ class Cluster:
         self.daemons[node].kill()
         self.daemons.pop(node).wait()
         for process in self.processes_on(node):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            _kill(process)
 
     def processes_on(self, node: str) -> list[int]:
         """Return the processes of jobs on a node, behind Slurm's own of each job: where that outlives them, it tells of their end."""
-        processes = map(int, filter(str.isdecimal, os.listdir("/proc")))
-        jobs = [process for process in processes if f"SLURMD_NODENAME={node}" in _words(process)]
-        return [*{step for process in jobs if b"slurmstepd" in _read(step := _parent(process), "cmdline")}, *jobs]
+        processes = self.hosts.processes("slurm")
+        log = str(self.folder / f"slurmd.{node}.log")
+        steps = [process for process in processes if b"slurmstepd" in _read(process, "cmdline") and log in _files(process)]
+        return [*steps, *(process for process in processes if f"SLURMD_NODENAME={node}" in _words(process))]
+
+    def end(self) -> None:
+        """End the daemons, and all that runs on their host; no process of a job is left, nor what started it."""
+        for daemon in self.daemons.values():
+            daemon.terminate()
+        for daemon in self.daemons.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+            daemon.kill()
+            daemon.wait()
+        wait_until(lambda: not any(map(_kill, self.hosts.processes("slurm"))))
 
 
 def _read(process: int, name: str) -> bytes:
@@ -132,14 +144,47 @@ def _words(process: int) -> list[str]:
     return _read(process, "environ").decode(errors="replace").split("\0")
 
 
-def _parent(process: int) -> int:
-    return int((_read(process, "stat").rpartition(b")")[2].split() or [b"", b"0"])[1])
+def _files(process: int) -> list[str]:
+    found = []
+    for path in Path(f"/proc/{process}/fd").glob("*"):
+        with contextlib.suppress(OSError):  # it has closed it
+            found.append(os.readlink(path))
+    return found
+
+
+def _kill(process: int) -> bool:
+    """Kill a process, and say that there was one; Slurm's own of each job are ours since :func:`adopting`."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    return True
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Have what becomes an orphan inside be a child of this process, and end it: not every machine has an init that waits for orphans."""
+    before = _children()
+    _be_subreaper(True)
+    try:
+        yield
+    finally:
+        _be_subreaper(False)
+        for child in _children() - before:
+            _kill(child)
+            os.waitpid(child, 0)
+
+
+def _children() -> set[int]:
+    return {int(child) for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()}
+
+
+def _be_subreaper(value: bool) -> None:
+    assert ctypes.CDLL(None, use_errno=True).prctl(36, int(value), 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Start Slurm in a folder with a short path, and end it, with all that it runs."""
-    with network(["slurm"]) as hosts:
+    with adopting(), network(["slurm"]) as hosts:
         host, address = socket.gethostname().partition(".")[0], hosts.addresses["slurm"]
         names = Path(f"/etc/netns/{hosts.prefix}-slurm/hosts")  # what `ip netns exec` puts in place of /etc/hosts
         names.parent.mkdir(parents=True)
@@ -166,15 +211,5 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             )
             yield found
         finally:
-            for daemon in found.daemons.values():
-                daemon.terminate()
-            for node in NODES:
-                for process in found.processes_on(node):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
-            for daemon in found.daemons.values():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    daemon.wait(10)
-                daemon.kill()
-                daemon.wait()
+            found.end()
             shutil.rmtree(names.parent)

@@ -39,7 +39,7 @@ def slurm(folder):
     with cluster(folder) as slurm:
         yield slurm
         assert "slurmctld" not in slurm.daemons or slurm.jobs() == []
-        assert [process for node in NODES for process in slurm.processes_on(node)] == []
+        wait_until(lambda: not any(map(slurm.processes_on, NODES)))
 
 
 class Launched:
