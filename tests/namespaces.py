@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _numbers = itertools.count()
@@ -63,6 +63,28 @@ class Hosts:
     def heal(self, host: str) -> None:
         """Undo :meth:`cut`."""
         self._port(host, "forwarding")
+
+    def processes(self, host: str) -> list[int]:
+        """Return the processes on a host."""
+        found = subprocess.run(["ip", "netns", "pids", self._namespace(host)], capture_output=True, text=True)
+        return [int(pid) for pid in found.stdout.split()]
+
+    def peers(self, host: str, pid: int) -> set[tuple[str, str]]:
+        """Return the addresses and ports to which a process is connected over TCP."""
+        lines = subprocess.run([*self.on(host), "ss", "-tnpH", "state", "established"], capture_output=True, text=True).stdout.splitlines()
+        others = [line.split()[3].rpartition(":") for line in lines if f"pid={pid}," in line]
+        return {(address, port) for address, _, port in others}
+
+    @contextlib.contextmanager
+    def refusing(self, host: str, peers: Iterable[tuple[str, str]]) -> Iterator[None]:
+        """Have the connections of a host to these addresses and ports break, and new ones refused."""
+        rules = [f"OUTPUT -p tcp -d {address} --dport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
+        rules += [f"INPUT -p tcp -s {address} --sport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
+        for rule in rules:
+            _do(f"ip netns exec {self._namespace(host)} iptables -A {rule}")
+        yield
+        for rule in rules:
+            _do(f"ip netns exec {self._namespace(host)} iptables -D {rule}")
 
     def lose(self, host: str, share: float) -> None:
         """Drop this share of the packets that come to a host."""

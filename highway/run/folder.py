@@ -45,6 +45,13 @@ class Claim(msgspec.Struct, frozen=True):
     start: int = 0
 
 
+class Made(msgspec.Struct, frozen=True):
+    """What pixels of a role are made by: the software of the host of its first process."""
+
+    software: str
+    host: str
+
+
 class Line(msgspec.Struct, frozen=True):
     """What a job tells: of which start of the process, and its news; ``None`` while none runs."""
 
@@ -89,6 +96,16 @@ class RunFolder:
     def take(self, place: str, claim: Claim) -> None:
         """Have a place."""
         _write(self._orders / f"{place}.claim", msgspec.json.encode(claim))
+
+    def agree(self, role: str, made: Made) -> Made:
+        """Say what a process of a role would run with, and return what the first one of the role has said."""
+        path = self._orders / place_of(role, "made")
+        own = path.with_name(f".{path.name}.{made.host}.{os.getpid()}")
+        own.write_bytes(msgspec.json.encode(made))
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(own)  # which, unlike a rename, leaves what is there; on network file systems too
+        own.unlink()
+        return _read(path, Made) or made
 
     def beat(self, number: int) -> None:
         """Say that the launcher is there."""

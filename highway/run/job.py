@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 import highway
-from highway.run.folder import Claim, Line, RunFolder, Wish
+from highway.images.software import software
+from highway.run.folder import Claim, Line, Made, RunFolder, Wish
 from highway.run.remote import Agent, News
 from highway.run.report import RoleReport
 from highway.wire.rendezvous import own_address
@@ -103,11 +104,23 @@ class Job:
             return
         self._start, self._signals_sent, self._until = wish.start, 0, float("inf")
         self._folder.take(self._place, Claim(self._holder, wish.start))
-        if wish.version != highway.__version__:
-            error = f"{self._address} has highway {highway.__version__}, and who launched it {wish.version}; both need the same one"
+        if error := self._differs(wish):
             self._hear(News(self._address, reports=[RoleReport(error=error)], code=2))
             return
         self._agent = Agent(wish.order, self._address, [f"--rendezvous=folder:{self._folder.rendezvous}"])
+
+    def _differs(self, wish: Wish) -> str:
+        """Return in words what is installed here that is not what others of the run have; empty if it is the same."""
+        if wish.version != highway.__version__:
+            return f"{self._address} has highway {highway.__version__}, and who launched it {wish.version}; install the same on both"
+        role = wish.order.spec.process.key.role
+        first = self._folder.agree(role, Made(software(), self._address))
+        if first.software == software():
+            return ""
+        return (
+            f"{self._address} has {software()}, and {first.host}, where {role} has run first, {first.software}: the same seed gives other "
+            "batches on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+        )
 
     def _leave(self) -> None:
         self._leaving, self._until = True, time.monotonic() + LEAVE

@@ -8,8 +8,9 @@ import pytest
 from waiting import wait_until
 
 import highway
+from highway.images.software import software
 from highway.run import job
-from highway.run.folder import Claim, RunFolder, Wish
+from highway.run.folder import Claim, Made, RunFolder, Wish
 from highway.run.job import Job
 from highway.run.remote import LaunchOrder
 from highway.topology import load_checked
@@ -148,5 +149,18 @@ def test_another_version_of_highway_is_said(begin):
     run = begin()
     run.want(1, version="0.0.1")
     assert run.until_code(1) == 2
-    said = f"127.0.0.1 has highway {highway.__version__}, and who launched it 0.0.1; both need the same one"
+    said = f"127.0.0.1 has highway {highway.__version__}, and who launched it 0.0.1; install the same on both"
     assert [report.error for report in run.reports(1)] == [said]
+
+
+def test_a_decoder_that_is_not_the_one_of_the_role_elsewhere_is_said_and_nothing_starts(begin):
+    run = begin()
+    run.folder.agree("a", Made("highway 0.1.0, JPEGs by magic, pixels by magic", "10.0.0.7"))
+    run.want(1)
+    assert run.until_code(1) == 2
+    said = (
+        f"127.0.0.1 has {software()}, and 10.0.0.7, where a has run first, highway 0.1.0, JPEGs by magic, pixels by magic: the same seed "
+        "gives other batches on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+    )
+    assert [report.error for report in run.reports(1)] == [said]
+    assert not any(one.lines for one in run.news(1))

@@ -6,7 +6,7 @@ import pytest
 
 from highway import Pipeline
 from highway.run import folder
-from highway.run.folder import Claim, Line, RunFolder, Wish, newest, place_of
+from highway.run.folder import Claim, Line, Made, RunFolder, Wish, newest, place_of
 from highway.run.remote import LaunchOrder, News
 from highway.run.report import RoleReport
 from highway.wire.rendezvous import FolderRendezvous
@@ -31,6 +31,13 @@ def test_what_is_wanted_and_who_has_a_place_arrive_as_they_were(run_folder):
     assert other.heartbeat() == b""
     run_folder.beat(3)
     assert other.heartbeat() == b"3"
+
+
+def test_the_first_process_of_a_role_says_what_its_pixels_are_made_by(run_folder):
+    first, second = Made("highway 1", "10.0.0.1"), Made("highway 2", "10.0.0.2")
+    assert [run_folder.agree("a", made) for made in (first, second, first)] == [first] * 3
+    assert run_folder.agree("b", second) == second
+    assert sorted(path.name for path in (run_folder.path / "orders").iterdir()) == ["a.made", "b.made"]
 
 
 def test_a_folder_that_a_run_has_used_is_no_new_one(run_folder):
