@@ -63,6 +63,19 @@ class Pass:
         return item
 
 
+@dataclass
+class SayWhere:
+    """Say once in which folder this process runs."""
+
+    said: bool = False
+
+    def __call__(self, item):
+        if not self.said:
+            self.said = True
+            print("in", os.getcwd(), flush=True)
+        return item
+
+
 class SayAndPass:
     """Print the number of each item."""
 

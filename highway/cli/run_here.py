@@ -93,7 +93,9 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen:
-            result = launch(wiring, connect(wiring, options, screen.line), arguments, screen, watchers, options.drain_timeout)
+            launcher = connect(wiring, options, screen.line)
+            also = [launcher] if isinstance(launcher, Watcher) else []
+            result = launch(wiring, launcher, arguments, screen, [*watchers, *also], options.drain_timeout)
         _conclude(screen, result, options.json)
         for sentence in filter(None, [*losses(result), result.message]):
             screen.say(f"highway: {sentence}")

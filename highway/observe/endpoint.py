@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import make_wsgi_app
 
-from highway.observe.figures import LOAD_WINDOW, Recent, Totals, load
-from highway.observe.losses import Losses
+from highway.observe.latest import Latest
 from highway.observe.metrics import health, registry
 from highway.observe.server import Server, open_port
-from highway.observe.snapshot import Loss, Snapshot, find_ends
-from highway.observe.state import ReplicaState
 from highway.topology.plan import host_and_port
 from highway.topology.spec import MetricsSpec
 from highway.topology.wiring import Wiring
@@ -29,32 +26,13 @@ class Endpoint:
     """
 
     def __init__(self, wiring: Wiring, spec: MetricsSpec) -> None:
-        topology = wiring.topology
-        self._name, self._ends = topology.plan.name, find_ends(wiring)
-        self._states = [
-            ReplicaState(process.role, process.replica, process.host, "starting", single=topology.roles[process.role].replicas == 1)
-            for process in wiring.processes
-        ]
-        self._totals = Totals()
-        self._losses = Losses(self._ends, wiring.whole_links)
-        self._lost: Mapping[str, Loss] = {}
-        self._recent, self._loads = Recent(LOAD_WINDOW), dict[str, float]()
+        latest = Latest(wiring)
+        self.update, self.snapshot = latest.update, latest.snapshot
         self._prometheus = make_wsgi_app(registry(self.snapshot))
         self._server = Server(open_port(spec), self._answer)
         self.url = f"http://{host_and_port(spec.listen, self._server.port)}"
         self._thread = ThreadPoolExecutor(1, "highway-metrics")
         self._thread.submit(self._server.serve)
-
-    def update(self, states: Iterable[ReplicaState]) -> None:
-        """Take in how the replicas are; call it some times per second, with all of them."""
-        self._states = self._totals.count(states)
-        self._lost = self._losses.count(self._states)
-        works = [state for state in self._states if state.phase in ("running", "draining")]
-        self._loads = {state.name: load(self._recent.add(state.name, state.stats)) for state in works if state.stats}
-
-    def snapshot(self) -> Snapshot:
-        """Return what there is to tell at this moment."""
-        return Snapshot(self._name, self._states, self._ends, self._lost, self._loads)
 
     def __enter__(self) -> Self:
         return self

@@ -53,7 +53,10 @@ class Handle(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts processes somewhere, and shows the lines that they print."""
+    """Starts processes somewhere, and shows the lines that they print.
+
+    One that is a :class:`~highway.run.supervise.Watcher` too is told how the processes are, so that it can tell its engine.
+    """
 
     def start(self, spec: LaunchSpec) -> Handle:
         """Start a process; returns at once."""

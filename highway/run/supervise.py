@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from highway.observe.accounts import Account, Departure, account
 from highway.observe.snapshot import find_ends
@@ -26,6 +26,7 @@ MOMENT = 0.05  # seconds between two looks, at least
 HIGHWAY = "highway"  # whose lines are the launcher's own
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Who is told how the replicas are."""
 

@@ -15,15 +15,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import highway
 from highway.errors import ConfigError
+from highway.observe.state import ReplicaState
 from highway.process.cores import ONE_THREAD
 from highway.run.launcher import LaunchSpec
+from highway.run.launchers.ray_metrics import RayMetrics
+from highway.run.launchers.ray_nodes import check_nodes
 from highway.run.launchers.ray_runner import Runner
 from highway.run.remote import LaunchOrder, News, RemoteProcess
+from highway.run.supervise import HIGHWAY
 from highway.topology import Topology
 from highway.topology.apart import problems_apart
-from highway.topology.plan import Role
 from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 
@@ -56,10 +58,8 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLaunc
     ray = import_ray()
     _join(ray, options.cluster)
     try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        for name in sorted(wiring.roles):
-            _check_nodes(wiring.topology, wiring.topology.roles[name], nodes)
-        return RayLauncher(wiring.topology, options.name or wiring.topology.plan.name, show)
+        software = check_nodes(wiring.topology, wiring.roles, lambda text: show(HIGHWAY, text, True))
+        return RayLauncher(wiring, software, options.name or wiring.topology.plan.name, show)
     except BaseException:
         ray.shutdown()
         raise
@@ -72,33 +72,9 @@ def _join(ray: Any, cluster: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), REACH).close()  # Ray would take minutes to say it
         ray.init(cluster, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+        why = " ".join(str(error).split()).partition(". ")[0] or type(error).__name__
         way_out = "`ray start --head` begins a cluster, --cluster HOST:6379 names another; one with tokens takes RAY_AUTH_MODE=token and"
         raise ConfigError(f"--cluster {cluster}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
-
-
-def _check_nodes(topology: Topology, role: Role, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a ConfigError if no node has what a process of a role needs."""
-    needs = {"CPU": role.resources.cpus or 1, "GPU": role.resources.gpus, "memory": 1e6 * (role.resources.memory_mb or 0)}
-
-    def fits(node: Mapping[str, Any]) -> bool:
-        enough = all(node["Resources"].get(name, 0) >= needed for name, needed in needs.items())
-        plain = {name: value for name, value in role.resources.labels.items() if not value.startswith(("!", "in("))}
-        return enough and plain.items() <= node["Labels"].items()
-
-    if not any(map(fits, nodes)):
-        text = "; ".join(f"{node['NodeManagerAddress']} has {_offer(node['Resources'], node['Labels'])}" for node in nodes)
-        wanted = _offer(needs, role.resources.labels)
-        location = topology.plan.location / "roles" / role.name / "resources"
-        raise location.error(
-            f"no node of the cluster has {wanted}: {text}; ask for less, or `ray start` a node with --labels and resources"
-        )
-
-
-def _offer(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
-    found = [f"{name} {resources[name]:g}" for name in ("CPU", "GPU") if resources.get(name)]
-    found += [f"memory {resources['memory'] / 1e6:,.0f} MB"] if resources.get("memory") else []
-    return ", ".join([*found, *(f"{name}={value}" for name, value in labels.items() if not name.startswith("ray.io/node-id"))]) or "nothing"
 
 
 class RayProcess(RemoteProcess):
@@ -129,7 +105,8 @@ class RayLauncher:
     """Starts processes in actors: a :class:`highway.run.launcher.Launcher`.
 
     Args:
-        topology: What they are of.
+        wiring: The processes.
+        software: What those of each role run with.
         run: The name of the run.
         show: As for :class:`~highway.run.launchers.local.LocalLauncher`.
 
@@ -137,9 +114,10 @@ class RayLauncher:
         ConfigError: there is a run of that name.
     """
 
-    def __init__(self, topology: Topology, run: str, show: Show) -> None:
-        self._ray, self._topology, self._run, self._show = import_ray(), topology, run, show
+    def __init__(self, wiring: Wiring, software: Mapping[str, str], run: str, show: Show) -> None:
+        self._ray, self._topology, self._software, self._run, self._show = import_ray(), wiring.topology, software, run, show
         self._registry = start_registry(run)
+        self._metrics = RayMetrics(wiring, run)
         self._asked: dict[Any, RayProcess] = {}  # by what will be its answer
         self._cut_off: list[RayProcess] = []
         self._starts = 0
@@ -162,7 +140,7 @@ class RayLauncher:
             )
             .remote(
                 spec.name,
-                highway.__version__,
+                self._software[spec.process.key.role],
                 LaunchOrder.of(spec).to_json(),
                 self._run,
                 os.getcwd(),
@@ -192,8 +170,13 @@ class RayLauncher:
                 self._show(process.name, "has no node yet: `ray status` shows whether one has free what its role asks for", True)
         return bool(ready)
 
+    def update(self, states: Sequence[ReplicaState]) -> None:
+        """Have Ray know how the replicas are."""
+        self._metrics.update(states)
+
     def close(self) -> None:
         """End all actors and leave the cluster."""
+        self._metrics.flush()
         left = [*self._asked.values(), *self._cut_off]
         if ends := [process.actor.close.remote() for process in left if process.address]:
             self._ray.wait(ends, num_returns=len(ends), timeout=END)

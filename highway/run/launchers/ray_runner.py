@@ -7,9 +7,8 @@ import sys
 import threading
 from collections.abc import Mapping
 
-import highway
-from highway.observe.metrics import STAGE, STAGES
-from highway.run.remote import Agent, LaunchOrder, News
+from highway.images.software import software as software_here
+from highway.run.remote import Agent, LaunchOrder
 from highway.wire.registries.ray import RayRendezvous
 from highway.wire.registries.relay import Relay
 
@@ -21,23 +20,20 @@ class Runner:
 
     Args:
         name: That of its replica.
-        version: That of the launcher's highway.
+        software: What processes of its role run with.
         order: What to run, a :class:`~highway.run.remote.LaunchOrder` in JSON.
         run: The name of the run.
         folder: Where it runs, unless the job has a working directory of its own.
         environment: Variables of the launcher's environment that the process gets unless it has others.
     """
 
-    def __init__(self, name: str, version: str, order: bytes, run: str, folder: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, software: str, order: bytes, run: str, folder: str, environment: Mapping[str, str]) -> None:
         import ray
-        from ray.util.metrics import Gauge
 
         self._name = name
         here = ray.util.get_node_ip_address()
-        if version != highway.__version__:
-            raise RuntimeError(
-                f"highway is {highway.__version__} on the node {here}, and {version} where it was launched; install one version"
-            )
+        if (own := software_here()) != software:  # a node that has joined since the launch
+            raise RuntimeError(f"the node {here} has {own}, and others that it ran on have {software}; install the same on all")
         if "working_dir" not in ray.get_runtime_context().runtime_env and os.path.isdir(folder):
             os.chdir(folder)
         os.environ.update(environment)
@@ -45,9 +41,6 @@ class Runner:
         self._relay = Relay(RayRendezvous(run))
         self._agent = Agent(given, here, [f"--rendezvous={self._relay.text}"])
         self._lock, self._told, self._last = threading.Lock(), 0, b""
-        process = given.spec.process
-        self._tags = {"role": process.key.role, "replica": str(process.replica)}
-        self._figures = {field: Gauge(name, about, tag_keys=STAGE) for field, (_, name, about) in STAGES.items()}
 
     def __repr__(self) -> str:
         """What Ray calls it in logs and in its dashboard."""
@@ -58,18 +51,10 @@ class Runner:
         with self._lock:
             if number != self._told:
                 news = self._agent.news(LOOK)
-                self._pass_on(news)
+                for text, is_error in news.lines:
+                    print(text, file=sys.stderr if is_error else sys.stdout, flush=True)  # for Ray's logs
                 self._told, self._last = number, news.to_json()
             return self._last
-
-    def _pass_on(self, news: News) -> None:
-        """Give Ray the lines for its logs, and the figures for its metrics."""
-        for text, is_error in news.lines:
-            print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
-        for report in news.reports:
-            for stage in report.stats.stages if report.stats else ():
-                for field, figure in self._figures.items():
-                    figure.set(getattr(stage, field), {**self._tags, "stage": stage.name})
 
     def signal(self, number: int) -> None:
         """Send the process a signal."""

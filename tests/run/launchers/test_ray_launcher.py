@@ -1,5 +1,6 @@
 """Topologies on a Ray cluster of four nodes, each a host with an address of its own; with Ray itself run by ``tox -e launchers-ray``."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from namespaces import missing, network
+from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
 
 import highway
+from highway.images.software import software
 
-NO_RAY = "" if find_spec("ray") else "ray is not installed: this is run by tox -e launchers-ray"
+NO_RAY = "" if find_spec("ray") and find_spec("opencensus") else "ray[default] is not installed: this is run by tox -e launchers-ray"
 NAMES = ("head", "first", "second", "third")
 PATIENCE = 60
 
@@ -52,8 +55,22 @@ def name_of(pid):
         return ""
 
 
+SITE = """
+import importlib.metadata, os
+own = importlib.metadata.version
+def version(name):
+    is_other = name in ("pillow", "opencv-python-headless") and os.path.exists(f"FOLDER/other-{os.environ.get('PLACE')}")
+    return "9.9" if is_other else own(name)
+importlib.metadata.version = version
+"""
+METRICS, DASHBOARD = 8090, 8265
+
+
 class Cluster:
-    """A head and two more nodes; what is launched is launched on the head, with the token of the cluster."""
+    """A head and three more nodes; what is launched is launched on the head, with the token of the cluster.
+
+    A node for which there is a file ``other-NAME`` has another version of what makes pixels.
+    """
 
     def __init__(self, hosts, folder):
         self.hosts, self.folder, self.nodes = hosts, folder, {}
@@ -64,20 +81,52 @@ class Cluster:
             "RAY_ADDRESS": None,
             "PYTHONWARNINGS": None,
         }
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(SITE.replace("FOLDER", str(folder)))
         self.address = f"{hosts.addresses['head']}:6379"
+
+    @property
+    def variables(self):
+        """The environment of what speaks with it."""
+        return {name: value for name, value in {**os.environ, **self.environment}.items() if value is not None}
+
+    def ask(self, *arguments):
+        """Return what Python on the head has printed."""
+        command = [*self.hosts.on("head"), sys.executable, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=self.variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextlib.contextmanager
+    def other_pixels(self, *names):
+        """Have nodes with another version of what makes pixels."""
+        paths = [self.folder / f"other-{name}" for name in names]
+        try:
+            for path in paths:
+                path.touch()
+            yield
+        finally:
+            for path in paths:
+                path.unlink()
 
     def start(self, *names):
         """Start the nodes of some hosts, and wait until they have joined."""
         for name in names:
             where = (
-                ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self.folder}"]
+                ["--head", "--port=6379", "--include-dashboard=true", f"--metrics-export-port={METRICS}"]
                 if name == "head"
                 else [f"--address={self.address}"]
             )
             fast = {f"RAY_health_check_{key}": "1000" for key in ("period_ms", "timeout_ms", "initial_delay_ms")}
-            environment = {name: value for name, value in {**os.environ, **self.environment}.items() if value is not None}
+            own = {
+                "PLACE": name,
+                "PYTHONPATH": f"{self.folder}/site",
+                "RAY_metrics_report_interval_ms": "1000",
+                "RAY_JOB_STOP_WAIT_TIME_S": "60",
+            }
             common = [
                 f"--node-ip-address={self.hosts.addresses[name]}",
+                f"--temp-dir={self.folder}/{name}",  # of its own, as hosts have: one throws away what jobs have left there
                 "--block",
                 "--num-cpus=4",
                 "--disable-usage-stats",
@@ -89,7 +138,7 @@ class Cluster:
                     [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *common, f"--labels=place={name}"],
                     stdout=log,
                     stderr=log,
-                    env=environment | fast | {"RAY_health_check_failure_threshold": "3"},
+                    env=self.variables | fast | own | {"RAY_health_check_failure_threshold": "3"},
                 )
             log = self.folder / f"{name}.log"  # one after the other: two that start at once take the same socket
             wait_until(lambda log=log, node=self.nodes[name]: "Ray runtime started" in log.read_text() or node.poll(), PATIENCE, 0.1)
@@ -254,11 +303,8 @@ ray.init("{cluster.address}", log_to_driver=False)
 with Pipeline.from_yaml("{path}", role="trainer", on="ray", plugins=["mine"]) as pipeline:
     pipeline.run()
 """
-    environment = {name: value for name, value in {**os.environ, **cluster.environment}.items() if value is not None}
-    command = [*cluster.hosts.on("head"), sys.executable, "-c", script]
-    trainer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
-    assert trainer.returncode == 0, trainer.stderr
-    assert sorted(int(number) for number in re.findall(r"got (\d+)", trainer.stdout)) == list(range(500))
+    out = cluster.ask("-c", script)
+    assert sorted(int(number) for number in re.findall(r"got (\d+)", out)) == list(range(500))
     code, _, error = run.end()
     assert code == 0, error
 
@@ -280,8 +326,9 @@ WRONG = {
     "another version": (
         {"OTHER_VERSION": "1"},
         [],
-        r"\S+ failed \(exit code 1\): highway is 0.+ on the node 10\.77\.0\.\d, and 99 where it was launched; install one version$",
+        r"the node 10\.77\.0\.\d has highway 0\S+, and this is highway 99 \(\S+\); install the same version on all nodes and here$",
     ),
+    "another Ray": ({"OTHER_RAY": "1"}, [], r"--cluster 10\.77\.0\.1:6379: Version mismatch: .* Ray: 2\.\S+ .* Ray: 9\.9 "),
 }
 
 
@@ -291,14 +338,132 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
     Path("bad").write_text("fedcba9876543210" * 4)
     Path("sitecustomize.py").write_text(
         "import os\nif os.environ.get('OTHER_VERSION'):\n    import highway\n    highway.__version__ = '99'\n"
+        "if os.environ.get('OTHER_RAY'):\n    import ray\n    ray.__version__ = '9.9'\n"
     )
     text = FILE.replace("hold: -1", "hold: -1, head: head, gpus: 0").replace("place: head}}", 'place: "${head}"}, gpus: "${gpus}"}')
     text = text.replace("restart: {when: on-failure, delay_s: 0.1}", "restart: never")
-    environment |= {"PYTHONPATH": f"{Path(highway.__file__).parents[1]}{os.pathsep}."} if "OTHER_VERSION" in environment else {}
-    code, _, error = launch(write(text), *arguments, **environment).end()
-    assert code in (1, 2), error
+    own = {"PYTHONPATH": f"{Path(highway.__file__).parents[1]}{os.pathsep}."}
+    code, _, error = launch(write(text), *arguments, **environment, **own).end()
+    assert code == 2, error
     assert re.search(rf"^highway: {message}", error, re.M), error
     assert "Traceback" not in error
+    assert not cluster.processes("highway run")
+
+
+def test_a_decoder_that_differs_between_nodes_is_said_before_anything_starts(cluster, launch, write):
+    path = write(FILE)
+    with cluster.other_pixels("second"):
+        code, _, error = launch(path).end()
+        alike = launch(path, "--set", "count=10", "--set", "place=in(first, third)").end()
+    assert (code, error.count("\n")) == (2, 1), error
+    mine = software()
+    has = r"10\.77\.0\.\d, which has (.*)"
+    sentence = (
+        rf"{path}:\d+: roles\.worker\.resources: it may run on the node {has}, and on {has}: the same seed gives other batches on each; "
+    )
+    found = set(re.search(rf"^highway: {sentence}install the same on both", error).groups())
+    assert found == {mine, re.sub(r"(OpenCV|Pillow) \S+$", r"\1 9.9", mine)}
+    assert "say by labels on which nodes it runs" in error
+    assert alike[0] == 0, alike
+
+
+def test_a_node_whose_decoder_has_changed_since_the_launch_is_said(cluster, launch, write):
+    run = launch(write(FILE))
+    pids = run.pids(2)
+    with cluster.other_pixels("first", "second", "third"):
+        os.kill(pids["worker[0]"], signal.SIGKILL)
+        said = run.error.until(r"worker\[0\] failed \(exit code 1\): the node (\S+) has (.*), and others that it ran on have (.*); install")
+        assert said[3] == software() != said[2]
+    run.until(r"worker\[0\] \| pid \d+")  # the file has it started again
+    got_more(run)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+
+
+FETCH = "import sys, urllib.request as r; print(r.build_opener(r.ProxyHandler({})).open(sys.argv[1]).read().decode())"
+LABELS = ("role", "replica", "stage", "link")
+
+
+def points(text, run=""):
+    """Return the figures of highway: their names, types and labels, and their values; on Ray those of a run."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name.removeprefix("ray_")
+        for sample in family.samples:
+            if name.startswith("highway_") and sample.labels.get("run", "") == run:
+                found[name, family.type, tuple(sample.labels.get(label, "") for label in LABELS)] = sample.value
+    return found
+
+
+def test_ray_has_the_figures_that_metrics_has_by_the_same_names(cluster, launch, write):
+    def figures():
+        return points(cluster.ask("-c", FETCH, f"http://127.0.0.1:{METRICS}/metrics"), "watched")
+
+    run = launch(write(FILE), "--name=watched", "--metrics=0")
+    url = run.error.until(r"metrics at (\S+)")[1]
+    run.pids(2)
+    own = points(cluster.ask("-c", FETCH, url))
+    items = ("highway_stage_items", "counter", ("worker", "0", "Pass", ""))
+    before = wait_until(lambda: (found := figures()).get(items) and found, PATIENCE, 0.5)
+    wait_until(lambda: figures()[items] > before[items], PATIENCE, 0.5)
+    found = figures()
+    assert {point[:2] for point, value in own.items() if value} <= {point[:2] for point in found}
+    assert [found["highway_role_up", "gauge", (*role, "", "")] for role in (("reader", "0"), ("worker", "0"), ("worker", "1"))] == [1, 1, 1]
+    assert all(0 <= found["highway_role_load", "gauge", (role, "0", "", "")] <= 1 for role in ("reader", "worker", "trainer"))
+    assert found["highway_stage_capacity", "gauge", ("worker", "1", "Pass", "")] > 0
+    assert found["highway_link_messages", "counter", ("trainer", "0", "ZMQSource", "done")] > 0
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+
+
+def test_a_link_that_breaks_while_ray_is_well_heals_and_what_was_lost_is_counted(cluster, launch, write, numbers):
+    run = launch(write(FILE))
+    pid = run.pids(2)["worker[0]"]
+    host = cluster.hosts.host_of(pid)
+    got_more(run)
+    peers = cluster.hosts.peers(host, pid)
+    with cluster.hosts.refusing(host, peers):
+        wait_until(lambda: not cluster.hosts.peers(host, pid), PATIENCE)
+        got_more(run)  # by the other worker
+    wait_until(lambda: cluster.hosts.peers(host, pid) == peers, PATIENCE)
+    got_more(run)
+    run.process.send_signal(signal.SIGTERM)
+    code, out, error = run.end()
+    assert code == 143, error
+    assert "failed" not in error and "Ray has lost it" not in error
+    got = numbers(out)
+    assert len(set(got)) == len(got)
+    rows = re.findall(r"^(?:raw|done) +([\d,]+) +[\d,]+ +([\d,]+)", out, re.M)
+    sent, missing = int(rows[0][0].replace(",", "")), sum(int(row[1].replace(",", "")) for row in rows)
+    assert sent == len(got) + missing, out
+
+
+JOBS = ["-m", "ray.scripts.scripts", "job"]
+WHERE = f"--address=http://127.0.0.1:{DASHBOARD}"
+
+
+def submit(cluster, path, *arguments, options=()):
+    """Submit a job that launches a topology, and return what `ray job submit` says."""
+    command = [sys.executable, "-m", "highway", "launch", path, "--on=ray", "--plugin=mine", *arguments]
+    return cluster.ask(*JOBS, "submit", WHERE, "--working-dir=.", *options, "--", *command)
+
+
+def test_a_submitted_job_runs_in_its_own_folder_and_ends_as_the_stream_does(cluster, write, numbers):
+    out = submit(cluster, write(FILE.replace("$Pass", "$Pass, $SayWhere")), "--set=count=200")
+    assert sorted(numbers(out)) == list(range(200)), out
+    assert re.search(r"^raw +200 +200 +0$", out, re.M), out
+    assert re.search(r"worker\[0\] \| in \S+/working_dir_files/", out), out
+    assert "succeeded" in out
+
+
+def test_a_job_that_is_stopped_drains(cluster, write, numbers):
+    submit(cluster, write(FILE), options=["--no-wait", "--submission-id=stopped"])
+    wait_until(lambda: len(numbers(cluster.ask(*JOBS, "logs", WHERE, "stopped"))) > 100, PATIENCE, 1)
+    assert "stopped" in cluster.ask(*JOBS, "stop", WHERE, "stopped").lower()
+    out = cluster.ask(*JOBS, "logs", WHERE, "stopped")
+    got = numbers(out)
+    assert sorted(got) == list(range(len(got))), out
+    assert re.search(rf"^done +{len(got):,} +{len(got):,} +0$", out, re.M), out
     assert not cluster.processes("highway run")
 
 

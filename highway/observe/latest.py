@@ -1,0 +1,38 @@
+"""How the replicas of one run are now, with what follows from how they were: totals over restarts, losses of links, loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from highway.observe.figures import LOAD_WINDOW, Recent, Totals, load
+from highway.observe.losses import Losses
+from highway.observe.snapshot import Loss, Snapshot, find_ends
+from highway.observe.state import ReplicaState
+from highway.topology.wiring import Wiring
+
+
+class Latest:
+    """The last states of the processes of a topology: a :class:`highway.run.supervise.Watcher`."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        topology = wiring.topology
+        self._name, self._ends = topology.plan.name, find_ends(wiring)
+        self._states = [
+            ReplicaState(process.role, process.replica, process.host, "starting", single=topology.roles[process.role].replicas == 1)
+            for process in wiring.processes
+        ]
+        self._totals = Totals()
+        self._losses = Losses(self._ends, wiring.whole_links)
+        self._lost: Mapping[str, Loss] = {}
+        self._recent, self._loads = Recent(LOAD_WINDOW), dict[str, float]()
+
+    def update(self, states: Iterable[ReplicaState]) -> None:
+        """Take in how the replicas are; call it some times per second, with all of them."""
+        self._states = self._totals.count(states)
+        self._lost = self._losses.count(self._states)
+        works = [state for state in self._states if state.phase in ("running", "draining")]
+        self._loads = {state.name: load(self._recent.add(state.name, state.stats)) for state in works if state.stats}
+
+    def snapshot(self) -> Snapshot:
+        """Return what there is to tell at this moment."""
+        return Snapshot(self._name, self._states, self._ends, self._lost, self._loads)

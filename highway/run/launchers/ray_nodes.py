@@ -1,0 +1,124 @@
+"""The nodes of a Ray cluster: whether they have what roles ask for, and the software that their processes would run with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import highway
+from highway.errors import ConfigError
+from highway.parameters.location import Location
+from highway.topology import Topology
+from highway.topology.plan import Role
+from highway.wire.registries.ray import import_ray
+
+PATIENCE = 30.0  # seconds after which it is said which nodes have not told their software yet
+
+Node = Mapping[str, Any]  # as ray.nodes() has it
+
+
+def check_nodes(topology: Topology, roles: Iterable[str], say: Callable[[str], None]) -> dict[str, str]:
+    """Return the software that each role's processes run with, whichever node they come to.
+
+    Args:
+        topology: What the roles are of.
+        roles: Their names.
+        say: Is told what is waited for.
+
+    Raises:
+        ConfigError: no node has what a role asks for, or those that have it differ in what pixels are made by.
+    """
+    nodes = [node for node in import_ray().nodes() if node["Alive"]]
+    fitting = {name: _fitting(topology, topology.roles[name], nodes) for name in sorted(roles)}
+    found = _software({node["NodeID"]: node for some in fitting.values() for node in some}, say)
+    for node, text in found.values():
+        if _release(text) != f"highway {highway.__version__}":
+            raise ConfigError(
+                f"the node {node} has {_release(text)}, and this is highway {highway.__version__} ({highway.__path__[0]}); "
+                "install the same version on all nodes and here"
+            )
+    return {name: _agreed(_resources(topology, name), [found[node["NodeID"]] for node in some]) for name, some in fitting.items()}
+
+
+def _resources(topology: Topology, role: str) -> Location:
+    return topology.plan.location / "roles" / role / "resources"
+
+
+def _fitting(topology: Topology, role: Role, nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that have what a process of a role needs."""
+    needs = {"CPU": role.resources.cpus or 1, "GPU": role.resources.gpus, "memory": 1e6 * (role.resources.memory_mb or 0)}
+    labels = role.resources.labels
+
+    def fits(node: Node) -> bool:
+        enough = all(node["Resources"].get(name, 0) >= needed for name, needed in needs.items())
+        return enough and all(matches(wanted, node["Labels"].get(name)) for name, wanted in labels.items())
+
+    if not (found := list(filter(fits, nodes))):
+        text = "; ".join(f"{node['NodeManagerAddress']} has {_offer(node['Resources'], node['Labels'])}" for node in nodes)
+        raise _resources(topology, role.name).error(
+            f"no node of the cluster has {_offer(needs, labels)}: {text}; ask for less, or `ray start` a node with --labels and resources"
+        )
+    return found
+
+
+def matches(wanted: str, label: str | None) -> bool:
+    """Say whether a node with such a label is one that Ray's label selector means: ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``."""
+    values = wanted.removeprefix("!")
+    either = values[3:-1].split(",") if values.startswith("in(") and values.endswith(")") else [values]
+    return (label in [value.strip() for value in either]) != wanted.startswith("!")
+
+
+def _offer(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
+    found = [f"{name} {resources[name]:g}" for name in ("CPU", "GPU") if resources.get(name)]
+    found += [f"memory {resources['memory'] / 1e6:,.0f} MB"] if resources.get("memory") else []
+    return ", ".join([*found, *(f"{name}={value}" for name, value in labels.items() if not name.startswith("ray.io/node-id"))]) or "nothing"
+
+
+def _software(nodes: Mapping[str, Node], say: Callable[[str], None]) -> dict[str, tuple[str, str]]:
+    """Return the address and the software of each node."""
+    ray = import_ray()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def tell() -> str:  # sent as it is, and not by its name, so that a node that has another highway, or none, can run it
+        try:
+            from highway.images.software import software
+        except ImportError as error:
+            return f"no highway that could be imported ({error}),"
+        return software()
+
+    def ask(node: str) -> Any:
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        return ray.remote(tell).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+
+    asked = {ask(node): node for node in nodes}
+    _, late = ray.wait([*asked], num_returns=len(asked), timeout=PATIENCE)
+    if late:
+        where = ", ".join(nodes[asked[answer]]["NodeManagerAddress"] for answer in late)
+        say(f"{where}: no word yet of what is installed there; still waiting, since Ray may be setting up the environment of the job")
+    found = {}
+    for answer, node in asked.items():
+        address = nodes[node]["NodeManagerAddress"]
+        try:
+            found[node] = address, ray.get(answer)
+        except ray.exceptions.RayError as error:
+            why = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+            raise ConfigError(
+                f"the node {address} does not say what is installed there: {why}; is it well? `ray status` shows it"
+            ) from None
+    return found
+
+
+def _agreed(location: Location, found: Sequence[tuple[str, str]]) -> str:
+    """Return the software that all nodes have on which a role may run, whose resources stand there in the file."""
+    (there, first), *others = found
+    for here, text in others:
+        if text != first:
+            raise location.error(
+                f"it may run on the node {there}, which has {first}, and on {here}, which has {text}: the same seed gives other batches "
+                "on each; install the same on both, as `highway doctor` lists it, or say by labels on which nodes it runs"
+            )
+    return first
+
+
+def _release(text: str) -> str:
+    return text.partition(",")[0]
