@@ -6,16 +6,21 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
+from highway.errors import ConfigError
 from highway.images.items import checked_image, is_batch
-from highway.parameters.checks import checked
+from highway.images.ops import Size
+from highway.parameters.checks import checked, require
 from highway.process.aligned import aligned
-from highway.transforms import TransformLike, Writing
+from highway.transforms import Chain, TransformLike
+from highway.transforms.base import Seen, areas
+
+_WITH_BOXES = "with_boxes"
 
 
 @checked
@@ -33,19 +38,26 @@ class Augmentations:
             ``(H, W)``, or ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch
             of grey images (which need their channel: ``(B, H, W, 1)``), and so are channels that come first.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
-            empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form and number: a
-            box that has left the image is (0, 0, 0, 0), and padding stays as it is.
-        points: The field of the points, x and y in pixels, likewise with 2 in place of 4; they may leave the image.
-        mask: The field of the masks: ``(H, W)``, or ``(B, H, W)`` or a list of B, of any dtype; their values are never mixed.
+            empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form.
+        points: The field of the points, x and y in pixels: for one image ``(N, 2)``, or ``(N, K, 2)`` for K of each of N objects; for a
+            batch with a first axis more, or a list.
+        mask: The field of the masks, of any dtype: for one image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects; for a batch
+            with a first axis more, or a list. Their values are never mixed.
+        with_boxes: Fields that have a row for each box, such as labels: where boxes are removed, so are their rows. ``points`` and ``mask``
+            may be among them.
+        keep: What becomes of what leaves the image. Boxes are clipped to it, and one of which nothing is left becomes (0, 0, 0, 0). With
+            ``"cut"`` it keeps its row, and points may lie outside; ``"clip"`` moves these to the nearest place on the image's border;
+            ``"drop"`` removes the rows of all empty boxes, padding among them, and of points ``(N, 2)`` outside, unless they go with boxes.
 
     Returns:
-        The item with these fields changed. Batches come out as one array ``(B, H', W', C')``.
+        The item with these fields changed. Batches come out as one array ``(B, H', W', C')``. Fields of which rows may be removed, by
+        ``keep="drop"`` or :class:`SanitizeBoxes`, come out of a batch as lists.
 
     Raises:
-        ConfigError: something in ``transforms`` is no transform (on construction).
+        ConfigError: something in ``transforms`` is no transform, or one needs boxes where there are none (on construction).
         KeyError: a field is not there.
         ValueError: an array is no image, or could be another thing as well; the images of a batch come out with different shapes; boxes,
-            points or masks do not fit the images.
+            points, masks, or what goes with boxes, do not fit.
     """
 
     parallel: ClassVar[bool] = True
@@ -56,6 +68,17 @@ class Augmentations:
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
+    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    keep: Literal["cut", "clip", "drop"] = "cut"
+
+    def __post_init__(self) -> None:
+        self._chain = Chain(tuple(self.transforms))
+        for transform in self.transforms if self.boxes is None else ():
+            if getattr(transform, "sees_boxes", False):
+                raise ConfigError(f"Augmentations: {transform} goes by the boxes of an image; say which field holds them: boxes='boxes'")
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+        self._rows = {role for role in ("points", "mask") if getattr(self, role) in self.with_boxes} | {"boxes"}
+        self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
 
     @property
     def draws(self) -> bool:
@@ -77,7 +100,9 @@ class Augmentations:
                 raise KeyError("Augmentations: the item has no fields; expected one that holds images")
             image = next((name for name in ("image", "images") if name in known), known[0])
         others = {"boxes": self.boxes, "points": self.points, "mask": self.mask}
-        return {"image": image, **{role: field for role, field in others.items() if field is not None}}
+        where: dict[str, Field] = {"image": image, **{role: field for role, field in others.items() if field is not None}}
+        rows = [field for field in self.with_boxes if field not in where.values()]
+        return where | {f"{_WITH_BOXES} {field!r}": field for field in rows}
 
     def _batch(self, given: dict[str, Any], rng: Generator | None) -> dict[str, Any]:
         count = len(given["image"])
@@ -104,32 +129,70 @@ class Augmentations:
                 target[...] = image
             for role, value in done.items():
                 rows[role].append(value)
-        return {"image": images, **{role: _like(given[role], values) for role, values in rows.items()}}
+        return {"image": images, **{role: self._like(role, given[role], values) for role, values in rows.items()}}
 
     def _one(self, given: dict[str, Any], rng: Generator | None, out: np.ndarray | None = None) -> dict[str, Any]:
         """Transform one image and what belongs to it; the last transform may write into ``out``, a row of the batch."""
-        values = {role: _CHECKED[role](value, given["image"]) for role, value in given.items()}
-        for position, transform in enumerate(self.transforms):
-            image = values["image"]
-            size = image.shape[:2]
-            try:
-                params = transform.draw(size, rng)
-                for role in values.keys() & {"boxes", "points"}:
-                    values[role] = getattr(transform, role)(values[role], params, size)
-                if "mask" in values:
-                    values["mask"] = transform.mask(values["mask"], params)
-                if out is not None and position == len(self.transforms) - 1 and isinstance(transform, Writing):
-                    values["image"] = transform.into(image, params, out)
-                else:
-                    values["image"] = transform.image(image, params)
-            except Exception as error:
-                error.add_note(f"in transforms[{position}], {transform}")
-                raise
-        if out is None:
-            values["image"] = _new(values["image"], given["image"])
-        if "mask" in values:
-            values["mask"] = _new(values["mask"], given["mask"])
-        return values
+        image, chain = checked_image(given["image"], "Augmentations"), self._chain
+        size: Size = image.shape[:2]
+        belongs = {role: _CHECKED[role](value, image) if role in _CHECKED else value for role, value in given.items() if role != "image"}
+        boxes = belongs.get("boxes")
+        if boxes is not None:
+            self._expect_rows(belongs)
+        params = chain.draw_for(size, rng, None if boxes is None else Seen(boxes, np.ones(len(boxes), np.float32)))
+        if belongs:
+            self._move(belongs, params, size)
+            if "mask" in belongs:
+                belongs["mask"] = _new(belongs["mask"], given["mask"])
+        image = chain.image(image, params, out)
+        return {"image": image if out is not None else _new(image, given["image"]), **belongs}
+
+    def _move(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
+        """Have what belongs to an image of ``size`` follow it; do with what leaves it as ``keep`` says, and remove what is to go."""
+        chain = self._chain
+        edges = np.array(chain.output(params, size)[::-1], np.float32)
+        if "points" in belongs:
+            points = belongs["points"]
+            moved = chain.points(points.reshape(-1, 2), params, size).reshape(points.shape)
+            if self.keep == "clip":
+                moved = np.clip(moved, 0, edges)
+            elif self.keep == "drop" and "points" not in self._rows and moved.ndim == 2:
+                moved = moved[((moved >= 0) & (moved <= edges)).all(axis=1)]
+            belongs["points"] = moved
+        if "mask" in belongs:
+            belongs["mask"] = self._masks(belongs["mask"], params, size)
+        if "boxes" in belongs:
+            belongs["boxes"] = chain.boxes(belongs["boxes"], params, size)
+        if self._removes:
+            stay = areas(belongs["boxes"]) > 0
+            belongs.update({role: _rows(value, stay) for role, value in belongs.items() if self._goes_with_boxes(role)})
+
+    def _masks(self, masks: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        if masks.ndim == 2:
+            return self._chain.mask(masks, params)
+        if len(masks) == 0:
+            return np.empty((0, *self._chain.output(params, size)), masks.dtype)
+        return np.stack([self._chain.mask(mask, params) for mask in masks])
+
+    def _expect_rows(self, belongs: dict[str, Any]) -> None:
+        count = len(belongs["boxes"])
+        for role, value in belongs.items():
+            if self._goes_with_boxes(role) and len(value) != count:
+                raise ValueError(f"Augmentations: the image has {count} boxes, but {role} has {len(value)} rows; expected one for each box")
+
+    def _like(self, role: str, given: Any, values: list[np.ndarray]) -> Any:
+        """Return one value per image in the form in which they were given: an array, an object array, or a list."""
+        differ = (self._removes and self._goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
+        if differ or not isinstance(given, np.ndarray):
+            return values
+        if given.dtype != object:
+            return stacked(values)
+        result = np.empty(len(values), object)
+        result[:] = values
+        return result
+
+    def _goes_with_boxes(self, role: str) -> bool:
+        return role in self._rows or role.startswith(_WITH_BOXES)
 
     def _expect_same(self, image: np.ndarray, target: np.ndarray, row: int) -> None:
         if image.shape != target.shape or image.dtype != target.dtype:
@@ -143,21 +206,26 @@ class Augmentations:
 def _coordinates(columns: int, value: Any, _: Any) -> np.ndarray:
     array = np.array(value, np.float32)  # a copy
     if array.size == 0:
-        return array.reshape(0, columns)
-    if array.ndim != 2 or array.shape[1] != columns:
-        raise ValueError(f"Augmentations: boxes are (N, 4) and points (N, 2) for each image; got an array of shape {array.shape}")
+        return array if columns == 2 and array.ndim == 3 and array.shape[2] == 2 else array.reshape(0, columns)
+    if array.ndim != 2 + (columns == 2 and array.ndim == 3) or array.shape[-1] != columns:
+        raise ValueError(
+            f"Augmentations: boxes are (N, 4) and points (N, 2) or (N, K, 2) for each image; got an array of shape {array.shape}"
+        )
     return array
+
+
+def _rows(values: Any, stay: np.ndarray) -> Any:
+    return values[stay] if isinstance(values, np.ndarray) else [value for value, stays in zip(values, stay, strict=True) if stays]
 
 
 def _mask(value: Any, image: np.ndarray) -> np.ndarray:
     mask = np.asarray(value)
-    if mask.shape[:2] != image.shape[:2]:
+    if mask.shape[-2:] != image.shape[:2] or mask.ndim > 3:
         raise ValueError(f"Augmentations: the mask is {mask.shape}, but its image {image.shape}; both need the same height and width")
     return mask
 
 
 _CHECKED: dict[str, Callable[[Any, Any], np.ndarray]] = {
-    "image": lambda value, _: checked_image(value, "Augmentations"),
     "boxes": partial(_coordinates, 4),
     "points": partial(_coordinates, 2),
     "mask": _mask,
@@ -166,14 +234,3 @@ _CHECKED: dict[str, Callable[[Any, Any], np.ndarray]] = {
 
 def _new(value: np.ndarray, given: Any) -> np.ndarray:
     return value.copy() if np.may_share_memory(value, given) else value
-
-
-def _like(given: Any, values: list[np.ndarray]) -> Any:
-    """Return one value per image in the form in which they were given: an array, an object array, or a list."""
-    if not isinstance(given, np.ndarray):
-        return values
-    if given.dtype != object:
-        return stacked(values)
-    result = np.empty(len(values), object)
-    result[:] = values
-    return result

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from highway.errors import ConfigError, ParameterError
 from highway.parameters.convert import argument
-from highway.parameters.hints import NAMED, Parameters, describe, describe_parameter, in_words, one_of, parameters_of
+from highway.parameters.hints import NAMED, Parameters, describe, describe_parameter, in_words, one_of, parameters_of, why_not
 from highway.parameters.location import Location, did_you_mean
 from highway.parameters.ranges import UNIONS
 from highway.renamed import current, new_name
@@ -88,7 +88,7 @@ class _InPython:
         elif hint is not None and any(word in expected for word in ("array", "object")):
             expected = describe(hint)
         advice = f"; {value.__name__} is a class, an instance is meant: {value.__name__}(...)" if inspect.isclass(value) else ""
-        return ParameterError(f"{name}: {where}; expected {in_words(expected, _WORDS)}{advice}")
+        return ParameterError(f"{name}: {where}; expected {in_words(expected, _WORDS)}{advice or why_not(value, hint)}")
 
 
 _IN_PYTHON = _InPython()

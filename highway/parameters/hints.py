@@ -99,6 +99,12 @@ def describe(hint: Any) -> str:
     return f"a {name}{', an object with ' if methods else ''}{', '.join(methods)}"
 
 
+def why_not(value: object, hint: Any) -> str:
+    """Return why an object is not what a hint names, if it says so itself in ``why_no_NAME``: as a clause behind a semicolon."""
+    names = (getattr(one, "__name__", "") for one in alternatives(hint))
+    return next((f"; {why}" for name in names if (why := getattr(value, f"why_no_{name}", ""))), "")
+
+
 def one_of(choices: Sequence[Any]) -> str:
     """Return what to choose from, as one says it."""
     return " or ".join(map(repr, choices)) if len(choices) < 3 else f"one of {', '.join(map(str, choices))}"

@@ -20,7 +20,7 @@ from highway.engine.stage import Stage
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import needed, unknown
 from highway.parameters.convert import argument, convert, plain
-from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, parameters_of
+from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, parameters_of, why_not
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
 from highway.topology.components import Components, NotImported, built_in_class
@@ -147,7 +147,9 @@ class Registry:
         component = self.build(value, location, kind)
         if not isinstance(component, (kind, NotImported)):
             names = self.components.names(kind) + ["or an object with __len__ and __getitem__"] * (kind is Dataset)
-            raise location.error(f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}")
+            raise location.error(
+                f"{type(component).__name__} is no {kind.__name__}; expected one of {', '.join(names)}{why_not(component, kind)}"
+            )
         return component
 
     def misfit(self, value: Any, expected: str, location: Location, hint: Any = None, choices: Sequence[Any] = ()) -> ConfigError:

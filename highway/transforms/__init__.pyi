@@ -5,6 +5,9 @@ from .base import RunCrop as RunCrop
 from .base import Transform as Transform
 from .base import TransformLike as TransformLike
 from .base import Writing as Writing
+from .boxes import BoxSafeCrop as BoxSafeCrop
+from .boxes import RandomIoUCrop as RandomIoUCrop
+from .boxes import SanitizeBoxes as SanitizeBoxes
 from .color import AdditiveNoise as AdditiveNoise
 from .color import Brightness as Brightness
 from .color import Contrast as Contrast
@@ -13,6 +16,11 @@ from .color import HistEq as HistEq
 from .color import Normalize as Normalize
 from .color import RescaleImages as RescaleImages
 from .color import Saturation as Saturation
+from .compose import Chain as Chain
+from .compose import OneOf as OneOf
+from .compose import Shuffled as Shuffled
+from .compose import SomeOf as SomeOf
+from .compose import Sometimes as Sometimes
 from .crop import CenterCrop as CenterCrop
 from .crop import RandomCrop as RandomCrop
 from .crop import RandomResizedCrop as RandomResizedCrop

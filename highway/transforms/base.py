@@ -1,7 +1,8 @@
-"""What a transform is: it draws its parameters once, from the image's size alone, and applies them to the image and all that belongs to it.
+"""What a transform is: it draws its parameters once, from the image's size, and applies them to the image and all that belongs to it.
 
 A colour transform is a frozen dataclass with ``image``, and with ``draw`` if there is chance in it. A geometric one (:class:`Geometric`)
-also says where a point goes; the boxes follow from that. A crop (:class:`Crop`) says which box it cuts.
+also says where a point goes; the boxes follow from that. A crop (:class:`Crop`) says which box it cuts. One whose draw hangs on the boxes
+sets ``sees_boxes`` and has ``draw_for``.
 
 Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left pixel, x to the right and y down: an image has the points
 ``0 <= x <= width``, and the centre of its first pixel is (0.5, 0.5).
@@ -10,7 +11,7 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -32,6 +33,18 @@ class TransformLike(Protocol):
     def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray: ...
 
 
+class Seen(NamedTuple):
+    """The boxes of an image that a draw may see.
+
+    Args:
+        boxes: float32 ``(N, 4)`` as x1, y1, x2, y2; those that are lost, and padding, are empty.
+        visible: float32 ``(N,)``: which share of each is left in the image after the transforms so far.
+    """
+
+    boxes: np.ndarray
+    visible: np.ndarray
+
+
 class Transform(ABC):
     """Change one image, and the boxes, points and mask that belong to it, by parameters that are drawn once.
 
@@ -41,9 +54,27 @@ class Transform(ABC):
     No method writes into what it receives; a result may be the argument itself, or a view of it.
     """
 
+    @property
+    def sees_boxes(self) -> bool:
+        """Whether its draw hangs on the boxes, so that :meth:`draw_for` is asked instead of :meth:`draw`."""
+        return False
+
+    @property
+    def removes_boxes(self) -> bool:
+        """Whether boxes that are empty in the end are to be removed, with all that goes with them."""
+        return False
+
     def draw(self, size: Size, rng: Generator | None) -> Any:
         """Return the parameters for an image of ``size``; without ``rng`` those of no chance: the identity, the centre."""
         return None
+
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
+        """Return the parameters for an image of ``size`` with its boxes; ``None`` for an image that has none."""
+        return self.draw(size, rng)
+
+    def output(self, params: Any, size: Size) -> Size:
+        """Return the size of what comes out for an image of ``size``."""
+        return size
 
     @abstractmethod
     def image(self, image: np.ndarray, params: Any) -> np.ndarray:
@@ -56,6 +87,10 @@ class Transform(ABC):
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
         """Return where the points, float32 ``(N, 2)`` as x, y, of an image of ``size`` go."""
         return points
+
+    def visible(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray | float:
+        """Return which share of each box, after the transform, is within the image: ``(N,)``, or 1 for all."""
+        return 1.0
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
         """Return the mask ``(H, W)`` of any dtype as it belongs to the transformed image; its values are never mixed."""
@@ -119,18 +154,23 @@ class Geometric(Transform):
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
         """Return where the points go; they may leave the image."""
 
-    def output(self, params: Any, size: Size) -> Size:
-        """Return the size of what comes out for an image of ``size``."""
-        return size
-
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        _, cut = self._moved(boxes, params, size)
+        left = np.where(areas(cut)[:, None] > 0, cut, 0)
+        return np.where(areas(boxes)[:, None] > 0, left, boxes).astype(np.float32)
+
+    def visible(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        moved, cut = map(areas, self._moved(boxes, params, size))
+        share: np.ndarray = np.divide(cut, moved, out=np.ones_like(moved), where=moved > 0)
+        return share
+
+    def _moved(self, boxes: np.ndarray, params: Any, size: Size) -> tuple[np.ndarray, np.ndarray]:
+        """Return the boxes around the moved corners, float32 ``(N, 4)``: whole, and clipped to the image."""
         corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)
         moved = self.points(corners, params, size).reshape(-1, 4, 2)
         height, width = self.output(params, size)
-        low, high = (np.clip(edge, 0, (width, height)) for edge in (moved.min(axis=1), moved.max(axis=1)))
-        left = np.where((low < high).all(axis=1, keepdims=True), np.hstack([low, high]), 0)
-        empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1, keepdims=True)
-        return np.where(empty, boxes, left).astype(np.float32)
+        whole = np.hstack([moved.min(axis=1), moved.max(axis=1)])
+        return whole, np.clip(whole, 0, np.array([width, height, width, height], whole.dtype))
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
         """Return the mask moved like the image; a transform that interpolates overrides this with nearest neighbours."""
@@ -156,6 +196,13 @@ class Crop(Geometric):
     def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
         top, left, _, _ = params
         return placed(points, offset=(-left, -top))
+
+
+def areas(boxes: np.ndarray) -> np.ndarray:
+    """Return the area of each box, ``(N,)``; 0 for those without width or height."""
+    width, height = np.maximum(boxes[:, 2:] - boxes[:, :2], 0).T
+    area: np.ndarray = width * height
+    return area
 
 
 def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tuple[float, float] = (0, 0)) -> np.ndarray:

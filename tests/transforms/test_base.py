@@ -28,6 +28,8 @@ KEEPING = [  # size, dtype and channels stay
     T.Contrast(),
     T.Saturation(),
     T.Grayscale(),
+    T.SanitizeBoxes(),
+    T.RandomIoUCrop(),  # an image without boxes stays whole
 ]
 SIZING = [  # the size becomes (12, 10)
     T.Resize((12, 10)),
@@ -38,6 +40,14 @@ SIZING = [  # the size becomes (12, 10)
     T.RandomResizedCrop((12, 10)),
 ]
 FLOATING = [T.RescaleImages(), T.Normalize(0.5, 0.5)]  # the dtype becomes float32
+COMPOSED = [  # size, dtype and channels stay, here
+    T.Chain([T.FlipX(), [T.FlipY(), T.Brightness()]]),
+    T.Sometimes(0.5, T.FlipX(1.0)),
+    T.OneOf([T.FlipX(1.0), T.FlipY(1.0)]),
+    T.SomeOf(1, [T.FlipX(1.0), T.FlipY(1.0)]),
+    T.Shuffled([T.Brightness(), T.Contrast()]),
+]
+VARYING = [T.BoxSafeCrop()]  # the size is drawn
 ALL = KEEPING + SIZING + FLOATING
 CHANCELESS = [
     T.FlipX(),
@@ -64,7 +74,7 @@ def image(*shape, dtype=np.uint8):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 3)], ids=str)
-@pytest.mark.parametrize("transform", ALL, ids=str)
+@pytest.mark.parametrize("transform", ALL + COMPOSED, ids=str)
 def test_size_dtype_and_channels_are_what_the_table_says(backend, transform, shape, dtype):
     expected_size = (12, 10) if transform in SIZING else shape[:2]
     expected_dtype = np.float32 if transform in FLOATING else dtype
@@ -76,7 +86,7 @@ def test_size_dtype_and_channels_are_what_the_table_says(backend, transform, sha
 def test_the_table_has_every_transform_there_is():
     classes = {cls for name in T.__all__ if isinstance(cls := getattr(T, name), type)}
     there_are = {cls for cls in classes if not inspect.isabstract(cls) and not getattr(cls, "_is_protocol", False)}
-    assert {type(transform) for transform in ALL} == there_are
+    assert {type(transform) for transform in ALL + COMPOSED + VARYING} == there_are
 
 
 @pytest.mark.parametrize("transform", ALL, ids=str)

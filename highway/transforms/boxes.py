@@ -1,0 +1,182 @@
+"""Transforms whose draw hangs on the boxes of the image."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.images.ops import Box, Size
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Predicate, Range
+from highway.transforms.base import Geometric, Seen, Transform, areas, placed
+
+Amount = Annotated[float, Range(ge=0)]
+Share = Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")]
+Overlaps = Annotated[tuple[float, ...], Predicate(lambda all_of: len(all_of) > 0 and min(all_of) >= 0, "at least one number, none below 0")]
+
+
+@checked
+@dataclass(frozen=True)
+class SanitizeBoxes(Transform):
+    """Remove boxes that are too small, or of which too little is left, with all that goes with them (``with_boxes`` of Augmentations).
+
+    Until the end of the chain they are (0, 0, 0, 0); all empty boxes go then, the padding of a batch among them.
+
+    Args:
+        min_size: Least width and least height in pixels.
+        min_area: Least area in pixels.
+        min_visibility: Least share of the box, from 0 to 1, that crops and turns before this have left within the image.
+    """
+
+    min_size: Amount = 1.0
+    min_area: Amount = 1.0
+    min_visibility: Share = 0.0
+
+    @property
+    def sees_boxes(self) -> bool:
+        return True
+
+    @property
+    def removes_boxes(self) -> bool:
+        return True
+
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> np.ndarray | None:
+        """Return which boxes stay, bool ``(N,)``."""
+        if seen is None:
+            return None
+        sides = (seen.boxes[:, 2:] - seen.boxes[:, :2]).min(axis=1, initial=np.inf)
+        stay: np.ndarray = (sides >= self.min_size) & (areas(seen.boxes) >= self.min_area) & (seen.visible >= self.min_visibility)
+        return stay
+
+    def image(self, image: np.ndarray, params: np.ndarray | None) -> np.ndarray:
+        return image
+
+    def boxes(self, boxes: np.ndarray, params: np.ndarray | None, size: Size) -> np.ndarray:
+        return boxes if params is None else np.where(params[:, None], boxes, np.float32(0))
+
+
+class _Drawn(NamedTuple):
+    box: Box
+    within: np.ndarray | None  # of the boxes, bool (N,); None where all stay
+
+
+class _SeeingCrop(Geometric):
+    """A crop whose box hangs on the boxes of the image."""
+
+    why_no_BoxCrop: ClassVar = "its draw hangs on the boxes, and a reader draws before it decodes: put it into Augmentations behind it"
+
+    @property
+    def sees_boxes(self) -> bool:
+        return True
+
+    @abstractmethod
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn: ...
+
+    def draw(self, size: Size, rng: Generator | None) -> _Drawn:
+        return self.draw_for(size, rng, None)
+
+    def output(self, params: _Drawn, size: Size) -> Size:
+        return params.box[2:]
+
+    def image(self, image: np.ndarray, params: _Drawn) -> np.ndarray:
+        return F.crop(image, params.box[:2], params.box[2:])
+
+    def points(self, points: np.ndarray, params: _Drawn, size: Size) -> np.ndarray:
+        return placed(points, offset=(-params.box[1], -params.box[0]))
+
+
+@checked
+@dataclass(frozen=True)
+class RandomIoUCrop(_SeeingCrop):
+    """Cut out a box of random size and place that overlaps with a box of the image by at least a share that is drawn.
+
+    That of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as torchvision's ``RandomIoUCrop`` does it: a least
+    overlap (intersection over union) is drawn; of up to ``trials`` boxes the first is taken that reaches it with one of those whose
+    centres it holds. If none does, another least overlap is drawn; from 1 on the image stays whole. Boxes whose centres are outside become
+    (0, 0, 0, 0): :class:`SanitizeBoxes` removes them. An image without boxes stays whole, and so does every one without chance.
+
+    Args:
+        min_scale: Least height, and width, as a share of the image's.
+        max_scale: Greatest.
+        min_aspect_ratio: Least width / height.
+        max_aspect_ratio: Greatest.
+        sampler_options: The least overlaps, one of which is drawn.
+        trials: Boxes that are tried for each.
+    """
+
+    min_scale: Share = 0.3
+    max_scale: Share = 1.0
+    min_aspect_ratio: Amount = 0.5
+    max_aspect_ratio: Amount = 2.0
+    sampler_options: Overlaps = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    trials: Count = 40
+
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn:
+        whole = _Drawn((0, 0, *size), None)
+        if rng is None or seen is None or not (there := areas(seen.boxes) > 0).any():
+            return whole
+        for _ in range(_ROUNDS):
+            least = self.sampler_options[int(rng.integers(len(self.sampler_options)))]
+            if least >= 1:
+                return whole
+            if (found := self._tried(size, rng.random((self.trials, 4)), seen.boxes, there, least)) is not None:
+                return found
+        return whole
+
+    def _tried(self, size: Size, numbers: np.ndarray, boxes: np.ndarray, there: np.ndarray, least: float) -> _Drawn | None:
+        """Return the first of the boxes that are drawn by float64 ``(trials, 4)`` which will do, if one does."""
+        shapes = ((self.min_scale + (self.max_scale - self.min_scale) * numbers[:, :2]) * size).astype(np.int64)  # height, width
+        corners = ((size - shapes) * numbers[:, 2:]).astype(np.int64)  # top, left
+        fits = (shapes > 0).all(axis=1) & (shapes[:, 1] >= self.min_aspect_ratio * shapes[:, 0])
+        fits &= shapes[:, 1] <= self.max_aspect_ratio * shapes[:, 0]
+        low, high = corners[:, None, ::-1], (corners + shapes)[:, None, ::-1]  # (trials, 1, 2): x, y
+        centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+        within = there & ((low < centres) & (centres < high)).all(axis=2)  # (trials, N)
+        common = np.maximum(np.minimum(boxes[:, 2:], high) - np.maximum(boxes[:, :2], low), 0).prod(axis=2)
+        overlap = common / (areas(boxes) + shapes.prod(axis=1)[:, None] - common).clip(1e-9)
+        good = np.flatnonzero(fits & (within & (overlap >= least)).any(axis=1))
+        if not len(good):
+            return None
+        (top, left), (height, width) = corners[good[0]].tolist(), shapes[good[0]].tolist()
+        return _Drawn((top, left, height, width), within[good[0]])
+
+    def boxes(self, boxes: np.ndarray, params: _Drawn, size: Size) -> np.ndarray:
+        moved = super().boxes(boxes, params, size)
+        return moved if params.within is None else np.where(params.within[:, None], moved, np.float32(0))
+
+
+_ROUNDS = 100  # of RandomIoUCrop: with the usual options each ends in one of seven
+
+
+@checked
+@dataclass(frozen=True)
+class BoxSafeCrop(_SeeingCrop):
+    """Cut out a random box that holds all boxes of the image whole.
+
+    Each side lies evenly between that of the image and the outermost box; for an image without boxes between that of the image and its
+    centre. The image stays whole without chance. The sizes of what comes out differ: put a :class:`Resize` behind it.
+
+    Args:
+        erosion: Share, from 0 to 1, by which the box around all boxes may be cut: 0 for none.
+    """
+
+    erosion: Share = 0.0
+
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn:
+        height, width = size
+        if rng is None:
+            return _Drawn((0, 0, height, width), None)
+        low, high = np.array([width, height]) / 2, np.array([width, height]) / 2
+        if seen is not None and (there := areas(seen.boxes) > 0).any():
+            low, high = seen.boxes[there, :2].min(axis=0), seen.boxes[there, 2:].max(axis=0)
+        cut = (high - low) * self.erosion / 2
+        low, high = np.floor(low + cut).astype(np.int64), np.ceil(high - cut).astype(np.int64)
+        left, top, right, bottom = rng.random(4)
+        x, y = int(low[0] * left), int(low[1] * top)
+        to_x, to_y = width - int((width - high[0]) * right), height - int((height - high[1]) * bottom)
+        return _Drawn((y, x, max(to_y - y, 1), max(to_x - x, 1)), None)
