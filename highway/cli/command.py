@@ -94,7 +94,7 @@ COMMANDS = (
     _tool("doctor", "doctor", "say what is installed, what the machine gives, and what would be faster"),
     _tool("bench", "bench", "measure each stage of each role alone, and say how many workers would balance them"),
     _tool("plan", "plan", "say what a rate takes of threads, processes, hosts, memory and network, and what will be short first"),
-    _tool("convert", "convert.command", "convert images and samples between folders, shards, .ten files and caches"),
+    _tool("convert", "convert.command", "convert images and samples from one format into another, and compare"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from highway.cli import command
-from highway.cli.convert.formats import Format
+from highway.cli.convert.format import Format
 from highway.cli.convert.images import AS
 from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.writing import Prepared

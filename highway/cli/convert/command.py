@@ -7,6 +7,7 @@ is written anew. A sample that cannot be read or written ends it with an error t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from highway.cli import arguments, command
-from highway.cli.convert import formats
 from highway.cli.convert.check import Compared, Differences
 from highway.cli.convert.images import AS, Images
 from highway.cli.convert.reading import Input
+from highway.cli.convert.recognise import read_from, table, written_to
 from highway.cli.convert.record import Record
 from highway.cli.convert.target import Target
 from highway.cli.convert.writing import Prepared, converting, unwritten
@@ -33,13 +34,17 @@ _TICK = 0.1  # seconds between two looks at the progress
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = f"Formats:\n{formats.table()}"
+    parser.epilog = f"Formats:\n{table()}"
     sources = "what to read: a path, a pattern ('photos-{000..015}.tar', photos-*.tar), or several paths of one format"
     parser.add_argument("source", nargs="+", metavar="SRC", help=sources)
     target = "what to write; for several files a path with a place for their number: photos-%%06d.tar"
     parser.add_argument("target", metavar="DST", help=target)
     parser.add_argument("--from", dest="source_format", metavar="FORMAT", help="what SRC is; default: as its name or content says")
     parser.add_argument("--to", metavar="FORMAT", help="what to make; default: as the name of DST says")
+    said = "a parameter of what reads SRC, which `highway list` shows: --read split=val; VALUE may be JSON; may be given again"
+    parser.add_argument("--read", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
+    said = "a parameter of what writes DST, which docs/howto/formats.md names; may be given again"
+    parser.add_argument("--write", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
     parser.add_argument(
         "--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in each of several files; default: 1000"
     )
@@ -52,22 +57,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
-    to = formats.written_to(options.target, options.to)
-    target = Target(options.target, to, options.shard_size)
-    of, paths = formats.read_from(options.source, options.source_format)
+    to = written_to(options.target, options.to)
+    target = Target(options.target, to, options.shard_size, to.written_with(dict(options.write)))
+    of, paths = read_from(options.source, options.source_format)
     if os.path.realpath(options.target) in map(os.path.realpath, paths):
         raise ConfigError(f"{options.target}: SRC and DST are the same")
     fields = tuple(options.fields.split(",")) if options.fields else ()
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
-    source = Input(of.open(paths), AS[images[options.images]], of.names, fields, options.number_keys)
+    source = Input(of.read(paths, dict(options.read)), AS[images[options.images]], of.names, fields, options.number_keys)
     about: dict[str, Any] = {"files": source.fingerprint(paths), "kind": to.name}
     if target.pattern and to.layout == "files":
         about["shard_size"] = options.shard_size
     about |= {"images": options.images} if options.images else {}
     about |= {"fields": options.fields} if fields else {}
+    about |= {"write": dict(options.write)} if options.write else {}
     about |= {"number_keys": True} if options.number_keys else {}
-    record = Record.open(target.folder, os.path.basename(os.path.abspath(options.target)), about, target.is_empty())
+    record = Record.open(os.path.join(target.folder, target.record), target.path, about, target.is_empty())
     if record.samples is None:
         record.finish_if(target.whole(source.total))
     if record.samples is None or target.lacks(record.samples):
@@ -79,6 +85,17 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(f"{options.target}: all {record.samples:,} samples are there already")
     return _check(source, target, options.workers) if options.check else command.DONE
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Return the name and value of an option; for ``type=``."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}; expected NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
@@ -95,7 +112,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
     """Compare what was written with what it was made from, say what differs, and return the exit code."""
-    back = Input(target.format.open(target.paths()), lambda sample: sample, target.format.names)
+    back = Input(target.format.read(target.paths(), {}), lambda sample: sample, target.format.names)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
     pipeline = Pipeline([unwritten(source, None), Stage(compared, num_workers=workers), found])

@@ -8,15 +8,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from highway.cli.convert.format import Options, built
 from highway.data import resolve_data_dir
 from highway.datasets.dataset import Dataset, keys_of, locate, read_several, several_of
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.opened import opened
-from highway.datasets.tar import Tar
 from highway.datasets.tar_stream import is_path
 from highway.datasets.ten import TenFiles
 from highway.engine import batch
@@ -200,19 +200,22 @@ class _NamedImages:
         return self.files.fingerprint()
 
 
-def folder(paths: list[str]) -> Dataset:
+def folder(paths: list[str], options: Options) -> Dataset:
     """Return the images of a folder: in one folder per label, in one, or with their labels in a list."""
     root = _one(paths)
     if os.path.isfile(os.path.join(root, LABELS)):
-        return _NamedImages(Files(root, LABELS))
+        options = {"labels": LABELS, **options}
     names = [name for name in os.listdir(root) if not name.startswith(".")] if os.path.isdir(root) else []
-    return _NamedImages(ImageFolder(root) if any(os.path.isdir(os.path.join(root, name)) for name in names) else Files(root))
+    is_flat = options or not any(os.path.isdir(os.path.join(root, name)) for name in names)
+    return _NamedImages(built("Files" if is_flat else "ImageFolder", root, options))
 
 
-def shards(paths: list[str]) -> Dataset | Iterable[Stamped]:
+def shards(paths: list[str], options: Options) -> Dataset | Iterable[Stamped]:
     """Return the samples of shards: by number if they are files that are not compressed."""
     if all(is_path(path) and _is_tar(path) for path in paths):
-        return Tar(paths)
+        return cast(Dataset, built("Tar", paths, options))
+    if options:
+        raise ConfigError(f"--read: {paths[0]} is read as a stream, which takes no options")
     return WebDatasetSource(paths, epochs=1, shuffle=False)
 
 
@@ -242,6 +245,6 @@ class _Saved:
         return self.files.fingerprint()
 
 
-def tens(paths: list[str]) -> Dataset:
+def tens(paths: list[str], options: Options) -> Dataset:
     """Return what is in ``.ten`` files."""
-    return _Saved(TenFiles(list(map(resolved, paths))))
+    return _Saved(built("TenFiles", list(map(resolved, paths)), options))

@@ -11,8 +11,6 @@ from typing import Any
 from highway.datasets.writing import writing
 from highway.errors import ConfigError
 
-_NAME = ".highway-convert-{}.json"
-
 
 @dataclass
 class Record:
@@ -23,23 +21,23 @@ class Record:
     samples: int | None = None
 
     @classmethod
-    def open(cls, folder: str, name: str, about: Mapping[str, Any], is_empty: bool) -> Record:
-        """Begin the conversion to ``name`` in a folder, or go on with it.
+    def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
+        """Begin a conversion to a target, of which nothing is there if it ``is_empty``, or go on with it.
 
         Raises:
             ConfigError: something else is there: files without a record, or those of a conversion from other files.
         """
-        record = cls(os.path.join(folder, _NAME.format(name)), about)
-        if os.path.exists(record.path):
+        record = cls(path, about)
+        if os.path.exists(path) and not is_empty:
             with open(record.path, encoding="utf-8") as file:
                 found = json.load(file)
             if found["about"] != about:
-                changed = ", ".join(name for name in about if found["about"].get(name) != about[name])
+                changed = ", ".join(sorted(name for name in {**about, **found["about"]} if found["about"].get(name) != about.get(name)))
                 raise ConfigError(f"{record.path}: begun from something else ({changed} differ); remove it, or choose another DST")
             record.samples = found["samples"]
             return record
         if not is_empty:
-            raise ConfigError(f"{folder}: there is something already, which no conversion has written; choose another DST")
+            raise ConfigError(f"{target}: there is something already, which no conversion has written; choose another DST")
         record._save()
         return record
 

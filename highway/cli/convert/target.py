@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
-from highway.cli.convert.formats import Format
+from highway.cli.convert.format import Format
 from highway.datasets.dataset import length_of
 from highway.datasets.writing import SampleWriter
 from highway.errors import ConfigError, HighwayError
@@ -26,11 +27,13 @@ class Target:
         path: Where to; for several files with a place for their number, such as ``photos-%06d.tar``.
         format: Its format.
         size: Samples in a file, where there are several.
+        given: What its writer is called with besides a path.
     """
 
     path: str
     format: Format
     size: int
+    given: Mapping[str, Any] = field(default_factory=dict)
     _shared: SampleWriter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,11 @@ class Target:
         return self.path if is_folder else os.path.dirname(os.path.abspath(self.path))
 
     @property
+    def record(self) -> str:
+        """The name of the record of the conversion."""
+        return f".highway-convert-{os.path.basename(os.path.abspath(self.path))}.json"
+
+    @property
     def pattern(self) -> str:
         """The path of a file by its number; empty if all is one."""
         if self.format.layout == "each":
@@ -58,7 +66,7 @@ class Target:
         if self.pattern and self.format.layout == "files":
             before, after = _NUMBER.split(self.path)
             return not glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
-        return not os.path.exists(self.path) or (os.path.isdir(self.path) and not os.listdir(self.path))
+        return not os.path.exists(self.path) or (os.path.isdir(self.path) and not set(os.listdir(self.path)) - {self.record})
 
     def has(self, number: int) -> bool:
         """Say whether the sample with a number is there, whole, as far as paths can say it."""
@@ -73,7 +81,7 @@ class Target:
         if self.pattern or self.format.layout == "keys" or not os.path.exists(self.path):
             return None
         try:
-            found = length_of(self.format.open([self.path]))
+            found = length_of(self.format.read([self.path], {}))
         except (OSError, HighwayError):  # begun, as caches and others are that are folders
             return None
         return found if total in (None, found) else None
@@ -98,14 +106,14 @@ class Target:
         """Return what writes the file that a sample is in."""
         if self._shared is not None:
             return nullcontext(self._shared)
-        return self.format.write(self.pattern % self.unit_of(number) if self.pattern else self.path)
+        return self.format.write(self.pattern % self.unit_of(number) if self.pattern else self.path, self.given)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Open what all threads write to together, if there is such a thing."""
         with ExitStack() as stack:
             if self.format.layout == "keys":
-                self._shared = stack.enter_context(self.format.write(self.path))
+                self._shared = stack.enter_context(self.format.write(self.path, self.given))
             try:
                 yield
             finally:

@@ -1,0 +1,118 @@
+"""What ``highway convert`` knows of a format: a row of its table."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from highway.cli.convert.images import Images
+from highway.datasets.dataset import Dataset
+from highway.datasets.writing import SampleWriter
+from highway.parameters.checks import unknown
+from highway.parameters.convert import argument
+from highway.parameters.hints import parameters_of
+from highway.parameters.location import Location
+from highway.topology.registry import Registry
+
+Options = Mapping[str, Any]  # plain values, as in a topology file
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format.
+
+    Args:
+        name: What ``--from`` and ``--to`` call it.
+        about: What it is, in a few words.
+        dataset: What reads it: the name of one of highway's datasets, or a function that takes paths and options, and returns a dataset, or
+            an iterable where samples have no numbers.
+        several: Whether the dataset takes several paths.
+        given: Parameters of the dataset.
+        writer: What writes it, as ``module:function`` below ``highway``: called with a path, it returns a context manager that gives a
+            :class:`~highway.datasets.writing.SampleWriter`. Empty: it is read only.
+        options: What the writer is called with besides.
+        suffixes: How its paths end.
+        is_at: Says whether what is at a path is of this format, by its content.
+        images: What becomes of images.
+        layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
+            folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
+            the samples' keys, which several threads write.
+        names: What the fields of samples are called that are tuples.
+        key: Returns what a sample is called there, by its key and its fields.
+        keeps_keys: Whether samples come back under their keys.
+        keeps_order: Whether they come back in the order in which they were written, and not in that of their keys.
+    """
+
+    name: str
+    about: str
+    dataset: str | Callable[[list[str], Options], Any]
+    several: bool = False
+    given: Options = field(default_factory=dict)
+    writer: str = ""
+    options: Options = field(default_factory=dict)
+    suffixes: tuple[str, ...] = ()
+    is_at: Callable[[str], bool] = lambda path: False
+    images: Images = "bytes"
+    layout: Literal["files", "one", "each", "keys"] = "one"
+    names: tuple[str, ...] = ()
+    key: Callable[[str, Mapping[str, Any]], str] = lambda key, sample: key
+    keeps_keys: bool = True
+    keeps_order: bool = True
+
+    def read(self, paths: list[str], options: Options) -> Any:
+        """Return what is at some paths.
+
+        Args:
+            paths: At least one.
+            options: Parameters of the dataset, as ``--read`` has given them.
+
+        Raises:
+            ConfigError: the dataset has no such parameter, or it does not take the value.
+        """
+        if not isinstance(self.dataset, str):
+            return self.dataset(paths, options)
+        if self.several or len(paths) == 1:
+            return built(self.dataset, paths if self.several else paths[0], {**self.given, **options})
+        from highway.cli.convert.reading import Joined  # here, since that has rows of the table, too
+
+        return Joined([built(self.dataset, path, {**self.given, **options}) for path in paths])
+
+    def written_with(self, options: Options) -> dict[str, Any]:
+        """Return what the writer is called with besides the path.
+
+        Args:
+            options: Parameters of the writer, as ``--write`` has given them.
+
+        Raises:
+            ConfigError: the writer has no such parameter, or it does not take the value.
+        """
+        function = self._writer()
+        parameters = dict(list(parameters_of(function).items())[1:])
+        location, notation = Location(("--write",)), Registry()
+        for key in options:
+            if key not in parameters:
+                raise location.error(unknown(function.__name__, key, parameters))
+        given = {key: argument(value, parameters[key], location / key, notation) for key, value in options.items()}
+        return {**self.options, **given}
+
+    def write(self, path: str, given: Mapping[str, Any]) -> AbstractContextManager[SampleWriter]:
+        """Return what writes samples to a path; ``given`` is what :meth:`written_with` returns."""
+        return self._writer()(path, **given)
+
+    def _writer(self) -> Callable[..., AbstractContextManager[SampleWriter]]:
+        module, _, name = self.writer.partition(":")
+        found: Callable[..., AbstractContextManager[SampleWriter]] = getattr(importlib.import_module(f"highway.{module}"), name)
+        return found
+
+
+def built(name: str, paths: str | list[str], options: Options) -> Any:
+    """Return one of highway's datasets, whose first parameter says where it is.
+
+    Raises:
+        ConfigError: it has no such parameter, or it does not take the value.
+    """
+    first = next(iter(parameters_of(getattr(importlib.import_module("highway.datasets"), name))))
+    return Registry().build({name: {first: paths, **options}}, Location(("--read",)), Dataset)
