@@ -17,9 +17,9 @@ def missing() -> str:
     """Return what keeps namespaces from being made here, or ``""``."""
     if os.geteuid() != 0:
         return "network namespaces take root"
-    for tool in ("ip", "bridge", "tc"):
+    for tool in ("ip", "bridge", "tc", "ss", "iptables"):
         if shutil.which(tool) is None:
-            return f"no command '{tool}': install iproute2"
+            return f"no command '{tool}': install iproute2 and iptables"
     name = f"hw{os.getpid()}try"
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "del", name], capture_output=True)

@@ -93,7 +93,7 @@ class Cluster:
     def ask(self, *arguments):
         """Return what Python on the head has printed."""
         command = [*self.hosts.on("head"), sys.executable, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=self.variables)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, env=self.variables)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
