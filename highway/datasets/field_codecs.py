@@ -99,7 +99,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(_NUMBERS, _number),
     **dict.fromkeys(_TEXTS, bytes.decode),
     "json": json.loads,
-    "npy": lambda data: np.load(io.BytesIO(data), allow_pickle=False),
+    "npy": lambda data: np.lib.format.read_array(io.BytesIO(data), allow_pickle=False),
     "ten": _tensors,
 }
 

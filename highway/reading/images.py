@@ -128,7 +128,8 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
 
     Args:
         sample: A tuple or list ``(image, label, ...)``, a dict with a field such as ``image`` or ``jpg``, and ``label`` or ``cls``, or an
-            image alone. An image is ``bytes``, or as Hugging Face keeps it a dict with ``bytes``.
+            image alone. An image is ``bytes``, or as tensorpack keeps it a uint8 array of these, or as Hugging Face does a dict with
+            ``bytes``.
         labelled: Whether it must have a label.
 
     Raises:
@@ -143,6 +144,8 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
         image, label = sample, None
     if isinstance(image, dict):
         image = image.get("bytes")
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1:
+        image = image.tobytes()
     if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
         return bytes(image), label
     expected = "(encoded image, label)" if labelled else "(encoded image,)"

@@ -88,7 +88,7 @@ def _decode(value: dict[Any, Any]) -> Any:
     except KeyError as error:
         raise FrameError(f"an array without {error.args[0]!r}") from None
     if kind not in (b"", ""):
-        raise FrameError(f"an array of kind {kind!r}, Python objects or records; only plain numbers are taken from the network")
+        raise FrameError(f"an array of kind {kind!r}, Python objects or records; only plain numbers are taken")
     dtype = _dtype(descr)
     if not isinstance(data, bytes) or not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise FrameError(f"an array of shape {shape!r:.80} with data of type {type(data).__name__}; expected whole numbers, and bytes")

@@ -1,0 +1,1 @@
+"""Databases of keys and values: LMDB and LevelDB, what is in their values, and their writers."""

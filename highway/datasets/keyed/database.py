@@ -1,0 +1,129 @@
+"""What datasets of keys and values have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from highway.datasets.keyed.keys import LIST, Keys, ZeroKeys, listed
+from highway.datasets.keyed.values import DECODERS, Decode, recognised
+from highway.datasets.opened import opened
+from highway.datasets.records.protobuf import Data
+from highway.errors import ConfigError, DatasetError
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """A database that is open."""
+
+    def read(self, keys: Sequence[bytes], use: Callable[[int, Data | None], T]) -> list[T]:
+        """Return what ``use`` makes of each of some keys' place and value, ``None`` if there is none. A value is there while it is used.
+
+        Raises:
+            DatasetError: the database has changed, or is damaged.
+        """
+
+    def keys(self) -> Iterator[bytes]:
+        """Yield all keys, in their order."""
+
+    def last_key(self) -> bytes | None:
+        """Return the last key, if there is one."""
+
+    def count(self) -> int | None:
+        """Return how many keys there are, or ``None`` if only listing them tells."""
+
+
+class _Contents(NamedTuple):
+    """A database, its keys, and what decodes its values."""
+
+    database: Database
+    keys: Keys
+    decode: Callable[[Data], Any]
+
+
+@dataclass
+class KeyedDataset(ABC):
+    """The values of a database by number, in the order of their keys.
+
+    Args:
+        path: The database.
+        decode: What a value is: ``"bytes"``; ``"fields"``: what our writer writes; ``"msgpack"``: msgpack with arrays as msgpack-numpy
+            writes them, as tensorpack does; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
+            ``"json"``: the content of such a file. ``None`` looks at the first value: fields, msgpack and Datum are recognised, all else is
+            bytes.
+        fields: The fields to read, under new names, where samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first that
+            a sample has. ``None`` reads all as they are.
+    """
+
+    path: str
+    decode: Decode | None = None
+    fields: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fields is not None and self.decode in ("bytes", "ten", "npy"):
+            raise ConfigError(f"{type(self).__name__}: decode={self.decode!r} gives no fields that fields={self.fields!r} could name")
+
+    @abstractmethod
+    def _open(self) -> Database:
+        """Open the database, once per process."""
+
+    @opened
+    def _contents(self) -> _Contents:
+        database = self._open()
+        keys = _listed(database)
+        name: str | None = self.decode
+        if name is None:
+            first = [keys.encoded(0)] if len(keys) else []
+            name = next(iter(database.read(first, lambda _, value: recognised(value or b""))), "bytes")
+            if name == "bytes" and self.fields is not None:
+                raise ConfigError(f"{self.path}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
+        decoder, fields = DECODERS[name], self.fields  # and not this dataset, whose last reference closes the database
+        return _Contents(database, keys, lambda value: decoder(value, fields))
+
+    def __len__(self) -> int:
+        return len(self._contents.keys)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples."""
+        database, keys, decode = self._contents
+
+        def sample(place: int, value: Data | None) -> Any:
+            if value is None:
+                raise DatasetError(f"{self.locate(numbers[place])}: it is listed, but not there any more; write the database anew")
+            try:
+                return decode(value)
+            except ValueError as error:
+                raise DatasetError(f"{self.locate(numbers[place])}: {error}") from error
+
+        return database.read([keys.encoded(number) for number in numbers], sample)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys, as texts, in their order."""
+        return self._contents.keys
+
+    def locate(self, number: int) -> str:
+        """Return the database and key of a sample."""
+        return f"{self.path}: sample {self.keys[number]!r}"
+
+
+def _listed(database: Database) -> Keys:
+    """Return the keys of a database: by the list in it, if that is of all, or else by going through it."""
+    last = database.last_key()
+    if last and not any(last):  # and so are all before it
+        return ZeroKeys(database.keys())
+    count = database.count()
+    if count is not None:
+        try:
+            keys = database.read([LIST], lambda _, value: Keys(listed(value or b"")))[0]
+        except ValueError:  # there is none, or one of another writer, such as a pickle
+            keys = None
+        if keys is not None and len(keys) == count - 1:
+            return keys
+    return Keys(database.keys())

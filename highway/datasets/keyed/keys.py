@@ -1,0 +1,115 @@
+"""The keys of a database, in little memory: millions of them are one row of bytes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, overload
+
+import msgpack
+import numpy as np
+
+from highway.engine.cancel import check_cancelled
+
+LIST = b"__keys__"  # the key whose value lists all others, as msgpack: tensorpack's and ours
+_AT_ONCE = 1 << 16
+
+
+def is_sample(key: bytes) -> bool:
+    """Say whether a key is that of a sample, and not of something that is said of all, such as ``__keys__`` or ``__len__``."""
+    return not (key.startswith(b"__") and key.endswith(b"__") and len(key) > 4)
+
+
+class Keys(Sequence[str]):
+    """Keys as texts, each made when it is asked for.
+
+    Args:
+        keys: Those of samples and others; the latter are left out.
+    """
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        rows, sizes = [], array("I")
+        left = iter(keys)
+        while some := list(islice(left, _AT_ONCE)):
+            check_cancelled()
+            some = list(filter(is_sample, some))
+            rows.append(b"".join(some))
+            sizes.extend(map(len, some))
+        self._row, lengths = b"".join(rows), np.asarray(sizes)
+        self._length = len(lengths)
+        self._width = int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else None
+        self._ends = None if self._width is not None else np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(self._length)[number]]
+        return self.encoded(number).decode(errors="surrogateescape")
+
+    def encoded(self, number: int) -> bytes:
+        """Return a key as it is in the database. Raises IndexError."""
+        number = range(self._length)[number]
+        if self._width is not None:
+            return self._row[number * self._width : (number + 1) * self._width]
+        begin, end = self._ends[number : number + 2].tolist()  # type: ignore[index]  # there is one of both
+        return self._row[begin:end]
+
+
+class ZeroKeys(Keys):
+    """Keys of n zero bytes, as Highway of 2017 wrote them; as texts they are n.
+
+    Args:
+        keys: All of them, none of which is kept.
+    """
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._sizes = np.fromiter(map(len, keys), np.uint32)
+        self._length = len(self._sizes)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        return [str(size) for size in self._sizes[number].tolist()] if isinstance(number, slice) else str(self._sizes[number])
+
+    def encoded(self, number: int) -> bytes:
+        return bytes(int(self._sizes[number]))
+
+
+def listed(value: Any) -> Iterator[bytes]:
+    """Yield the keys in the value of ``__keys__``.
+
+    Raises:
+        ValueError: it is no list of byte strings in msgpack; pickles, which are left alone, are one such.
+    """
+    unpacker = msgpack.Unpacker(max_buffer_size=0, raw=True)
+    unpacker.feed(value)
+    try:
+        count = unpacker.read_array_header()
+        for _ in range(count):
+            key = unpacker.unpack()
+            if not isinstance(key, bytes):
+                raise ValueError(f"a {type(key).__name__} among the keys")
+            yield key
+    except (msgpack.UnpackException, msgpack.StackError, msgpack.FormatError) as error:
+        raise ValueError(f"no list of keys: {error or type(error).__name__}") from None
+    if unpacker.tell() != len(value):
+        raise ValueError("more than a list of keys")
+
+
+def pack_list(keys: Iterable[bytes], count: int) -> bytes:
+    """Return the value of ``__keys__``."""
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_array_header(count)
+    for key in keys:
+        packer.pack(key)
+    packed: bytes = packer.bytes()
+    return packed

@@ -1,0 +1,224 @@
+"""The values of an LMDB database by number, and its writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from highway.datasets.file import UnchangingFile, fingerprint_of
+from highway.datasets.keyed.database import Database, KeyedDataset
+from highway.datasets.keyed.keys import LIST, is_sample, pack_list
+from highway.datasets.keyed.shared import shared
+from highway.datasets.keyed.values import encode_sample
+from highway.datasets.records.protobuf import Data
+from highway.datasets.writing import writing
+from highway.distribution import import_extra
+from highway.errors import DatasetError, ItemError
+from highway.parameters.checks import checked
+
+T = TypeVar("T")
+
+_FILE = "data.mdb"
+_MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
+_AT_ONCE = 1 << 24  # bytes that are written in one transaction
+_LONGEST = 511  # bytes of a key
+
+
+def _library() -> Any:
+    return import_extra("lmdb", "lmdb", "LMDB")
+
+
+def data_file(path: str) -> str:
+    """Return the file of a database that is a folder with ``data.mdb`` in it, or that file."""
+    return path if path.endswith(".mdb") or os.path.isfile(path) else os.path.join(path, _FILE)
+
+
+class _Environment:
+    """A file that is mapped for reading, by all datasets of this process that read it.
+
+    Without locks nothing in it is written, so that a forked child, to which LMDB does not open it again, may go on with what it inherits.
+    """
+
+    def __init__(self, path: str) -> None:
+        lmdb = _library()
+        try:
+            self.lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, create=False)
+        except lmdb.Error as error:
+            raise DatasetError(f"{path}: {_reason(lmdb, error)}") from error
+
+
+def _reason(lmdb: Any, error: Exception) -> str:
+    if isinstance(error, (lmdb.InvalidError, lmdb.VersionMismatchError)):
+        return f"no LMDB database, or of another version of LMDB's format ({error})"
+    if "already open" in str(error):
+        return "open already in this process, by lmdb.open() in other code; close it there, since LMDB opens a file once in a process"
+    return f"LMDB says: {error}"
+
+
+class _LMDBDatabase:
+    """A database that is open for a dataset."""
+
+    def __init__(self, path: str) -> None:
+        self._file = UnchangingFile(path)
+        found = os.stat(path)
+        self._environment: _Environment = shared(("lmdb", found.st_dev, found.st_ino), lambda: _Environment(path))
+        self._lmdb = self._environment.lmdb
+        pages, size = self._lmdb.info()["last_pgno"] + 1, self._lmdb.stat()["psize"]
+        if pages * size > self._file.state.size:
+            raise DatasetError(f"{path}: expected at least {pages * size} bytes, found {self._file.state.size}: it was cut short")
+
+    def read(self, keys: Sequence[bytes], use: Callable[[int, Data | None], T]) -> list[T]:
+        try:
+            with self._lmdb.begin(buffers=True) as transaction:
+                get = transaction.get
+                return [use(place, get(key)) for place, key in enumerate(keys)]
+        except _library().Error as error:
+            raise DatasetError(f"{self._file.path}: damaged, or written to: LMDB says: {error}") from error
+        finally:
+            self._file.check()
+
+    def keys(self) -> Iterator[bytes]:
+        with self._lmdb.begin() as transaction:
+            yield from transaction.cursor().iternext(keys=True, values=False)
+
+    def last_key(self) -> bytes | None:
+        with self._lmdb.begin() as transaction, transaction.cursor() as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
+
+    def count(self) -> int:
+        return int(self._lmdb.stat()["entries"])
+
+
+@checked
+@dataclass
+class LMDB(KeyedDataset):
+    """The values of an LMDB database, in the order of their keys.
+
+    Keys that begin and end with ``__`` are no samples; if there is a list of all others in ``__keys__``, as tensorpack and our writer make
+    it, it is read, else they are listed by one pass, at some 4 million a second. The file is open once in each process, mapped for reading
+    only, without LMDB's locks: nobody must write to it meanwhile, and it must not be cut short, which would end the process.
+
+    Args:
+        path: The database: a folder with ``data.mdb`` in it, or such a file.
+
+    A sample is what ``decode`` makes of a value: ``bytes``, a dict, or what was packed. Its key is that in the database.
+
+    Raises:
+        ConfigError: ``fields`` are named where samples have none, or lmdb is not installed.
+        OSError: there is no such file, or it cannot be opened (when it is first read).
+        DatasetError: it is no LMDB database, or was cut short (when it is first read); a value is not what ``decode`` says; or the file has
+            changed since.
+
+    >>> dataset = LMDB("train.lmdb", fields={"image": "jpg", "label": "cls"})
+    """
+
+    def _open(self) -> Database:
+        if os.path.isdir(self.path) and not os.path.exists(data_file(self.path)):
+            raise FileNotFoundError(f"{self.path!r}: no {_FILE} in this folder; was its writer stopped before the end?")
+        return _LMDBDatabase(data_file(self.path))
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is written to, or its values are decoded otherwise."""
+        return f"{fingerprint_of([(self.path, data_file(self.path))])} {self.decode} {self.fields}"
+
+
+class LMDBWriter:
+    """Adds values to a database, which grows with them; see :func:`lmdb_writer`."""
+
+    def __init__(self, path: str) -> None:
+        self._errors = _library()
+        self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False, meminit=False)
+        self._pending: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+        self._times: dict[bytes, int] = {}
+        self._transaction = self._lmdb.begin(write=True)
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
+
+        Raises:
+            ItemError: the key is empty, too long, or not one of a sample.
+            TypeError: none of its fields' files can hold a value.
+        """
+        self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add a value of any bytes, as :meth:`add` does."""
+        if not is_sample(key):
+            raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
+        if not 0 < len(key) <= _LONGEST:
+            raise ItemError(f"a key of {len(key)} bytes, {key[:40]!r}...; LMDB takes 1 to {_LONGEST}")
+        whole = key
+        while not self._put(whole, value):
+            times = self._times[key] = self._times.get(key, 1) + 1
+            whole = b"%b-%d" % (key, times)
+        self.samples += 1
+        if self._bytes > _AT_ONCE:
+            self._commit()
+
+    def _put(self, key: bytes, value: bytes) -> bool:
+        """Put a value where there is none, and say whether there was none."""
+        while True:
+            try:
+                if not self._transaction.put(key, value, overwrite=False):
+                    return False
+                break
+            except self._errors.MapFullError:
+                self._grow()
+        self._pending.append((key, value))
+        self._bytes += len(value)
+        return True
+
+    def _grow(self) -> None:
+        """Double the size that the database may have, and do again what was not committed."""
+        self._transaction.abort()
+        self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
+        self._transaction = self._lmdb.begin(write=True)
+        again, self._pending, self._bytes = self._pending, [], 0
+        for key, value in again:
+            self._put(key, value)
+
+    def _commit(self) -> None:
+        while True:
+            try:
+                self._transaction.commit()
+                break
+            except self._errors.MapFullError:
+                self._grow()
+        self._pending, self._bytes = [], 0
+        self._transaction = self._lmdb.begin(write=True)
+
+    def finish(self) -> None:
+        """List all keys in ``__keys__``, and write what is left."""
+        self._commit()
+        with self._transaction.cursor() as cursor:
+            keys = pack_list(cursor.iternext(keys=True, values=False), self.samples)
+        self._put(LIST, keys)
+        self._commit()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._transaction.abort()
+        self._lmdb.close()
+
+
+@contextmanager
+def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
+    """Write an LMDB database: a folder with ``data.mdb`` in it, or a file if the path ends in ``.mdb``.
+
+    The file has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+
+    >>> with lmdb_writer("train.lmdb") as writer:
+    ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})
+    """
+    with writing(path if path.endswith(".mdb") else os.path.join(path, _FILE), durable) as name:
+        writer = LMDBWriter(name)
+        try:
+            yield writer
+            writer.finish()
+        finally:
+            writer.close()

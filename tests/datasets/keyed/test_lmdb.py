@@ -1,0 +1,252 @@
+"""The values of LMDB databases by number."""
+
+import os
+import pickle
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import lmdb
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from highway import Pipeline
+from highway.datasets import LMDB, ImageFolder
+from highway.datasets.keyed import lmdb as module
+from highway.datasets.keyed.lmdb import lmdb_writer
+from highway.errors import ConfigError, DatasetError, ItemError
+from highway.modules import ImageFileReader
+
+
+def write(path, items, **options):
+    """Write a database by the library alone."""
+    with lmdb.open(str(path), map_size=1 << 24, **options) as environment, environment.begin(write=True) as transaction:
+        for key, value in items:
+            transaction.put(key, value)
+    return str(path)
+
+
+@pytest.fixture
+def ten(tmp_path):
+    """Ten samples of our writer."""
+    path = str(tmp_path / "ten.lmdb")
+    with lmdb_writer(path) as writer:
+        for n in reversed(range(10)):
+            writer.add(f"k/{n}", {"txt": f"number {n}", "cls": n})
+    return path
+
+
+def test_samples_come_in_the_order_of_their_keys(ten):
+    dataset = LMDB(ten)
+    assert len(dataset) == 10 and list(dataset.keys) == [f"k/{n}" for n in range(10)]
+    assert list(dataset) == [{"txt": f"number {n}", "cls": n} for n in range(10)]
+    assert dataset.__getitems__([7, 0, -1])[2] == dataset[9] and dataset[3]["cls"].dtype == np.int32
+    assert dataset.locate(4) == f"{ten}: sample 'k/4'"
+    assert LMDB(ten, fields={"label": "cls"})[5] == {"label": 5}
+    with pytest.raises(IndexError):
+        dataset[10]
+    with lmdb.open(str(shutil.copytree(ten, ten + ".copy"))) as environment, environment.begin() as transaction:
+        assert transaction.get(b"k/3") == LMDB(ten, decode="bytes")[3]
+
+
+def test_any_bytes_are_read(tmp_path):
+    items = [(b"%02d" % n, bytes([n]) * n * 900) for n in range(12)]
+    dataset = LMDB(write(tmp_path / "a", items))
+    assert [(key.encode(), value) for key, value in zip(dataset.keys, dataset, strict=True)] == items
+    assert type(dataset[5]) is bytes
+    single = LMDB(write(tmp_path / "one.mdb", [(b"k", b"v")], subdir=False))
+    assert list(single) == [b"v"]
+    assert list(LMDB(str(tmp_path / "a" / "data.mdb"))) == [value for _, value in items]
+
+
+def test_tensorpack_databases_are_recognised(tmp_path):
+    def packed(item):
+        return msgpack.packb(item, default=msgpack_numpy.encode, use_bin_type=True)
+
+    folder = ImageFolder("highway:photos/val")
+    keys = [b"%08d" % n for n in range(32)]
+    items = [(key, packed([np.frombuffer(folder[n][0], np.uint8), int(folder[n][1])])) for n, key in enumerate(keys)]
+    dataset = LMDB(write(tmp_path / "a.lmdb", [*items, (b"__keys__", packed(keys))], subdir=False))
+    assert len(dataset) == 32 and dataset.keys[31] == "00000031"
+    with Pipeline([ImageFileReader(dataset, 8, (32, 32), epochs=1)], seed=1) as pipeline:
+        batches = list(pipeline)
+    with Pipeline([ImageFileReader(folder, 8, (32, 32), epochs=1)], seed=1) as pipeline:
+        for (images, labels), (others, numbers) in zip(pipeline, batches, strict=True):
+            assert np.array_equal(images, others) and np.array_equal(labels, numbers)
+
+
+def test_caffe_databases_are_recognised(tmp_path):
+    datum = bytes.fromhex("0803 1001 1802 2206 010203040506 2807")
+    dataset = LMDB(write(tmp_path / "a", [(b"00000000_cat.jpg", datum)]))
+    assert dataset.keys[0] == "00000000_cat.jpg" and dataset[0]["label"] == 7 and dataset[0]["image"].shape == (1, 2, 3)
+
+
+def test_keys_that_say_something_of_all_are_no_samples(tmp_path):
+    items = [(b"a", b"1"), (b"b", b"2"), (b"__len__", b"2"), (b"__keys__", pickle.dumps([b"a", b"b"]))]
+    assert list(LMDB(write(tmp_path / "a", items)).keys) == ["a", "b"]
+
+
+def test_a_list_of_keys_that_is_not_of_all_is_not_believed(ten):
+    write(ten, [(b"k/5a", LMDB(ten, decode="bytes")[5])])
+    assert len(LMDB(ten)) == 11 and LMDB(ten).keys[6] == "k/5a"
+
+
+def test_what_is_decoded_can_be_said(tmp_path):
+    path = write(tmp_path / "a", [(b"k", b'{"a": 1}')])
+    assert LMDB(path)[0] == b'{"a": 1}' and LMDB(path, decode="json")[0] == {"a": 1}
+    with pytest.raises(DatasetError, match=r"a: sample 'k': "):
+        LMDB(path, decode="npy")[0]
+    with pytest.raises(ConfigError, match=r"its values do not say what they are; fields={'a': 'b'} needs decode="):
+        len(LMDB(path, fields={"a": "b"}))
+    with pytest.raises(ConfigError, match=r"decode='bytes' gives no fields that fields={'a': 'b'} could name"):
+        LMDB(path, "bytes", {"a": "b"})
+    with pytest.raises(ConfigError, match="expected one of"):
+        LMDB(path, decode="pickle")
+
+
+# --- one environment in a process ---
+
+
+def test_several_datasets_of_one_file_share_it_and_the_last_closes_it(ten):
+    datasets = [LMDB(ten), LMDB(ten, decode="bytes"), pickle.loads(pickle.dumps(LMDB(ten)))]
+    assert [len(dataset) for dataset in datasets] == [10, 10, 10]
+    assert datasets[0]._contents.database._environment is datasets[2]._contents.database._environment
+    with pytest.raises(lmdb.Error, match="already open"):
+        lmdb.open(ten)
+    del datasets
+    lmdb.open(ten, readonly=True, lock=False).close()
+
+
+def test_an_environment_that_is_open_elsewhere_is_said(ten):
+    with lmdb.open(ten, readonly=True, lock=False), pytest.raises(DatasetError, match=r"open already in this process, by lmdb\.open"):
+        len(LMDB(ten))
+
+
+def test_it_is_read_in_a_forked_child(ten):
+    dataset = LMDB(ten)
+    assert dataset[3]["cls"] == 3
+    if (child := os.fork()) == 0:
+        try:
+            os._exit(int(dataset[7]["cls"]) + len(LMDB(ten)))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert dataset[8]["cls"] == 8
+
+
+def test_many_threads_read_at_once(ten):
+    dataset = LMDB(ten)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: int(dataset[n % 10]["cls"]), range(800)))
+    assert found == [n % 10 for n in range(800)]
+
+
+def test_no_lock_file_is_made(ten):
+    assert LMDB(ten)[0] and os.listdir(ten) == ["data.mdb"]
+
+
+# --- what is no database, or none any more ---
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        len(LMDB(str(tmp_path / "none")))
+    with pytest.raises(FileNotFoundError, match=r"no data.mdb in this folder; was its writer stopped before the end\?"):
+        len(LMDB(str(tmp_path)))
+    (tmp_path / "a.mdb").write_bytes(b"garbage" * 2000)
+    with pytest.raises(DatasetError, match=r"a.mdb: no LMDB database, or of another version"):
+        len(LMDB(str(tmp_path / "a.mdb")))
+
+
+@pytest.mark.parametrize("keep", [0, 100, 4096, 8192, 12288])
+def test_a_file_that_was_cut_short_is_said(tmp_path, keep):
+    path = write(tmp_path / "a", [(b"%d" % n, bytes(3000)) for n in range(20)])
+    os.truncate(f"{path}/data.mdb", keep)
+    with pytest.raises(DatasetError, match=r"it was cut short|no LMDB database|LMDB says"):
+        len(LMDB(path))
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(ten):
+    dataset = LMDB(ten)
+    assert dataset[0]
+    now = os.stat(f"{ten}/data.mdb")
+    os.utime(f"{ten}/data.mdb", ns=(now.st_atime_ns, now.st_mtime_ns + 10**9))
+    with pytest.raises(DatasetError, match=r"data.mdb: .* a dataset must not change while it is read"):
+        dataset[1]
+    assert LMDB(ten)[1]["cls"] == 1
+
+
+def test_a_database_that_is_replaced_is_read_anew(ten):
+    dataset = LMDB(ten)
+    assert len(dataset) == 10
+    with lmdb_writer(ten) as writer:
+        writer.add("new", {"cls": 1})
+    assert list(LMDB(ten).keys) == ["new"]
+
+
+def test_the_fingerprint_changes_with_the_file_and_what_is_read(ten):
+    before = LMDB(ten).fingerprint()
+    assert LMDB(ten).fingerprint() == before != LMDB(ten, decode="bytes").fingerprint()
+    with lmdb_writer(ten) as writer:
+        writer.add("new", {"cls": 1})
+    assert LMDB(ten).fingerprint() != before
+
+
+def test_without_its_library_the_command_is_said(ten, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ConfigError, match=r"LMDB needs the package lmdb: pip install 'highway-data\[lmdb\]'"):
+        len(LMDB(ten))
+
+
+# --- the writer ---
+
+
+@pytest.mark.parametrize("size", [1 << 14, 1 << 15, 50_000, 1 << 18])
+@pytest.mark.parametrize("at_once", [0, 10_000, 1 << 20])
+def test_a_database_grows_with_what_is_written(tmp_path, monkeypatch, size, at_once):
+    monkeypatch.setattr(module, "_MAP_SIZE", size)
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    rng = np.random.default_rng(size)
+    values = {f"{n:04}": rng.bytes(int(rng.choice([10, 2000, 9000]))) for n in rng.permutation(300)}
+    with lmdb_writer(str(tmp_path / "a")) as writer:
+        for key, value in values.items():
+            writer.add(key, {"bin": value})
+    dataset = LMDB(str(tmp_path / "a"))
+    assert {key: sample["bin"] for key, sample in zip(dataset.keys, dataset, strict=True)} == values
+
+
+def test_a_key_that_comes_again_gets_a_number(tmp_path):
+    with lmdb_writer(str(tmp_path / "a")) as writer:
+        for n in range(4):
+            writer.add("k" if n != 1 else "k-2", {"cls": n})
+    dataset = LMDB(str(tmp_path / "a"))
+    assert list(dataset.keys) == ["k", "k-2", "k-3", "k-4"] and [int(sample["cls"]) for sample in dataset] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [("", "a key of 0 bytes"), ("é" * 256, "a key of 512 bytes, .*; LMDB takes 1 to 511"), ("__keys__", "rename it")]
+)
+def test_keys_that_cannot_be_are_refused(tmp_path, key, message):
+    with pytest.raises(ItemError, match=message), lmdb_writer(str(tmp_path / "a")) as writer:
+        writer.add(key, {"cls": 1})
+    assert os.listdir(tmp_path / "a") == []
+
+
+def test_a_writer_that_fails_leaves_nothing_and_what_was_there_stays(ten):
+    with pytest.raises(TypeError, match="field 'x' holds a NoneType"), lmdb_writer(ten) as writer:
+        writer.add("0", {"x": None})
+    assert len(LMDB(ten)) == 10 and os.listdir(ten) == ["data.mdb"]
+
+
+def test_a_database_may_be_one_file(tmp_path):
+    with lmdb_writer(str(tmp_path / "a.mdb"), durable=True) as writer:
+        writer.add("k", {"cls": 1})
+    assert os.listdir(tmp_path) == ["a.mdb"] and list(LMDB(str(tmp_path / "a.mdb"))) == [{"cls": 1}]
+
+
+def test_a_database_without_samples_is_empty(tmp_path):
+    with lmdb_writer(str(tmp_path / "a")):
+        pass
+    assert len(LMDB(str(tmp_path / "a"))) == 0
