@@ -5,6 +5,8 @@ from .decode import DecodeImage as DecodeImage
 from .encoded_images import DecodeBatch as DecodeBatch
 from .encoded_images import EncodedImageReader as EncodedImageReader
 from .file_sinks import NpzSink as NpzSink
+from .file_sinks import TFRecordSink as TFRecordSink
+from .file_sources import TFRecordSource as TFRecordSource
 from .links import ZMQSink as ZMQSink
 from .links import ZMQSource as ZMQSource
 from .maps import Identity as Identity

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import Annotated, Any
 
 from highway.datasets.npy.writer import npz_writer
+from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.datasets.writing import SampleWriter
 from highway.engine import cancel
 from highway.engine.batch import Item
@@ -81,7 +82,14 @@ class _FileSink(SampleSink, ABC):
 
 @dataclass
 class _Numbered(_FileSink):
-    path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'photos-%06d.npz'")]
+    """Writes samples into one file, or several.
+
+    Args:
+        path: Where to, for several files with their number: ``samples-%06d.npz``. Missing folders are made.
+        max_samples: Samples in a file, if there are several; ``None``: 10,000.
+    """
+
+    path: Annotated[str, Predicate(_numbers_files, "a path, maybe with one place for the file's number, such as 'samples-%06d.npz'")]
     max_samples: Count | None = None
 
     def __post_init__(self) -> None:
@@ -93,21 +101,29 @@ class _Numbered(_FileSink):
 @checked
 @dataclass
 class NpzSink(_Numbered):
-    """Write samples that are alike as the rows of arrays, into ``.npz`` files that :class:`~highway.datasets.Npz` reads.
+    """Write samples that are alike as the rows of arrays, into ``.npz`` files, which :class:`~highway.datasets.Npz` reads.
 
     A file has its name only when it is whole; what was begun when the pipeline fails or is stopped is removed. Samples are named by the key
     in their passports, or else by epoch and index.
-
-    Args:
-        path: Where to, for several files with their number: ``points-%06d.npz``. Missing folders are made.
-        max_samples: Samples in a file, if there are several; ``None``: 10,000.
 
     Raises:
         ConfigError: ``path`` has several places for a number, or none, but there are ``max_samples``.
         FileExistsError: there is a file of that name already.
         PipelineError: a stage before it makes batches. ValueError: an item is one.
-        TypeError: an item is no dict. ItemError: it is not like the first one, or a field cannot be a row of an array.
+        TypeError: an item is no dict, or cannot be a row: it is not like the first one, or has a value that no array holds.
     """
 
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         return npz_writer(path)
+
+
+@checked
+@dataclass
+class TFRecordSink(_Numbered):
+    """Write samples as Examples into TFRecord files, which :class:`~highway.datasets.TFRecord` reads.
+
+    Files, keys and errors are as for :class:`NpzSink`; a value that no Example can hold is a TypeError.
+    """
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return tfrecord_writer(path)

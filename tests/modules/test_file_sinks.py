@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from highway import Passport, Pipeline, Stage, Stamped
-from highway.datasets import Npz
+from highway.datasets import Npz, TFRecord
 from highway.errors import ConfigError, ItemError, PipelineError
-from highway.modules import Batch, NpzSink, Reader, Rename, ShardSink, Unbatch
+from highway.modules import Batch, NpzSink, Reader, Rename, ShardSink, TFRecordSink, TFRecordSource, Unbatch
 
-SINKS = [(NpzSink, ".npz", Npz)]
+SINKS = [(NpzSink, ".npz", Npz), (TFRecordSink, ".tfrecord", lambda path: TFRecord(path, example=True))]
 
 
 def samples(count, keys=True):
@@ -79,6 +79,20 @@ def test_what_is_no_sample_is_refused(tmp_path, sink):
     with pytest.raises(ValueError, match=rf"{name}: the item is a batch of 2 samples; put Unbatch before it"):
         Pipeline([[Stamped({"x": 1}, Passport(keys=("a", "b")))], sink]).run()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("source", "sink"), [(TFRecordSource, TFRecordSink)])
+def test_a_source_reads_what_a_sink_has_written(tmp_path, source, sink):
+    path = str(tmp_path / "a")
+    Pipeline([list(samples(10)), sink(path)]).run()
+    with Pipeline([source(path, 4, epochs=1, shuffle=False)]) as pipeline:
+        found = list(pipeline.stamped())
+    assert [batch["x"].shape for batch, _ in found] == [(4, 3), (4, 3), (2, 3)]
+    assert [key for _, passport in found for key in passport.keys] == [f"k{number}" for number in range(10)]
+    assert source(path).batch_size == 32 and source(path).shuffle is True
+    with Pipeline([source(path, None, epochs=1)], seed=3) as one, Pipeline([source(path, None, epochs=1)], seed=3) as same:
+        order = [int(sample["x"][0]) for sample in one]
+        assert sorted(order) == list(range(10)) != order == [int(sample["x"][0]) for sample in same]
 
 
 def test_samples_that_are_not_alike_are_no_rows(tmp_path):
