@@ -65,13 +65,13 @@ def _chosen(topology: Topology, options: argparse.Namespace) -> Sequence[Process
     if not role.stages:
         raise ConfigError(f"{topology.path}: {role.name} is external and has no stages; it cannot be run from here")
     if options.replica is not None:
-        if not 0 <= options.replica < role.replicas:
-            numbers = f"{role.replicas} processes, numbered 0 to {role.replicas - 1}" if role.replicas > 1 else "one process, number 0"
+        if not 0 <= options.replica < role.most:
+            numbers = f"{role.most} processes, numbered 0 to {role.most - 1}" if role.most > 1 else "one process, number 0"
             raise ConfigError(f"--replica {options.replica}: {role.name} has {numbers}")
         return [role.processes[options.replica]]
     if options.host is None:
         return role.processes[:1]
-    here = [process for process in role.processes if process.host == options.host]
+    here = [process for process in role.processes[: role.replicas] if process.host == options.host]
     if not here:
         raise ConfigError(f"{topology.path} does not place {role.name} on {options.host}; to have it join from there, leave out --host")
     return here

@@ -176,6 +176,7 @@ class ZMQSink:
         budget_mb: Megabytes of messages that may wait at this end of each connection, by default 64; over ``+shm`` the memory that all of
             them may take, by default 256. An option of the URL goes first, as for ``tap``.
         tap: Address at which viewers may look at what is sent, such as ``ipc://@name`` or ``tcp://host:port``; by default none.
+        extra: Whether it is there for some time only, so that receivers do not count it among the ``senders`` that must have ended.
 
     Attributes:
         link: What its URLs say.
@@ -195,10 +196,12 @@ class ZMQSink:
     end: bool = True
     budget_mb: Annotated[float | None, Range(gt=0)] = None
     tap: str = ""
+    extra: bool = False
     link: Link = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        options = LinkOptions(codec=self.codec, receivers=self.receivers, end=self.end, budget_mb=self.budget_mb, tap=self.tap)
+        given = {name: getattr(self, name) for name in ("codec", "receivers", "end", "budget_mb", "tap", "extra")}
+        options = LinkOptions(**given)
         self.link = _parsed(self.url, "send", self.bind, options)
 
     def start_threads(self) -> None:

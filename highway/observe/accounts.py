@@ -91,7 +91,7 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
     """Say whether a link's receivers ended of themselves, and its senders had to be stopped: then what was under way is no loss."""
     receivers = {one.how for one in departures if ends[one.name].receives == link}
     senders = {one.how for one in departures if ends[one.name].sends == link}
-    return receivers == {"ended"} and senders <= {"ended", "was stopped"} and "was stopped" in senders
+    return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
 
 
 def _reasons(link: Traffic, samples: Sequence[Sample], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:

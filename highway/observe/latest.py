@@ -18,8 +18,8 @@ class Latest:
         topology = wiring.topology
         self._name, self._ends = topology.plan.name, find_ends(wiring)
         self._states = [
-            ReplicaState(process.role, process.replica, process.host, "starting", single=topology.roles[process.role].replicas == 1)
-            for process in wiring.processes
+            ReplicaState(process.role, process.replica, process.host, "starting", single=topology.roles[process.role].most == 1)
+            for process in wiring.first
         ]
         self._totals = Totals()
         self._losses = Losses(self._ends, wiring.whole_links)

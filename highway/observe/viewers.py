@@ -29,7 +29,9 @@ def viewer_urls(plan: Plan, link: str, role: str | None = None, replica: int | N
         return [f"{url_of('zsub', spec.over, plan.link_address(link, process))}?codec={spec.codec}" for process in processes]
     if away:
         raise _out_of_reach(plan, link, away)
-    return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}" for process in processes]
+    lasting = sum(process.replica < plan.roles[process.role].least for process in processes)
+    waits = f"&senders={lasting}" if 0 < lasting < len(processes) else ""  # not for those that may never be there
+    return [f"zsub+{plan.tap(link, process)}?codec={spec.codec}{waits}" for process in processes]
 
 
 def _chosen(plan: Plan, link: str, role: str | None, replica: int | None) -> list[Process]:

@@ -135,7 +135,8 @@ class Job:
             print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
         self._untold.append(news)
         if news.code is not None:
-            self._until = min(self._until, time.monotonic() + (KEEP if news.code else 0.0))
+            is_wanted_again = news.code and not self._signals_sent  # one that was asked to end may be wanted again, but not soon
+            self._until = min(self._until, time.monotonic() + (KEEP if is_wanted_again else 0.0))
             if self._agent is not None:
                 self._agent.close()
                 self._agent = None

@@ -25,7 +25,7 @@ class Replica:
 
     def __init__(self, process: Process, role: Role, spec: Callable[[str, Process], LaunchSpec]) -> None:
         self.process, self.role = process, role
-        self.phase: Phase = "starting"
+        self.phase: Phase = "ended"
         self.restarts = 0
         self._restarts = Restarts(role.restart)
         self.due = 0.0  # when it is started again, in the phase waiting
@@ -47,8 +47,37 @@ class Replica:
         return self._child
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a process of it was ever started."""
+        return self._child is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its process runs and was asked to end."""
+        return self._runs and self.child.leaving
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether its process was started, and has told nothing of its work yet."""
+        return self._runs and not self.child.leaving and self.child.stats is None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its process works, and is to go on."""
+        return self._runs and not self.child.leaving and self.child.stats is not None
+
+    @property
+    def has_ended_by_itself(self) -> bool:
+        """Whether its process has ended as it should and was not asked to: nothing comes any more."""
+        return self.phase == "ended" and self.has_begun and not self.child.leaving and not self.child.failed
+
+    @property
+    def _runs(self) -> bool:
+        return self._child is not None and self.phase not in ("ended", "failed", "waiting")
+
+    @property
     def is_over(self) -> bool:
-        """Whether no process of it runs, and none will."""
+        """Whether no process of it runs, and none will unless more of them are wanted."""
         return self.phase in ("ended", "failed")
 
     def state(self) -> ReplicaState:
@@ -60,7 +89,7 @@ class Replica:
         counts = [departure.counts for departure in self.departures]
         if child and child.code is None:
             counts.append(child.handle.counts())
-        total, single = reduce(Counts.plus, counts, Counts()), self.role.replicas == 1
+        total, single = reduce(Counts.plus, counts, Counts()), self.role.most == 1
         return ReplicaState(
             self.process.role, self.process.replica, self.process.host, phase, stats, self.restarts, self._error, single, total
         )

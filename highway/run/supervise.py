@@ -14,6 +14,7 @@ from highway.observe.snapshot import find_ends
 from highway.observe.state import ReplicaState
 from highway.run.launcher import DRAIN, Launcher, LaunchSpec
 from highway.run.replica import Replica
+from highway.run.scaling import PATIENCE, Scaler
 from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
 from highway.wire.address import remove_if_dead
@@ -85,6 +86,8 @@ def launch(
 
     def spec(name: str, process: Process) -> LaunchSpec:
         own = ["--role", process.role, "--replica", str(process.replica)]
+        if wiring.scales and topology.roles[process.role].autoscale:
+            own += [f"--drain-timeout={PATIENCE:g}"]
         return LaunchSpec(name, topology.process_spec(process.role, process.replica), [*arguments, *own])
 
     replicas = [Replica(process, topology.roles[process.role], spec) for process in wiring.processes]
@@ -119,6 +122,7 @@ class _Watch:
     def __post_init__(self) -> None:
         depths = depths_of(self.wiring.feeders)
         self.downstream_first = sorted(self.replicas, key=lambda replica: -depths[replica.process.role])
+        self.scaler = Scaler(self.replicas, self.wiring, self.launcher, lambda text: self.display.line(HIGHWAY, text, True))
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -132,8 +136,10 @@ class _Watch:
                 signal.signal(number, handler)
 
     def until_the_end(self) -> Result:
+        first = set(self.wiring.first)
         for replica in self.replicas:
-            replica.start(self.launcher)
+            if replica.process in first:
+                replica.start(self.launcher)
         while not all(replica.is_over for replica in self.replicas):
             self._hear()
             self._wait()
@@ -143,7 +149,9 @@ class _Watch:
             for replica in self.replicas:
                 if replica.phase == "waiting" and time.monotonic() >= replica.due:
                     self._start_again(replica)
-            self._tell()
+            states = self._tell()
+            if self.deadline is None:
+                self.scaler.step(states, lambda role: bool(self._ended_feeders(role)))
         while self.launcher.wait(0):
             pass
         self._tell()
@@ -160,17 +168,21 @@ class _Watch:
 
     def _states(self) -> list[ReplicaState]:
         """Return how all are; who receives is asked before who sends to it, so that less is never sent than was received."""
-        asked = {replica: replica.state() for replica in self.downstream_first}
-        return [asked[replica] for replica in self.replicas]
+        asked = {replica: replica.state() for replica in self.downstream_first if replica.has_begun}
+        return [asked[replica] for replica in self.replicas if replica.has_begun]
 
-    def _tell(self) -> None:
+    def _tell(self) -> Sequence[ReplicaState]:
+        states = self._states()
         for watcher in (self.display, *self.watchers):
-            watcher.update(self._states())
+            watcher.update(states)
+        return states
 
     def _settle(self, replica: Replica) -> None:
         """Decide what follows from the end of a replica's process."""
-        starved = self._ended_feeders(replica)
+        starved = self._ended_feeders(replica.process.role)
         said = replica.settle(may_restart=not (self.draining or self.stopping))
+        if replica.child.failed and self.scaler.excuse(replica):
+            return
         if replica.phase == "waiting" and starved:
             self._start_again(replica)
         elif replica.phase != "failed":
@@ -184,7 +196,7 @@ class _Watch:
 
     def _start_again(self, replica: Replica) -> None:
         """Start a replica again, unless nothing would come to it; then the rest goes on to its end without it."""
-        if not (starved := self._ended_feeders(replica)):
+        if not (starved := self._ended_feeders(replica.process.role)):
             replica.start(self.launcher)
             return
         replica.give_up()
@@ -197,9 +209,9 @@ class _Watch:
         if not self.code:
             self.code, self.message = 1, message
 
-    def _ended_feeders(self, replica: Replica) -> set[str]:
-        """Return the roles that feed a replica, if all of them have ended: nothing would come if it were started again."""
-        feeding = self.wiring.feeders[replica.process.role]
+    def _ended_feeders(self, role: str) -> set[str]:
+        """Return the roles that feed one, if all of them have ended: nothing would come to a replica that is started then."""
+        feeding = self.wiring.feeders[role]
         return feeding if all(other.is_over for other in self._replicas_of(feeding)) else set()
 
     def _replicas_of(self, roles: Collection[str]) -> list[Replica]:
@@ -211,7 +223,7 @@ class _Watch:
         It may have come too late for their end, or one of them was killed before it could tell it.
         """
         for replica in self._running():
-            child, starved = replica.child, self._ended_feeders(replica)
+            child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
             senders = [one for other in self._replicas_of(starved) for one in other.departures]
@@ -250,16 +262,17 @@ class _Watch:
     def _drain(self) -> None:
         """End the sources; what is in flight, and then the ends of the streams, travel through the roles that are fed."""
         self.draining, self.deadline = True, time.monotonic() + self.drain_timeout
+        self.scaler.withdraw()
         for replica in self.replicas:
             replica.give_up()
-            if not self.wiring.feeders[replica.process.role]:
+            if not self.wiring.feeders[replica.process.role] and not replica.is_leaving:
                 replica.ask(signal.SIGTERM)
 
     def _stop(self, number: int) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(number)
+            replica.ask(signal.SIGINT if replica.role.autoscale else number)  # which would go on for as long as a drain may take
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT

@@ -17,6 +17,7 @@ from highway.topology.model import Topology
 from highway.topology.plan import COMPONENTS, SIDES, Plan, Process, Role, names, port_range
 from highway.topology.spec import LinkSpec
 from highway.wire.address import is_loopback
+from highway.wire.codec import named
 from highway.wire.url import Direction, Link
 
 WRITES = {direction: component for component, direction in COMPONENTS.items()}
@@ -218,6 +219,16 @@ def _cannot_scale(plan: Plan, role: Role) -> Iterator[ConfigError]:
             if spec.bind == side:
                 yield location.error(
                     f"{role.name} binds the link {name}, so others would have to know all its replicas; let the other side bind it"
+                )
+            elif not named(spec.codec).has_envelopes:
+                yield location.error(
+                    f"replicas of {role.name} come and go, which the codec {spec.codec} of the link {name} cannot tell its other end; "
+                    "give the link another codec"
+                )
+            elif side == "to" and spec.kind == "publish":
+                yield location.error(
+                    f"each replica of {role.name} gets all that the link {name} publishes, so that more of them would not do it sooner; "
+                    "make the link one of the kind push"
                 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from highway.topology.plan import Plan, names
+from highway.topology.plan import SIDES, Plan, names
 from highway.wire.codec import named
 
 
@@ -11,7 +11,8 @@ def memory(plan: Plan, host: str) -> dict[str, float]:
     buffers = {link: plan.count(link, "from", host) for link in plan.links}
     for link, spec in plan.links.items():
         if not spec.over.is_senders_budget:  # each end has one for each of its connections
-            buffers[link] = buffers[link] * plan.count(link, "to") + plan.count(link, "to", host) * plan.count(link, "from")
+            senders, receivers = (len(plan.processes_at(link, side)) for side in SIDES.values())
+            buffers[link] = buffers[link] * receivers + plan.count(link, "to", host) * senders
     return {link: count * plan.links[link].budget_mb for link, count in buffers.items() if count}
 
 

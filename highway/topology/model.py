@@ -16,7 +16,8 @@ from highway.topology.registry import Registry
 from highway.topology.variables import Variables
 from highway.wire.url import Direction
 
-LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap")  # what a stage with ``link: NAME`` takes from the link
+LINK_SAYS = ("url", "bind", "codec", "senders", "receivers", "budget_mb", "tap", "extra")
+"""What a stage with ``link: NAME`` takes from the link."""
 
 LinkParameters = Callable[[str, Direction], dict[str, Any]]  # link, direction -> what its component is given
 
@@ -134,7 +135,7 @@ class Topology:
 
     def key(self, name: str) -> RoleKey:
         """Return what the processes of a role are known by on a machine."""
-        return RoleKey(self.plan.path, name, self.role(name).replicas)
+        return RoleKey(self.plan.path, name, self.role(name).most)
 
     def environment(self, name: str, replica: int = 0) -> dict[str, str]:
         """Return the environment variables that the file gives to a process of a role."""

@@ -42,7 +42,7 @@ class Role:
     Args:
         stages: Its stages as the file has them, with their variables.
         location: Where the file has the stages.
-        replicas: How many processes run it.
+        replicas: How many processes run it; at first, if an engine may choose.
         hosts: The hosts where they run, in turns; none if the file does not say.
         env: Environment variables of its processes, as the file has them, with their variables.
         external: Whether it is started by others.
@@ -66,21 +66,31 @@ class Role:
         """Return the host of one of its processes, or ``""`` if the file does not say."""
         return self.hosts[replica % len(self.hosts)] if self.hosts else ""
 
+    @property
+    def most(self) -> int:
+        """How many processes it has at most."""
+        return self.autoscale.max if self.autoscale else self.replicas
+
+    @property
+    def least(self) -> int:
+        """How many processes it has at least: those with the lowest numbers."""
+        return self.autoscale.min if self.autoscale else self.replicas
+
     @cached_property
     def processes(self) -> Sequence[Process]:
-        """Its processes."""
-        return [Process(self.name, replica, self.host(replica)) for replica in range(self.replicas)]
+        """All processes that it may have; the first ``replicas`` of them are started with a run."""
+        return [Process(self.name, replica, self.host(replica)) for replica in range(self.most)]
 
     def on_host(self, host: str, before: int | None = None) -> int:
         """Return how many of its processes, or of those before one of them, are on a host (``""`` where the file does not say)."""
         hosts = self.hosts or ("",)
-        rounds, rest = divmod(self.replicas if before is None else before, len(hosts))
+        rounds, rest = divmod(self.most if before is None else before, len(hosts))
         return rounds * hosts.count(host) + hosts[:rest].count(host)
 
     @property
     def used_hosts(self) -> list[str]:
         """The hosts where it runs, each once; ``""`` if the file does not say."""
-        return list(dict.fromkeys(self.hosts[: self.replicas] or ("",)))
+        return list(dict.fromkeys(self.hosts[: self.most] or ("",)))
 
 
 @dataclass(frozen=True)
@@ -107,18 +117,22 @@ class Plan:
     named: bool = False
 
     def processes(self, host: str | None = None) -> list[Process]:
-        """Return the processes that highway starts: of all hosts, or of one."""
-        here = [process for role in self.roles.values() if not role.external for process in role.processes]
+        """Return the processes that highway starts with a run: of all hosts, or of one."""
+        here = [process for role in self.roles.values() if not role.external for process in role.processes[: role.replicas]]
         return [process for process in here if host is None or process.host == host]
 
     def processes_at(self, link: str, side: Side) -> list[Process]:
-        """Return the processes on one side of a link."""
+        """Return the processes that may be on one side of a link."""
         return [process for name in names(self.links[link], side) for process in self.roles[name].processes]
 
     def count(self, link: str, side: Side, host: str | None = None) -> int:
-        """Return how many processes are on one side of a link: everywhere, or on one host."""
+        """Return how many processes are on one side of a link: everywhere at first, or on one host at most."""
         roles = [self.roles[name] for name in names(self.links[link], side)]
         return sum(role.replicas if host is None else role.on_host(host) for role in roles)
+
+    def expected(self, link: str, side: Side) -> int:
+        """Return for how many processes on one side of a link the other waits: those that are there whatever an engine chooses."""
+        return sum(self.roles[name].least for name in names(self.links[link], side))
 
     def address(self, host: str) -> str:
         """Return where others reach a host."""
@@ -176,7 +190,7 @@ class Plan:
             role = self.roles[name]
             if name == process.role:
                 return before + process.replica, on_host + role.on_host(process.host, process.replica)
-            before, on_host = before + role.replicas, on_host + role.on_host(process.host)
+            before, on_host = before + role.most, on_host + role.on_host(process.host)
         raise ValueError(f"{process} is not on that side of the link {link}")
 
     def _listens(self, process: Process, port: int, listen: bool) -> str:
@@ -212,9 +226,10 @@ class Plan:
         urls, spec = self.urls(link, role, replica, direction, most), self.links[link]
         found = {"url": urls if len(urls) > 1 else urls[0], "codec": spec.codec, "budget_mb": spec.budget_mb}
         if direction == "receive":
-            return {**found, "senders": self.count(link, "from") if spec.senders is None else spec.senders}
-        tap = self.tap(link, Process(role, replica, self.roles[role].host(replica)), listen=True)
-        return {**found, "tap": tap, "receivers": self.count(link, "to") if spec.receivers is None else spec.receivers}
+            return {**found, "senders": self.expected(link, "from") if spec.senders is None else spec.senders}
+        found["receivers"] = self.expected(link, "to") if spec.receivers is None else spec.receivers
+        found["tap"] = self.tap(link, Process(role, replica, self.roles[role].host(replica)), listen=True)
+        return found if replica < self.roles[role].least else {**found, "extra": True}
 
 
 def names(spec: LinkSpec, side: Side) -> list[str]:

@@ -20,7 +20,7 @@ from highway.topology.registry import Registry
 
 
 class RoleKey(NamedTuple):
-    """What the processes of a role are known by on a machine: its file, from the root, its name, and how many of them the file has."""
+    """What the processes of a role are known by on a machine: its file, from the root, its name, and how many of them there may be."""
 
     path: str
     role: str

@@ -57,11 +57,23 @@ class LinkSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         float, Meta(gt=0, description="Megabytes that may wait at each end of each connection; for shm, at the sender.")
     ] = 64.0
     receivers: (
-        Annotated[int, Meta(ge=0, description="Receivers that a sender waits for before its first item; by default all replicas of `to`.")]
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="Receivers that a sender waits for before its first item; by default all replicas of `to`, or its `min`.",
+            ),
+        ]
         | None
     ) = None
     senders: (
-        Annotated[int, Meta(ge=0, description="Ends of the stream that a receiver waits for; by default one of each replica of `from`.")]
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="Ends of the stream that a receiver waits for; by default of each replica of `from`, or its `min`.",
+            ),
+        ]
         | None
     ) = None
     delivery: Annotated[
@@ -102,10 +114,12 @@ class ResourcesSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class AutoscaleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Between how many replicas an engine may choose, by how long items wait for the role."""
+    """Between how many replicas an engine may choose, by how much of their time they work."""
 
     min: Annotated[Count, Meta(description="Replicas at least.")]
     max: Annotated[Replicas, Meta(description="Replicas at most.")]
+    grow_s: Annotated[float, Meta(gt=0, le=3600, description="Seconds of too much work after which one more is started.")] = 5.0
+    shrink_s: Annotated[float, Meta(gt=0, le=3600, description="Seconds for which fewer would do before one is drained.")] = 60.0
 
 
 class RoleSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -14,10 +14,31 @@ from highway.wire.url import Direction
 
 @dataclass(frozen=True)
 class Wiring:
-    """The processes of a topology without errors that run somewhere. Their stages are built once, when one asks for the first time."""
+    """The processes of a topology without errors that run somewhere. Their stages are built once, when one asks for the first time.
+
+    Args:
+        scales: Whether roles with ``autoscale`` get more or fewer processes while they run; ``processes`` are then all that they may have.
+    """
 
     topology: Topology
     processes: Sequence[Process]
+    scales: bool = False
+
+    @classmethod
+    def scaling(cls, topology: Topology) -> Wiring:
+        """Return all processes that a topology may have, for who starts them all and can start more while they run.
+
+        Raises:
+            ConfigError: there is nothing to start.
+        """
+        roles = dict.fromkeys(process.role for process in topology.processes())
+        return cls(topology, [process for role in roles for process in topology.roles[role].processes], scales=True)
+
+    @cached_property
+    def first(self) -> Sequence[Process]:
+        """The processes that are started with the run."""
+        roles = self.topology.roles
+        return [process for process in self.processes if not self.scales or process.replica < roles[process.role].replicas]
 
     @cached_property
     def ends(self) -> Sequence[LinkEnd]:
@@ -65,7 +86,9 @@ class Wiring:
         return [end for end in self.ends if end.direction == direction and not end.name]
 
     def _has_all(self, link: str, side: Side) -> bool:
-        return set(self.topology.plan.processes_at(link, side)) <= set(self.processes)
+        roles = self.topology.roles
+        at_first = {process for process in self.topology.plan.processes_at(link, side) if process.replica < roles[process.role].replicas}
+        return at_first <= set(self.processes)
 
 
 def depths_of(feeders: Mapping[str, set[str]]) -> Mapping[str, int]:

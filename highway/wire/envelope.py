@@ -46,6 +46,7 @@ class Envelope(NamedTuple):
         made: The software of the sender, which pixels depend on, and its host; empty if it does not say.
         mark: Whether it is no item, but tells a receiver that leaves that it has read what was sent to it; its arrays are empty then.
         leave: The TCP port at which receivers tell the sender that they leave, 0 if only those on its machine can; ``None`` if none can.
+        extra: Whether, at its end, the sender is one more than those whose ends receivers wait for.
     """
 
     kind: ItemKind = "tuple"
@@ -59,10 +60,12 @@ class Envelope(NamedTuple):
     made: tuple[str, ...] = ()
     mark: bool = False
     leave: int | None = None
+    extra: bool = False
 
 
 _Form = tuple[ItemKind, tuple[str, ...], tuple[int, ...]]  # kind, names and bools
-_Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None]  # all but passport, number
+_Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None, bool]
+"""All of an envelope but the passport and the number."""
 
 _DEFAULTS = Envelope._field_defaults
 
@@ -125,7 +128,7 @@ def length(extension: bytes | memoryview) -> int:
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
-    kind, names, bools, sender, shared, end, made, mark, leave = fixed
+    kind, names, bools, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
     first: dict[str, Any] = {"kind": kind}
@@ -133,7 +136,8 @@ def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
         first["names"] = names
     if bools:
         first["bools"] = bools
-    third: dict[str, Any] = {name: True for name, value in (("shared", shared), ("end", end), ("mark", mark)) if value}
+    flags = {"shared": shared, "end": end, "mark": mark, "extra": extra}
+    third: dict[str, Any] = {name: True for name, value in flags.items() if value}
     if leave is not None:
         third["leave"] = leave
     if made:
@@ -180,7 +184,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         if name in fields:
             _check(name, value, _TYPES[name])
             fields[name] = value
-    kind, names, bools, passport, sender, number, shared, end, made, mark, leave = fields.values()
+    kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra = fields.values()
     check_sender(sender, number)
     if leave is not None and not 0 <= leave < 1 << 16:
         raise FrameError(f"extension: leave is {leave}; expected a port, 0 to 65535")
@@ -194,7 +198,8 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         _check_row("bools", bools, int)
     if made:
         _check_made(made)
-    return Envelope(kind, names, bools, None if passport is None else _passport(passport), sender, number, shared, end, made, mark, leave)
+    passport = None if passport is None else _passport(passport)
+    return Envelope(kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra)
 
 
 def _check_made(made: tuple[Any, ...]) -> None:
@@ -235,6 +240,7 @@ _TYPES: _Types = {
     "made": (tuple,),
     "mark": (bool,),
     "leave": (int, NoneType),
+    "extra": (bool,),
 }
 _PASSPORT: _Types = {"epoch": (int,), "index": (int,), "origin": (tuple,), "keys": (str, NoneType), "times": (tuple,)}
 _ORIGIN: _Types = {"host": (str,), "role": (str,), "replica": (int,)}

@@ -30,6 +30,7 @@ class LinkOptions:
         receivers: Receivers that must be connected before the first item is sent.
         end: Whether the sender tells the receivers when its stream has ended.
         tap: Address at which the sender lets viewers look, such as ``ipc://@name`` or ``tcp://host:port``; none by default.
+        extra: Whether the sender is there for some time only: receivers hear its end, but do not count it among ``senders``.
     """
 
     codec: str = "tensorcom"
@@ -40,6 +41,7 @@ class LinkOptions:
     receivers: int = 0
     end: bool = True
     tap: str = ""
+    extra: bool = False
 
 
 DEFAULTS = LinkOptions()

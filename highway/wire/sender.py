@@ -126,7 +126,8 @@ class LinkSender:
         """
         self._drain()
         if self._link.options.end:
-            envelope = Envelope(sender=self.name, number=self._number, shared=self._is_shared(), end=True)
+            options, shared = self._link.options, self._is_shared()
+            envelope = Envelope(sender=self.name, number=self._number, shared=shared, end=True, extra=options.extra)
             frames = self._codec.encode(self._empty, envelope, allow64=True)
             self._tell_end(frames)
             if self.tap is not None:

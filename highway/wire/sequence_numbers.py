@@ -90,7 +90,7 @@ class Senders:
         counters: Where ``gaps``, ``duplicates``, ``late``, ``malformed``, ``senders`` and ``ended`` are counted.
 
     Attributes:
-        ended: Senders that have ended.
+        ended: Senders that have ended, without those that are one more than is waited for.
         connections: Connections over which an end has come.
     """
 
@@ -134,7 +134,7 @@ class Senders:
         self._count(known, envelope, late, gaps, False)
         if envelope.sender not in self._ended:
             _keep(self._ended, envelope.sender, None)
-            self.ended += 1
+            self.ended += not envelope.extra
             self._counters["ended"] = self.ended
         names = _keep(self._ended_on, source.connection, set())
         if envelope.sender not in names and len(names) < connections:

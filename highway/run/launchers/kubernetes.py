@@ -22,6 +22,7 @@ from typing import Any
 from highway.errors import ConfigError
 from highway.run.launcher import STOP_SECONDS, file_arguments
 from highway.run.launchers.kubernetes_limits import label, problems
+from highway.run.scaling import LOAD
 from highway.topology import Topology, document
 from highway.topology.plan import Role, names, port_range
 from highway.topology.spec import parse_metrics
@@ -31,7 +32,6 @@ __all__ = ["problems", "render"]
 FILES = "/etc/highway"  # where pods find the topology
 USER = 1000  # whom the Dockerfile's image runs as
 METRICS_PORT = 9400  # or the first one above it that is no link's
-LOAD = 0.8  # of its pods' time that a role with `autoscale` is to work: with more it gets more of them
 
 Object = dict[str, Any]
 
@@ -117,7 +117,9 @@ class _App:
             target = {"type": "AverageValue", "averageValue": f"{round(1000 * LOAD)}m"}
             metrics = [{"type": "Pods", "pods": {"metric": {"name": "highway_role_load"}, "target": target}}]
             of = {"apiVersion": "apps/v1", "kind": kind, "name": name}
-            spec = {"scaleTargetRef": of, "minReplicas": scale.min, "maxReplicas": scale.max, "metrics": metrics}
+            after = {"scaleUp": scale.grow_s, "scaleDown": scale.shrink_s}
+            behavior = {way: {"stabilizationWindowSeconds": math.ceil(seconds)} for way, seconds in after.items()}
+            spec = {"scaleTargetRef": of, "minReplicas": scale.min, "maxReplicas": scale.max, "metrics": metrics, "behavior": behavior}
             yield {**self._head("autoscaling/v2", "HorizontalPodAutoscaler", name, labels), "spec": spec}
 
     def _pod(self, role: Role, kind: str) -> Object:

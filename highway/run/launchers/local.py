@@ -34,8 +34,7 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
 
 def placed(topology: Topology) -> Wiring:
     """Return all processes, with all hosts of the file on this machine."""
-    here = topology.on_this_machine()
-    return Wiring(here, here.processes())
+    return Wiring.scaling(topology.on_this_machine())
 
 
 def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, str, bool], None]) -> LocalLauncher:

@@ -44,8 +44,7 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
 
 def placed(topology: Topology) -> Wiring:
     """Return the processes, which find each other by name."""
-    anywhere = topology.anywhere()
-    return Wiring(anywhere, anywhere.processes())
+    return Wiring.scaling(topology.anywhere())
 
 
 def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLauncher:

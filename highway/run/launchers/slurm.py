@@ -47,8 +47,7 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
 
 def placed(topology: Topology) -> Wiring:
     """Return the processes, which find each other by name."""
-    anywhere = topology.anywhere()
-    return Wiring(anywhere, anywhere.processes())
+    return Wiring.scaling(topology.anywhere())
 
 
 def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLauncher:
@@ -177,7 +176,7 @@ class SlurmLauncher:
                 job.process.lose(why)
             return ""
         for job in jobs:
-            job.submitted(f"{number}_{job.replica}" if role.replicas > 1 else number)
+            job.submitted(f"{number}_{job.replica}" if role.most > 1 else number)
         return number
 
     def _hear(self) -> bool:

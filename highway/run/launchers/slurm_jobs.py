@@ -38,8 +38,8 @@ STATES: Mapping[str, str] = {  # what a job does, or how it has ended; in those 
 
 def script(folder: RunFolder, role: Role) -> str:
     """Return the script of the jobs of a role."""
-    number = "${SLURM_ARRAY_TASK_ID}" if role.replicas > 1 else "0"
-    log = folder.logs / f"{place_of(role.name, '%a' if role.replicas > 1 else 0)}.log"
+    number = "${SLURM_ARRAY_TASK_ID}" if role.most > 1 else "0"
+    log = folder.logs / f"{place_of(role.name, '%a' if role.most > 1 else 0)}.log"
     needs, labels = role.resources, role.resources.labels
     features = [value for name, value in labels.items() if not name.startswith(PREFIX)]
     options = {
@@ -66,7 +66,7 @@ def submission(folder: RunFolder, role: Role, replicas: Collection[int]) -> list
     """Return the command that submits the jobs of some replicas."""
     runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(replicas)), lambda pair: pair[1] - pair[0])]
     numbers = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-    array = [f"--array={numbers}"] if role.replicas > 1 else []
+    array = [f"--array={numbers}"] if role.most > 1 else []
     return ["sbatch", "--parsable", *array, str(folder.jobs / f"{place_of(role.name, 'sh')}")]
 
 

@@ -1,0 +1,215 @@
+"""How many replicas of a role run: one more while they work too much of their time, one fewer while fewer would do."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from highway.engine.stats import PipelineStats
+from highway.observe.figures import Recent, load
+from highway.observe.poll import Sample
+from highway.observe.snapshot import find_ends
+from highway.observe.state import ReplicaState
+from highway.observe.traffic import traffic
+from highway.run.child import Child
+from highway.run.launcher import Launcher
+from highway.run.replica import Replica
+from highway.topology.spec import AutoscaleSpec
+from highway.topology.wiring import Wiring
+
+LOAD = 0.8  # of its replicas' time that a role with `autoscale` is to work: with more it gets more of them
+SLACK = 0.6  # of their time that one fewer would work: with less it gets fewer
+PAUSE = 0.25  # seconds between two looks
+AGAIN = 60.0  # seconds before another one is started, where the last one could not be
+IDLE = 2.0  # seconds without a message after which nothing comes any more, if the stream has ended
+PATIENCE = 86_400.0  # seconds that a replica may take to hand on what it has, when fewer would do
+
+
+class Look(NamedTuple):
+    """How much the replicas of a role work at a moment.
+
+    Args:
+        time: Seconds.
+        replicas: How many there are.
+        load: The part of the last time, 0 to 1, in which they had work to do; their mean, with 0 for one that has not begun.
+        waiting: Messages that wait for them; ``None`` where that is not seen.
+    """
+
+    time: float
+    replicas: int
+    load: float
+    waiting: int | None = None
+
+
+def wanted(looks: Sequence[Look], scale: AutoscaleSpec) -> int:
+    """Return how many replicas should work: as many as do, or one more, or one fewer.
+
+    One more is of use only if something has waited for it lately.
+
+    Args:
+        looks: Those since one came or went last, oldest first, one at least.
+    """
+    last, lately, long = looks[-1], _during(looks, scale.grow_s), _during(looks, scale.shrink_s)
+    if lately and last.replicas < scale.max and last.load > LOAD and any(look.waiting != 0 for look in lately):
+        return last.replicas + 1
+    if long and last.replicas > scale.min and all(_with_one_fewer(look) < SLACK for look in long):
+        return last.replicas - 1
+    return last.replicas
+
+
+def _during(looks: Sequence[Look], seconds: float) -> Sequence[Look]:
+    """Return the looks of the last seconds; none if they do not reach back so far."""
+    since = looks[-1].time - seconds
+    return [look for look in looks if look.time >= since] if looks[0].time <= since else []
+
+
+def _with_one_fewer(look: Look) -> float:
+    return look.load * look.replicas / (look.replicas - 1)
+
+
+class Scaler:
+    """Starts and drains replicas of the roles that may have more or fewer of them.
+
+    The first ``min`` of a role stay. Of the others that with the lowest number is started first, and that with the highest drained first.
+
+    Args:
+        replicas: All that there may be.
+        launcher: Starts them.
+        say: Shows what is done, and why.
+    """
+
+    def __init__(self, replicas: Sequence[Replica], wiring: Wiring, launcher: Launcher, say: Callable[[str], None]) -> None:
+        self._roles: dict[str, _Role] = {}
+        self._due = 0.0
+        for name in wiring.roles if wiring.scales else ():
+            if scale := wiring.topology.roles[name].autoscale:
+                own = [replica for replica in replicas if replica.process.role == name]
+                self._roles[name] = _Role(own, scale, launcher, say)
+        self._ends = find_ends(wiring) if self._roles else {}
+        self._whole = wiring.whole_links if self._roles else set()
+
+    def step(self, states: Sequence[ReplicaState], has_ended: Callable[[str], bool]) -> None:
+        """Start or drain a replica of each role where that is due; call it some times per second.
+
+        Args:
+            states: How all replicas of the run are.
+            has_ended: Says whether nothing comes to a role any more, since all that feeds it has ended.
+        """
+        if not self._roles or (now := time.monotonic()) < self._due:
+            return
+        self._due = now + PAUSE
+        links = traffic([Sample.of(state, self._ends) for state in states])
+        waiting = {link.link: link.missing for link in links if link.link in self._whole}
+        for name, role in self._roles.items():
+            role.step(now, waiting.get(self._ends[role.any_name].receives), has_ended(name))
+
+    def withdraw(self) -> None:
+        """Start no more, and none of those that have not begun to work."""
+        for role in self._roles.values():
+            role.withdraw()
+
+    def excuse(self, replica: Replica) -> bool:
+        """Say whether the run goes on without a replica whose process has failed.
+
+        It does without one that could not be added, or was lost, as those of its role may be, while it was drained.
+        """
+        role = self._roles.get(replica.process.role)
+        return role is not None and role.excuse(replica)
+
+
+class _Role:
+    """The replicas of a role, by number."""
+
+    def __init__(self, replicas: Sequence[Replica], scale: AutoscaleSpec, launcher: Launcher, say: Callable[[str], None]) -> None:
+        self.any_name = replicas[0].name
+        self._replicas, self._extra, self._scale = replicas, replicas[scale.min :], scale
+        self._launcher, self._say = launcher, say
+        self._free = set(replicas[replicas[0].role.replicas :])  # that may be started; none that somebody else has drained
+        self._added: set[Replica] = set()  # that have not begun to work
+        self._looks: deque[Look] = deque()
+        self._there: list[Child | Literal[False]] = []
+        self._first: dict[Child, PipelineStats | None] = {}
+        self._recent = Recent(scale.grow_s)
+        self._again = 0.0
+        self._told = ""
+
+    def step(self, now: float, waiting: int | None, has_ended: bool) -> None:
+        if has_ended or any(replica.has_ended_by_itself for replica in self._replicas):
+            self.withdraw()
+            for replica in self._replicas:
+                if replica.is_working and replica.child.idle >= IDLE:  # it came too late to hear of the end
+                    replica.ask(signal.SIGTERM)
+            return
+        self._look(now, waiting)
+        if not self._looks:
+            return
+        number, last = wanted(self._looks, self._scale), self._looks[-1]
+        if number > last.replicas and now >= self._again and not any(replica.is_beginning for replica in self._replicas):
+            self._add(last)
+        elif number < last.replicas:
+            self._remove(last)
+
+    def withdraw(self) -> None:
+        for replica in self._extra:
+            if replica.is_beginning:
+                replica.ask(signal.SIGTERM)
+
+    def excuse(self, replica: Replica) -> bool:
+        child = replica.child
+        if replica in self._added and child.stats is None:
+            if not child.leaving:
+                self._postpone(replica, child.failure)
+        elif child.leaving and replica in self._free and replica.role.restart.when != "never":
+            self._say(f"{replica.name} failed {child.failure}, while it was drained")
+        else:
+            return False
+        replica.phase = "ended"
+        return True
+
+    def _look(self, now: float, waiting: int | None) -> None:
+        """Note how much the replicas work, once each has told of that since one came or went."""
+        self._added -= {replica for replica in self._added if replica.is_working}
+        there = [replica for replica in self._replicas if replica.is_working or (replica.is_beginning and replica in self._added)]
+        figures = {replica.child: replica.child.stats for replica in there}
+        if [replica.is_working and replica.child for replica in there] != self._there:
+            self._there = [replica.is_working and replica.child for replica in there]
+            self._first, self._recent = figures, Recent(self._scale.grow_s)
+            self._looks.clear()
+        recent = [self._recent.add(child, stats) for child, stats in figures.items() if stats]
+        if not recent or any(stats and stats is self._first[child] for child, stats in figures.items()):
+            return
+        self._looks.append(Look(now, len(there), sum(map(load, recent)) / len(there), waiting))
+        while len(self._looks) > 1 and self._looks[1].time <= now - max(self._scale.grow_s, self._scale.shrink_s):
+            self._looks.popleft()
+
+    def _add(self, last: Look) -> None:
+        if not (free := [replica for replica in self._extra if replica.is_over and replica in self._free]):
+            return  # those that are left still hand on what they have, or were drained by others
+        replica = free[0]
+        self._free.remove(replica)
+        self._added.add(replica)
+        self._say(f"{replica.name} is added: of the last {self._scale.grow_s:g} s those that run worked {last.load:.0%}")
+        try:
+            replica.start(self._launcher)
+        except OSError as error:  # this machine has no more for it
+            self._postpone(replica, f"({error})")
+
+    def _remove(self, last: Look) -> None:
+        """Drain the one that was added last, which may not have begun to work."""
+        beginning = [replica for replica in self._extra if replica.is_beginning and replica in self._added]
+        running = [replica for replica in self._extra if replica.is_working]
+        for replica in [*running, *beginning][-1:]:
+            self._free.add(replica)
+            self._say(f"{replica.name} is drained: without it the others would work {_with_one_fewer(last):.0%} of their time")
+            replica.ask(signal.SIGTERM)
+
+    def _postpone(self, replica: Replica, why: str) -> None:
+        self._added.discard(replica)
+        self._free.add(replica)
+        self._again = time.monotonic() + AGAIN
+        if why != self._told:
+            self._say(f"{replica.name} cannot be added {why}; it is tried again every {AGAIN:g} s while it is wanted")
+        self._told = why
