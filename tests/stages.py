@@ -36,6 +36,21 @@ class Numbers:
             wait(self.every)
 
 
+@dataclass
+class Waves:
+    """Yield 0, 1, 2, ...: one every ``high`` seconds and, once there is a file ``calm``, every ``low``, until there is a file ``stop``."""
+
+    high: float
+    low: float
+
+    def __iter__(self):
+        number = 0
+        while not Path("stop").exists():
+            yield (np.full(1, number, np.int32),)
+            number += 1
+            wait(self.low if Path("calm").exists() else self.high)
+
+
 class NumberedImages:
     """Yield four images and labels, all of them the batch's number, until there is a file ``stop``; then write to ``sent`` how many."""
 

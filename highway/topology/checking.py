@@ -260,7 +260,7 @@ def _port_users(plan: Plan) -> Iterator[tuple[str, str, str, dict[Process, tuple
     """Yield what opens ports: what to call it, its link, the key that has the ports, and the port and location of each process."""
     for link, spec in plan.links.items():
         if spec.over.has_port:
-            binders = plan.processes_at(link, spec.bind)
+            binders = [process for process in plan.processes_at(link, spec.bind) if not plan.roles[process.role].autoscale]
             yield f"the link {link}", link, "port", {each: (plan.port(link, each), plan.link_address(link, each)) for each in binders}
         if spec.tap is not None:
             senders = plan.processes_at(link, "from")

@@ -106,6 +106,8 @@ def test_a_role_that_no_units_host_would_run_is_refused(ask, write, folder):
         ("autoscale: {min: 1}", "autoscale: the key 'max' is missing"),
         ("autoscale: {min: 0, max: 4}", "autoscale.min: expected int >= 1, got int 0"),
         ("autoscale: {min: 4, max: 2}", "autoscale: min is 4, but max is 2"),
+        ("autoscale: {min: 1, max: 4, grow_s: 0}", "autoscale.grow_s: expected float > 0.0, got int 0"),
+        ("autoscale: {min: 1, max: 4, shrink_s: 4000}", "autoscale.shrink_s: expected float <= 3600.0, got int 4000"),
         ("replicas: 9, autoscale: {min: 1, max: 4}", "autoscale: the role begins with 9 replicas, which are not from 1 to 4"),
     ],
 )
@@ -133,6 +135,26 @@ def test_a_role_that_opens_a_port_does_not_scale(ask, write):
     code, _, error = ask("launch", write(text), "--on", "kubernetes", "--dry-run")
     said = "worker binds the link done, so others would have to know all its replicas; let the other side bind it"
     assert (code, error) == (2, f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (
+            "kind: publish",
+            "each replica of worker gets all that the link raw publishes, so that more of them would not do it sooner; "
+            "make the link one of the kind push",
+        ),
+        (
+            "codec: msgpack",
+            "replicas of worker come and go, which the codec msgpack of the link raw cannot tell its other end; "
+            "give the link another codec",
+        ),
+    ],
+)
+def test_a_role_whose_replicas_cannot_come_and_go_does_not_scale(ask, write, raw, said):
+    text = ROLES.replace("port: 5555", f"port: 5555, {raw}").replace("OWN", "autoscale: {min: 1, max: 2}")
+    assert ask("check", write(text)) == (2, "", f"highway: t.yaml:4: roles.worker.autoscale: {said}\n")
 
 
 def test_a_folder_that_cannot_be_written_into_is_refused(ask, write, folder):

@@ -49,6 +49,38 @@ def errors(topology):
     return [str(error) for error in check(topology)]
 
 
+SCALES = THREE.replace("hosts: [a, b], replicas: 3,", "hosts: [a, b], replicas: 2, autoscale: {min: 1, max: 4},")
+
+
+def test_a_role_that_scales_has_numbers_for_all_that_it_may_have_and_begins_with_some(topology):
+    found = topology(SCALES)
+    role, plan = found.roles["worker"], found.plan
+    assert check(found) == []
+    assert (role.least, role.replicas, role.most) == (1, 2, 4)
+    assert [process.replica for process in found.processes() if process.role == "worker"] == [0, 1]
+    assert role.processes[3] == Process("worker", 3, "b")
+    assert found.key("worker").replicas == 4
+    assert (plan.count("raw", "to"), plan.count("raw", "to", "a"), plan.expected("raw", "to")) == (2, 2, 1)
+    assert memory(plan, "c") == {"done": 4 * 8}
+
+
+def test_others_wait_for_the_replicas_that_stay_and_the_rest_say_that_they_do_not(topology):
+    plan = topology(SCALES).plan
+    assert plan.link_parameters("raw", "reader", 0, "send")["receivers"] == 1
+    assert plan.link_parameters("done", "trainer", 0, "receive")["senders"] == 1
+    assert [plan.link_parameters("done", "worker", number, "send").get("extra") for number in range(4)] == [None, True, True, True]
+    fixed = topology(THREE).plan
+    assert [fixed.link_parameters("done", "worker", number, "send").get("extra") for number in range(3)] == [None] * 3
+    assert fixed.link_parameters("done", "trainer", 0, "receive")["senders"] == 3
+
+
+def test_replicas_that_may_come_have_ports_of_their_own_for_viewers(topology):
+    text = SCALES.replace("bind: to, budget_mb: 8", "bind: to, tap: 7900-7901")
+    assert errors(topology(text)) == []
+    narrow = errors(topology(text.replace("7900-7901", "7900")))
+    assert len(narrow) == 1 and "2 replicas of worker open ports on a, one each; give a range such as 7900-7901" in narrow[0]
+
+
 def test_the_binding_end_of_a_link_opens_a_port_and_the_other_connects(topology):
     plan = topology(THREE).plan
     assert check(topology(THREE)) == []

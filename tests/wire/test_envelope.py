@@ -36,6 +36,7 @@ ENVELOPES = st.builds(
     made=st.just(()) | st.tuples(TEXT, TEXT).filter(lambda made: sum(map(len, made)) <= 512),
     mark=st.booleans(),
     leave=st.none() | st.integers(0, 65535),
+    extra=st.booleans(),
 )
 
 

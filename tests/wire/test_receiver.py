@@ -17,7 +17,7 @@ from highway.wire.url import parse
 
 
 class Script:
-    """A receiver that plays messages: ``(sender, number)``, with ``shared`` or ``end`` behind, or :class:`Peers` for who is there then."""
+    """A receiver that plays messages: ``(sender, number)``, with flags of an envelope behind, or :class:`Peers` for who is there then."""
 
     def __init__(self, messages):
         self.messages, self.bound, self.now = list(messages), [], Peers()
@@ -29,7 +29,7 @@ class Script:
             del self.messages[:1]
             raise TimeoutError("nothing more")
         sender, number, *flags = self.messages.pop(0)
-        envelope = Envelope(sender=sender, number=number, shared="shared" in flags, end="end" in flags)
+        envelope = Envelope(sender=sender, number=number, **dict.fromkeys(flags, True))
         return named("tensorcom").encode([np.zeros(1, np.uint8)], envelope)
 
     def peers(self):
@@ -127,6 +127,13 @@ def test_a_sender_is_warned_of_once(monkeypatch, caplog):
         ("zpull+ipc://x?senders=1", [Peers(2, 2), (A, 1, "end"), None], False),  # one more has joined
         ("zpull+ipc://x?senders=1", [Peers(2, 2), (A, 1, "end"), None, (B, 1, "end"), None], True),
         ("zpull+ipc://x?senders=2", [Peers(0, 1), (A, 1, "end"), None], False),
+        ("zpull+ipc://x?senders=1", [Peers(0, 2), (A, 1, "end", "extra"), None], False),  # it was one more, and another was lost
+        ("zpull+ipc://x?senders=1", [Peers(1, 2), (A, 1, "end", "extra"), None], False),
+        ("zpull+ipc://x?senders=1", [Peers(1, 2), (A, 1, "end", "extra"), (B, 1, "end"), None], True),
+        ("zpull+ipc://x?senders=1", [Peers(0, 2), (A, 1, "end", "extra"), (B, 1, "end"), None], True),
+        ("zpull+ipc://x?senders=1", [Peers(2, 2), (A, 1, "end", "extra"), (B, 1, "end"), None], True),
+        ("zpull+ipc://x?senders=1", [Peers(2, 2), (B, 1, "end"), None], False),  # one more is there still
+        ("zsub+ipc://x{1,2}", [(A, 1, "end"), (B, 1, "end", "extra")], True),  # where none is waited for, all are alike
     ],
 )
 def test_a_stream_ends_when_its_senders_have(monkeypatch, url, messages, ended):

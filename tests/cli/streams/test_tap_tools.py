@@ -118,6 +118,13 @@ def test_a_viewer_subscribes_to_the_taps_of_the_senders_on_this_machine_whatever
     assert urls(folder, here.replace("bind: to", "bind: to, codec: msgpack"), "augmented", None, 0) == ["zsub+TAP-0?codec=msgpack"]
 
 
+def test_a_viewer_does_not_wait_for_replicas_that_may_never_be_there(folder):
+    scales = TOPOLOGY.replace("replicas: 2", "autoscale: {min: 1, max: 2}")
+    assert scales != TOPOLOGY
+    assert urls(folder, scales, "augmented", local=True) == [f"zsub+TAP-{number}?codec=tensorcom&senders=1" for number in (0, 1)]
+    assert urls(folder, scales, "augmented", "worker", 1, local=True) == ["zsub+TAP-1?codec=tensorcom"]
+
+
 def test_a_viewer_on_another_machine_takes_the_ports_of_the_taps(folder):
     text = TOPOLOGY.replace("bind: to", "bind: to, tap: 7900-7901").replace("hosts: a, replicas", "hosts: [a, b], replicas")
     assert urls(folder, text, "augmented") == [f"zsub+tcp://192.0.2.{n}:7900?codec=tensorcom" for n in (1, 2)]

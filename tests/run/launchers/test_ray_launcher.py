@@ -271,6 +271,46 @@ def test_a_drain_loses_nothing(cluster, launch, write, numbers):
     assert re.search(rf"^done +{len(got):,} +{len(got):,} +0$", out, re.M), out
 
 
+SCALES = (
+    FILE.replace("replicas: 2", "autoscale: {min: 1, max: 4, grow_s: 1, shrink_s: 2}")
+    .replace('$Numbers: {count: "${count}", hold: "${hold}"}', "$Waves: {high: 0.003, low: 0.1}")
+    .replace("$Pass", "$Pass: {every: 0.02}")
+)
+
+
+def test_one_grows_to_four_and_shrinks_to_one_and_nothing_is_lost(cluster, launch, write, numbers):
+    run = launch(write(SCALES))
+    pids = run.pids(4)
+    assert {cluster.hosts.host_of(pid) for pid in pids.values()} <= {"first", "second", "third"}
+    Path("calm").touch()
+    for number in (3, 2, 1):
+        run.error.until(rf"worker\[{number}\] is drained: ")
+    wait_until(lambda: cluster.processes("--role worker") == [pids["worker[0]"]], PATIENCE)
+    got_more(run, 10)
+    Path("stop").touch()
+    code, out, error = run.end()
+    assert code == 0, error
+    got = numbers(out)
+    assert sorted(got) == list(range(len(got)))
+    assert re.search(rf"^raw +{len(got):,} +{len(got):,} +0$", out, re.M), out
+    assert not cluster.processes("highway run")
+
+
+def test_one_more_for_which_no_node_is_free_waits_and_is_taken_back(cluster, launch, write, numbers):
+    run = launch(write(SCALES.replace("cpus: 0.5", "cpus: 3")))
+    run.pids(3)
+    run.error.until(r"worker\[3\] is added: ")
+    got_more(run)
+    Path("calm").touch()
+    run.error.until(r"worker\[3\] is drained: ")
+    Path("stop").touch()
+    code, out, error = run.end()
+    assert code == 0, error
+    got = numbers(out)
+    assert sorted(got) == list(range(len(got)))
+    assert "worker[3] |" not in out
+
+
 def test_a_launcher_that_is_killed_leaves_nothing_behind(cluster, launch, write):
     run = launch(write(FILE))
     run.pids(2)

@@ -127,6 +127,35 @@ def test_a_script_finds_its_feeders_in_the_folder_of_the_run(slurm, launch, writ
     assert out.count("got") + 100 == sent(summary, "raw")
 
 
+SCALES = (
+    FILE.replace("replicas: 3", "autoscale: {min: 1, max: 4, grow_s: 1, shrink_s: 4}")
+    .replace("$Numbers: {until: stop}", "$Waves: {high: 0.003, low: 0.1}")
+    .replace("$Pass: {}", "$Pass: {every: 0.02}")
+)
+
+
+def test_one_grows_to_four_and_shrinks_to_one_and_jobs_come_and_go(slurm, launch, write):
+    run = launch(write(SCALES))
+
+    def workers():
+        return sorted(job.split()[0].partition("_")[2] for job in slurm.jobs() if job.split()[1] == "worker")
+
+    run.until_all_run("worker[0]")
+    run.until_all_run("worker[1]", "worker[2]", "worker[3]")
+    assert workers() == ["0", "1", "2", "3"]
+    Path("calm").touch()
+    for number in (3, 2, 1):
+        run.run.error.until(rf"worker\[{number}\] is drained: ")
+    wait_until(lambda: workers() == ["0"], 60)
+    run.until_it_goes_on(10)
+    Path("stop").touch()
+    code, got, summary, error = run.end()
+    assert code == 0, error
+    assert sorted(got) == list(range(sent(summary, "raw"))), error
+    assert summary["losses"] == []
+    assert [replica["restarts"] for replica in summary["replicas"]] == [0] * 6
+
+
 def test_a_process_that_is_killed_is_started_again_where_it_was(slurm, launch, write):
     run = launch(write(FILE))
     first = dict(run.until_all_run(*WORKERS))
