@@ -8,5 +8,7 @@ from .mixing.mixed import MixedDataset as MixedDataset
 from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
 from .records.tfrecord import TFRecord as TFRecord
+from .tables.arrow import Arrow as Arrow
+from .tables.parquet import Parquet as Parquet
 from .tar import Tar as Tar
 from .ten import TenFiles as TenFiles

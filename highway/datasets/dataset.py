@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, overload, runtime_checkable
 
 from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError
@@ -29,6 +29,30 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> Any: ...
+
+
+class LazyKeys(Sequence[str]):
+    """The keys of a dataset, each made when it is asked for.
+
+    Args:
+        key_at: Returns the key of a sample by its number, from 0.
+        length: How many there are.
+    """
+
+    def __init__(self, key_at: Callable[[int], str], length: int) -> None:
+        self._key_at, self._length = key_at, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self._key_at(one) for one in range(self._length)[number]]
+        return self._key_at(range(self._length)[number])
 
 
 def length_of(dataset: Dataset) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
+from highway.datasets.dataset import LazyKeys
 from highway.datasets.file import FileState, UnchangingFile, fingerprint_of
 from highway.datasets.opened import opened
 from highway.datasets.tar_index import TarIndex, index_of
@@ -47,25 +48,10 @@ class _Shards:
         shard = bisect_right(self.ends, number) - 1
         return shard, number - self.ends[shard]
 
-
-class _Keys(Sequence[str]):
-    """The keys of all samples, each made when it is asked for."""
-
-    def __init__(self, shards: _Shards) -> None:
-        self._shards = shards
-
-    def __len__(self) -> int:
-        return self._shards.ends[-1]
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(len(self))[number]]
-        shard, row = self._shards.place(number)
-        return self._shards.indexes[shard].key(row)
+    def key(self, number: int) -> str:
+        """Return the key of a sample."""
+        shard, row = self.place(number)
+        return self.indexes[shard].key(row)
 
 
 @checked
@@ -125,7 +111,8 @@ class Tar:
     @property
     def keys(self) -> Sequence[str]:
         """The samples' keys: the paths of their files in the shard, without extensions."""
-        return _Keys(self._shards)
+        shards = self._shards
+        return LazyKeys(shards.key, shards.ends[-1])
 
     def blocks(self) -> list[range]:
         """Return the numbers of the samples of each shard."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Protocol, overload
+from typing import Annotated, Any, Protocol
 
 from highway.datasets.choice import chosen, named
+from highway.datasets.dataset import LazyKeys
 from highway.datasets.file import fingerprint_of
 from highway.datasets.index_file import SUFFIX
 from highway.datasets.opened import opened
@@ -57,25 +58,6 @@ class _Files:
                 found += places[first][0].read([number for _, number in places[first:last]])
                 first = last
         return found
-
-
-class _Keys(Sequence[str]):
-    """The keys of Examples, each read when it is asked for."""
-
-    def __init__(self, key_at: Callable[[int], str], length: int) -> None:
-        self._key_at, self._length = key_at, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self._key_at(one) for one in range(self._length)[number]]
-        return self._key_at(range(self._length)[number])
 
 
 @dataclass
@@ -139,7 +121,7 @@ class Records(ABC):
     @property
     def keys(self) -> Sequence[str] | None:
         """The samples' names, each read when it is asked for; ``None`` if they have none."""
-        return _Keys(self._key, len(self)) if self._has_keys else None
+        return LazyKeys(self._key, len(self)) if self._has_keys else None
 
     @opened
     def _has_keys(self) -> bool:

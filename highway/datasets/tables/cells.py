@@ -1,0 +1,131 @@
+"""What a field of samples becomes as a column; :mod:`highway.datasets.tables.values` reads the same again.
+
+=======================================  =======================================================================================
+field                                    column
+=======================================  =======================================================================================
+``bytes``; ``str``                       binary; string
+a number or boolean of NumPy's           of the same dtype
+a number or boolean of Python's          int64, float64, bool
+``np.datetime64``, ``np.timedelta64``    date, timestamp, duration of the same unit, but for points in time in seconds
+an array of one dimension                list of the same dtype
+an array of more                         ``arrow.variable_shape_tensor``: data and shape
+a dict or list that JSON can hold        ``arrow.json``
+=======================================  =======================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.datasets.tables.library import pa
+from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
+from highway.errors import ItemError
+
+_LARGEST = 1 << 30  # bytes of one value; those of a block together must stay below 2 GiB
+_TIMES = {f"{kind}8[{unit}]" for kind, units in {"M": ("D", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}.items() for unit in units}
+_NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64}
+_WAY_OUT = "make it bytes, a str, a number, an array of numbers, or a dict or list that JSON can hold"
+
+
+class Kind(NamedTuple):
+    """What the values of a field have in common.
+
+    Args:
+        what: ``"bytes"``, ``"str"``, ``"json"``, ``"number"`` or ``"array"``.
+        dtype: Of numbers and arrays.
+        ndim: Of arrays: 0 for numbers.
+    """
+
+    what: str
+    dtype: str = ""
+    ndim: int = 0
+
+    def __str__(self) -> str:
+        words = {"number": f"one {self.dtype}", "array": f"an array of {self.dtype} of dimension {self.ndim}", "json": "a dict or list"}
+        return words.get(self.what, self.what)
+
+
+def cell(value: Any) -> tuple[Kind, Any, int]:
+    """Return the kind of a value, what is kept of it until it is written, and how many bytes that takes, about.
+
+    Raises:
+        ItemError: no column can hold it; says what it is, and the way out.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _of_size(Kind("bytes"), bytes(value), len(value))
+    if isinstance(value, str):
+        return _of_size(Kind("str"), str(value), len(_utf8(value)))
+    if isinstance(value, (dict, list)):
+        if not _is_json(value):
+            raise ItemError(f"a {type(value).__name__} that JSON does not give back as it is; make it arrays, each a field of its own")
+        text = json.dumps(value)
+        return _of_size(Kind("json"), text, len(text))
+    array = _array(value)
+    return _of_size(Kind("array" if array.ndim else "number", str(array.dtype), array.ndim), array, array.nbytes)
+
+
+def _of_size(kind: Kind, value: Any, size: int) -> tuple[Kind, Any, int]:
+    if size > _LARGEST:
+        raise ItemError(f"{size >> 20} MiB, and a value may have {_LARGEST >> 20}; cut it into several samples")
+    return kind, value, size
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(name) is str and _is_json(part) for name, part in value.items())
+    return all(map(_is_json, value)) if isinstance(value, list) else type(value) in (str, int, float, bool, type(None))
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ItemError(f"a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ItemError(f"{value}, which int64 has no room for; make it a str")
+    if not isinstance(value, (np.ndarray, *_NUMBERS, np.generic)):
+        raise ItemError(f"a {type(value).__name__}; {_WAY_OUT}")
+    array: np.ndarray = np.asarray(value, _NUMBERS.get(type(value)))
+    dtype = array.dtype.newbyteorder("=")
+    is_time = dtype.str[1:] in _TIMES and array.ndim == 0 and not np.isnat(array)  # Parquet makes seconds milliseconds
+    if not (is_time or (dtype.kind in "biuf" and dtype.itemsize <= 8)):
+        shown = f"an array of {array.dtype}, shape {array.shape}" if array.ndim else repr(array[()])
+        raise ItemError(f"{shown}; {_WAY_OUT}")
+    return array.astype(dtype)  # a copy: it stays here until it is written
+
+
+def column_type(name: str, kind: Kind) -> pa.Field:
+    """Return the column for values of a kind."""
+    if kind.what in _TEXTS:
+        return pa.field(name, _TEXTS[kind.what](), metadata={EXTENSION: JSON} if kind.what == "json" else None)
+    element = pa.from_numpy_dtype(np.dtype(kind.dtype))
+    if kind.ndim < 2:
+        return pa.field(name, pa.list_(element) if kind.ndim else element)
+    parts = [pa.field("data", pa.list_(element)), pa.field("shape", pa.list_(pa.int32(), kind.ndim))]
+    return pa.field(name, pa.struct(parts), metadata={EXTENSION: TENSOR, b"ARROW:extension:metadata": b"{}"})
+
+
+def column_of(values: Sequence[Any], field: pa.Field, kind: Kind) -> pa.Array:
+    """Return the column of some values of a kind, as :func:`cell` has returned them."""
+    if kind.what in _TEXTS:
+        return pa.array(values, field.type)
+    if kind.ndim == 0:
+        return pa.array(np.stack(values), field.type)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([value.size for value in values], out=offsets[1:])
+    data = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate([value.reshape(-1) for value in values])))
+    if kind.ndim == 1:
+        return data
+    shapes = pa.array(np.array([value.shape for value in values], np.int32).reshape(-1))
+    parts = [data, pa.FixedSizeListArray.from_arrays(shapes, kind.ndim)]
+    return pa.StructArray.from_arrays(parts, fields=list(field.type))
+
+
+_TEXTS: dict[str, Callable[[], pa.DataType]] = {"bytes": pa.binary, "str": pa.string, "json": pa.string}

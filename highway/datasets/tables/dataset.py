@@ -1,0 +1,93 @@
+"""What Parquet and Arrow have in common: rows of several files by number, each a dict."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from highway.datasets.dataset import LazyKeys
+from highway.datasets.file import fingerprint_of
+from highway.datasets.opened import opened
+from highway.datasets.paths import files_of
+from highway.parameters.ranges import Count
+
+if TYPE_CHECKING:
+    from highway.datasets.tables.table import Table
+
+
+@dataclass
+class OfTables(ABC):
+    """Rows by number; the parameters that such datasets share."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    paths: str | list[str]
+    fields: dict[str, str] | None = None
+    key: str | None = None
+    nulls: dict[str, Any] | None = None
+    cache_mb: Count = 1024
+
+    @abstractmethod
+    def _opened(self) -> Table:
+        """Open the files."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files' paths, as they are found now."""
+        paths = [self.paths] if isinstance(self.paths, str) else self.paths
+        return [file for path in paths for file in self._files_at(path)]
+
+    def _files_at(self, path: str) -> Sequence[str]:
+        return files_at(path, self.suffixes)
+
+    @opened
+    def _table(self) -> Table:
+        return self._opened()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self._table.samples([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; what is read as a whole is read once for all of them."""
+        return self._table.samples(numbers)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys: the values of their column, or else the numbers of the rows."""
+        return LazyKeys(self._table.key, len(self))
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the labels, if Hugging Face has written them into the files."""
+        return self._table.classes
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the rows that are read together: row groups, record batches."""
+        return self._table.blocks()
+
+    def locate(self, number: int) -> str:
+        """Return the file of a sample, and the number of its row there."""
+        return self._table.locate(number)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or other fields are read."""
+        return f"{fingerprint_of((path, path) for path in self.files)} {self.fields} {self.key} {self.nulls}"
+
+
+def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the files in a folder, or else those that a path stands for: braces and patterns are written out.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    if not os.path.isdir(path):
+        return files_of(path)
+    if not (names := sorted(name for name in os.listdir(path) if name.endswith(tuple(suffixes)))):
+        raise FileNotFoundError(f"{path!r}: no file in this folder ends in {' or '.join(suffixes)}")
+    return [os.path.join(path, name) for name in names]

@@ -1,0 +1,89 @@
+"""Which columns of a table are read, under which names, and what its schema says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from highway.datasets.choice import chosen
+from highway.datasets.tables.library import pa
+from highway.errors import DatasetError
+
+KEY = "__key__"  # the column that has the samples' keys if nobody names another
+
+
+class Selection(NamedTuple):
+    """What is read of a table.
+
+    Args:
+        columns: The names of the columns, in the order of the fields.
+        fields: What these are called in a sample.
+        key: The column of the keys, if there is one.
+    """
+
+    columns: list[str]
+    fields: list[str]
+    key: str | None
+
+    @property
+    def needed(self) -> list[str]:
+        """All columns that are read, each once."""
+        return list(dict.fromkeys([*self.columns, *([self.key] if self.key else [])]))
+
+
+def select(schema: pa.Schema, fields: Mapping[str, str] | None, key: str | None, path: str) -> Selection:
+    """Return what is to be read of a table.
+
+    Args:
+        schema: Its columns.
+        fields: New names of fields, and for each the columns of which it takes the first that there is, with ``;`` between them; ``None``:
+            all columns but ``__key__``.
+        key: The column of the keys; ``None``: ``__key__``, if there is one.
+        path: The file, for errors.
+
+    Raises:
+        DatasetError: there is no such column, or there are two.
+    """
+    there = schema.names
+    try:
+        wanted = chosen({name: name for name in there if fields is not None or name != KEY}, fields)
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    if key is not None and key not in there:
+        raise DatasetError(f"{path}: no column {key!r} for the keys; found {', '.join(there)}")
+    selection = Selection(list(wanted.values()), list(wanted), key or (KEY if KEY in there else None))
+    if not wanted:
+        raise DatasetError(f"{path}: no columns to read")
+    if twice := [name for name in selection.needed if there.count(name) > 1]:
+        raise DatasetError(f"{path}: {there.count(twice[0])} columns have the name {twice[0]!r}; rename one, or leave them out by fields=")
+    return selection
+
+
+def check_same(selection: Selection, first: pa.Schema, first_path: str, other: pa.Schema, path: str) -> None:
+    """Raise DatasetError unless the columns that are read are of one type in two files."""
+    for name in selection.needed:
+        expected = first.field(name).type
+        if other.names.count(name) != 1:
+            raise DatasetError(f"{path}: no column {name!r}, which {first_path} has; found {', '.join(other.names)}")
+        found = other.field(name).type
+        if str(found).replace("large_", "") != str(expected).replace("large_", ""):
+            raise DatasetError(f"{path}: column {name!r} is of type {found}, but {expected} in {first_path}; write them with one schema")
+
+
+def class_names(schema: pa.Schema, selection: Selection) -> list[str] | None:
+    """Return what Hugging Face has written into a schema as names of labels: of the field ``label``, or of the first that has some."""
+    found = dict[str, list[str]]()
+    for field, column in zip(selection.fields, selection.columns, strict=True):
+        feature = _features(schema).get(column)
+        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list):
+            found[field] = list(map(str, feature["names"]))
+    return found.get("label") or next(iter(found.values()), None)
+
+
+def _features(schema: pa.Schema) -> Mapping[str, Any]:
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):  # anybody may write metadata
+        return {}
+    return features if isinstance(features, Mapping) else {}

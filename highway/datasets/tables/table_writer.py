@@ -1,0 +1,110 @@
+"""Samples collected into columns, and written block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from highway.datasets.tables.cells import Kind, cell, column_of, column_type
+from highway.datasets.tables.library import ipc, pa, pq
+from highway.datasets.tables.schema import KEY
+from highway.errors import ItemError
+
+_BLOCK = 16 << 20  # bytes of a row group or record batch if nobody says how many rows
+_ROWS = 1 << 16  # and its rows at most
+_MOST = 1 << 29  # bytes at most, however many rows it is to have
+
+
+class TableWriter:
+    """Adds samples to a table; see :mod:`highway.datasets.tables.writers`."""
+
+    def __init__(self, path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> None:
+        self._path, self._begin = path, begin
+        self._rows, self._bytes = (_ROWS, _BLOCK) if rows_per_block is None else (rows_per_block, _MOST)
+        self._kinds: dict[str, Kind] = {}
+        self._columns: dict[str, list[Any]] = {}
+        self._file: Any = None
+        self._size = 0
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample; its fields are those of the first one, and of the same types.
+
+        Raises:
+            ItemError: they are others, or no column can hold a value; names the sample and the field.
+        """
+        cells = {
+            KEY: self._cell(key, KEY, key),
+            **{field: self._cell(key, field, value) for field, value in sample.items() if field != KEY},
+        }
+        if KEY in sample:
+            raise ItemError(f"{self._path}: sample {key!r} has a field {KEY!r}, as the column of the keys is called; rename it")
+        kinds = {field: kind for field, (kind, _, _) in cells.items()}
+        if self._file is None:
+            if len(kinds) == 1:
+                raise ItemError(f"{self._path}: sample {key!r} has no fields")
+            self._kinds, self._columns = kinds, {field: [] for field in kinds}
+            self._schema = pa.schema([column_type(field, kind) for field, kind in kinds.items()])
+            self._file = self._begin(self._schema)
+        elif kinds != self._kinds:
+            raise ItemError(f"{self._path}: sample {key!r} {self._difference(kinds)} in those before it; make them alike")
+        for field, (_, value, size) in cells.items():
+            self._columns[field].append(value)
+            self._size += size
+        self.samples += 1
+        if len(self._columns[KEY]) >= self._rows or self._size >= self._bytes:
+            self._flush()
+
+    def _cell(self, key: str, field: str, value: Any) -> tuple[Kind, Any, int]:
+        try:
+            return cell(value)
+        except ItemError as error:
+            raise ItemError(f"{self._path}: sample {key!r}: field {field!r} is {error}") from error
+
+    def _difference(self, kinds: Mapping[str, Kind]) -> str:
+        if set(kinds) != set(self._kinds):
+            there, here = (", ".join(field for field in one if field != KEY) for one in (self._kinds, kinds))
+            return f"has the fields {here}, but they are {there}"
+        field = next(field for field, kind in kinds.items() if kind != self._kinds[field])
+        return f"has as {field!r} {kinds[field]}, but it is {self._kinds[field]}"
+
+    def _flush(self) -> None:
+        columns = [column_of(self._columns[field.name], field, self._kinds[field.name]) for field in self._schema]
+        self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._columns, self._size = {field: [] for field in self._kinds}, 0
+
+    def finish(self) -> None:
+        """Write what is left, and the file's end. Raises ValueError if there is no sample, and so no column."""
+        if self._file is None:
+            raise ValueError(f"{self._path}: no sample was added, so there are no columns; add one, or write no file")
+        if self._columns[KEY]:
+            self._flush()
+        self._file.close()
+
+    def forget(self) -> None:
+        """Close the file as it is."""
+        if self._file is not None:
+            self._file.close()
+
+
+def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
+    """Begin a Parquet file, with dictionaries and statistics where they may be of use: not for what is long."""
+    short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
+    return pq.ParquetWriter(path, schema, compression=compression, use_dictionary=short, write_statistics=short)
+
+
+def begin_arrow(path: str, schema: pa.Schema) -> Any:
+    """Begin an Arrow file."""
+    return ipc.new_file(path, schema)
+
+
+@contextmanager
+def table_writer(path: str, begin: Callable[[pa.Schema], Any], rows_per_block: int | None) -> Iterator[TableWriter]:
+    """Begin the file that ``path`` is to become with the first sample, and end it unless there was an error."""
+    writer = TableWriter(path, begin, rows_per_block)
+    try:
+        yield writer
+        writer.finish()
+    finally:
+        writer.forget()

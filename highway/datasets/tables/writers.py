@@ -1,0 +1,49 @@
+"""Parquet and Arrow files, written sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from highway.datasets.writing import SampleWriter, writing
+
+
+@contextmanager
+def parquet_writer(
+    path: str, rows_per_block: int | None = None, compression: str = "snappy", durable: bool = False
+) -> Iterator[SampleWriter]:
+    """Write a Parquet file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+
+    :class:`~highway.datasets.Parquet` reads the same samples again: fields, dtypes, shapes and keys, which are the column ``__key__``.
+
+    Args:
+        path: The file.
+        rows_per_block: Rows of a row group; ``None``: as many as 16 MiB hold.
+        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another one of Parquet's.
+        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+
+    >>> with parquet_writer("photos.parquet") as writer:
+    ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
+    """
+    from highway.datasets.tables.table_writer import begin_parquet, table_writer  # here, since it needs pyarrow
+
+    with writing(path, durable) as name, table_writer(path, lambda s: begin_parquet(name, s, compression), rows_per_block) as writer:
+        yield writer
+
+
+@contextmanager
+def arrow_writer(path: str, rows_per_block: int | None = None, durable: bool = False) -> Iterator[SampleWriter]:
+    """Write an Arrow file that is not compressed, so that its rows can be read one by one; all else is as for :func:`parquet_writer`.
+
+    Args:
+        path: The file.
+        rows_per_block: Rows of a record batch; ``None``: as many as 16 MiB hold.
+        durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
+
+    >>> with arrow_writer("photos.arrow") as writer:
+    ...     writer.add("cat/01", {"image": data, "label": np.int32(1)})
+    """
+    from highway.datasets.tables.table_writer import begin_arrow, table_writer  # here, since it needs pyarrow
+
+    with writing(path, durable) as name, table_writer(path, lambda s: begin_arrow(name, s), rows_per_block) as writer:
+        yield writer

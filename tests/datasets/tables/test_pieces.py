@@ -1,0 +1,105 @@
+"""Pieces that several threads want at the same time, within a budget."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from waiting import wait_until
+
+from highway import Pipeline, Stage
+from highway.datasets.tables.pieces import Pieces
+
+
+class Decoder:
+    """Counts what it decodes; each piece waits until its event is set."""
+
+    def __init__(self, count, size=1):
+        self.may_go = [threading.Event() for _ in range(count)]
+        self.begun, self.size = [], size
+
+    def __call__(self, number):
+        self.begun.append(number)
+        assert self.may_go[number].wait(30)
+        return f"piece {number}", self.size
+
+
+def test_what_several_threads_want_is_decoded_once_and_each_begins_with_another():
+    decode = Decoder(4)
+    pieces = Pieces(decode, 100)
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(lambda: dict(pieces.each(range(4)))) for _ in range(4)]
+        wait_until(lambda: len(decode.begun) == 4)
+        for event in reversed(decode.may_go):
+            event.set()
+        assert [one.result() for one in found] == [{number: f"piece {number}" for number in range(4)}] * 4
+    assert sorted(decode.begun) == [0, 1, 2, 3]
+
+
+def test_what_was_not_used_for_longest_is_forgotten_first_and_decoded_again():
+    decode = Decoder(5, size=10)
+    for event in decode.may_go:
+        event.set()
+    pieces = Pieces(decode, 30)
+    for number in (0, 1, 2, 0, 3, 0, 2):  # 3 takes the place of 1
+        assert list(pieces.each([number])) == [(number, f"piece {number}")]
+    assert decode.begun == [0, 1, 2, 3] and pieces.again == 0
+    list(pieces.each([1]))  # in the place of 3
+    assert list(pieces.each([0, 2, 3])) and decode.begun == [0, 1, 2, 3, 1, 3] and pieces.again == 2
+
+
+def test_a_piece_that_is_larger_than_the_budget_is_kept_alone():
+    decode = Decoder(2, size=1000)
+    for event in decode.may_go:
+        event.set()
+    pieces = Pieces(decode, 10)
+    for number in (0, 0, 1, 1, 0):
+        list(pieces.each([number]))
+    assert decode.begun == [0, 1, 0]
+
+
+def test_what_takes_no_memory_is_never_forgotten():
+    decode = Decoder(50, size=0)
+    for event in decode.may_go:
+        event.set()
+    pieces = Pieces(decode, 1)
+    for _ in range(2):
+        assert len(list(pieces.each(range(50)))) == 50
+    assert len(decode.begun) == 50
+
+
+def test_an_error_reaches_each_thread_that_wants_the_piece_and_it_is_tried_again():
+    calls = []
+
+    def decode(number):
+        calls.append(number)
+        if len(calls) < 3:
+            raise ValueError(f"call {len(calls)}")
+        return "piece", 1
+
+    pieces = Pieces(decode, 10)
+    for call in (1, 2):
+        with pytest.raises(ValueError, match=f"call {call}"):
+            list(pieces.each([0]))
+    assert list(pieces.each([0])) == [(0, "piece")] and calls == [0, 0, 0]
+
+
+def test_a_thread_that_waits_for_another_is_cancelled():
+    decode = Decoder(1)
+    pieces = Pieces(decode, 10)
+    other = threading.Thread(target=lambda: list(pieces.each([0])))
+    other.start()
+    wait_until(lambda: decode.begun == [0])
+    waits = threading.Event()
+
+    def read(item):
+        waits.set()
+        return next(pieces.each([0]))
+
+    pipeline = Pipeline([range(3), Stage(read, name="read")])
+    with pytest.raises(TimeoutError):
+        pipeline.dequeue(timeout=0.01)
+    assert waits.wait(30)
+    pipeline.stop()  # it would not return
+    decode.may_go[0].set()
+    other.join()
+    assert decode.begun == [0]

@@ -1,0 +1,351 @@
+"""Parquet and Arrow by number: the same samples in the same order from each, and what goes wrong."""
+
+import contextlib
+import json
+import os
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from highway import Pipeline, Stage
+from highway.datasets import Arrow, ImageFolder, Parquet
+from highway.errors import ConfigError, DatasetError
+from highway.modules import ImageFileReader, Reader
+
+LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def save_parquet(table, path, rows):
+    pq.write_table(table, path, row_group_size=rows)
+
+
+def save_arrow(table, path, rows, options=None):
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+        writer.write_table(table, rows)
+
+
+def save_stream(table, path, rows, options=None):
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
+        writer.write_table(table, rows)
+
+
+FORMATS = {
+    "parquet": (Parquet, save_parquet),
+    "arrow": (Arrow, save_arrow),
+    "stream": (Arrow, save_stream),
+    "lz4": (Arrow, lambda *args: save_arrow(*args, options=LZ4)),
+    "lz4-stream": (Arrow, lambda *args: save_stream(*args, options=LZ4)),
+}
+every_format = pytest.mark.parametrize("name", FORMATS)
+N = 100
+COLUMNS = {
+    "x": np.arange(N) ** 2,
+    "name": [f"row {number}" for number in range(N)],
+    "data": [bytes([number]) * (number * 400) for number in range(N)],  # up to 40 kB: both sides of what is copied out of the map
+    "ids": [list(range(number % 4)) for number in range(N)],
+}
+
+
+def saved(folder, name, columns=COLUMNS, rows=7, parts=1):
+    """Write a table into several files, and return what opens it."""
+    kind, save = FORMATS[name]
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    folder.mkdir(exist_ok=True)
+    share = -(-len(table) // parts)
+    for part in range(parts):
+        save(table.slice(part * share, share), str(folder / f"part-{part}.{kind.suffixes[0][1:]}"), rows)
+    return lambda paths=str(folder), **options: kind(paths, **options)
+
+
+def plain(sample):
+    return {name: value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value for name, value in sample.items()}
+
+
+@every_format
+def test_samples_are_the_rows_of_all_files_in_their_order(tmp_path, name):
+    dataset = saved(tmp_path / "t", name, parts=3)()
+    rows = pa.table(COLUMNS).to_pylist()
+    assert len(dataset) == N
+    assert list(map(plain, dataset.__getitems__(range(N)))) == rows == [plain(dataset[number]) for number in range(N)]
+    numbers = [99, 0, 0, 33, 34, 50, -1]
+    assert [plain(sample) for sample in dataset.__getitems__(numbers)] == [rows[number] for number in numbers]
+    assert dataset.__getitems__([]) == []
+    assert [dataset.keys[number] for number in (0, 41, -1)] == ["0", "41", "99"] and dataset.keys[3:5] == ["3", "4"]
+    assert [len(block) for block in dataset.blocks()] == [7, 7, 7, 7, 6] * 2 + [7, 7, 7, 7, 4]
+    assert dataset.locate(35).endswith(f"part-1{dataset.suffixes[0]}: row 1")
+    assert dataset[3]["x"].dtype == np.int64 and dataset.classes is None
+    for number in (N, -N - 1):
+        with pytest.raises(IndexError):
+            dataset[number]
+
+
+@every_format
+def test_it_is_read_after_a_pickle_in_a_forked_child_and_by_many_threads(tmp_path, name):
+    dataset = saved(tmp_path / "t", name)()
+    assert plain(dataset[5])["x"] == 25 and plain(pickle.loads(pickle.dumps(dataset))[6])["x"] == 36
+    if (child := os.fork()) == 0:
+        os._exit(int(dataset[7]["x"]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 49
+    rows, fresh = pa.table(COLUMNS).to_pylist(), pickle.loads(pickle.dumps(dataset))
+    orders = [np.random.default_rng(seed).permutation(N).tolist() for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        for order, found in zip(orders, threads.map(fresh.__getitems__, orders), strict=True):
+            assert [plain(sample) for sample in found] == [rows[number] for number in order]
+
+
+@every_format
+def test_fields_are_selected_and_renamed_and_a_column_may_be_the_keys(tmp_path, name):
+    dataset = saved(tmp_path / "t", name)(fields={"y": "missing;x", "text": "name", "again": "x"}, key="name")
+    assert [plain(dataset[number]) for number in (2, 0)] == [
+        {"y": 4, "text": "row 2", "again": 4},
+        {"y": 0, "text": "row 0", "again": 0},
+    ]
+    assert list(dataset.keys)[:3] == ["row 0", "row 1", "row 2"]
+    own = saved(tmp_path / "own", name, {"__key__": [b"a", b"b"], "x": [1, 2]})()
+    assert (list(own.keys), plain(own[1])) == (["a", "b"], {"x": 2})
+    assert list(saved(tmp_path / "own", name, {"__key__": ["a", "b"], "x": [1, 2]})(key="x").keys) == ["1", "2"]
+
+
+@every_format
+def test_readers_take_each_format_in_the_same_order(tmp_path, name):
+    dataset = saved(tmp_path / "t", name)(fields={"x": "x"}, key="name")
+    samples = [{"x": np.int64(number**2)} for number in range(N)]
+
+    def epoch(dataset, **options):
+        with Pipeline([Reader(dataset, 16, epochs=1, **options)], seed=5) as pipeline:
+            return [batch["x"].tolist() for batch in pipeline]
+
+    assert epoch(dataset) == epoch(samples) == epoch(dataset, num_workers=3)
+    assert epoch(dataset, shuffle=False) == epoch(samples, shuffle=False)
+    mixed = epoch(dataset, shuffle="blocks", window=30)
+    assert sorted(x for batch in mixed for x in batch) == sorted(number**2 for number in range(N)) and mixed != epoch(dataset)
+    assert mixed == epoch(dataset, shuffle="blocks", window=30, num_workers=3)
+
+
+@pytest.mark.parametrize("name", ["parquet", "arrow"])
+@pytest.mark.parametrize("as_struct", [False, True])
+def test_images_are_decoded_as_those_of_the_folder(tmp_path, name, as_struct):
+    folder = ImageFolder("highway:photos/val")
+    images, labels = zip(*(folder[number] for number in range(len(folder))), strict=True)
+    column = [{"bytes": data, "path": None} for data in images] if as_struct else images
+    dataset = saved(tmp_path / "t", name, {"image": column, "label": pa.array(labels, pa.int64()), "key": folder.keys})(key="key")
+    for options in ({"epochs": 1}, {"epochs": 1, "shuffle": False}):
+        expected, found = (list(Pipeline([ImageFileReader(of, 8, (32, 32), **options)], seed=3)) for of in (folder, dataset))
+        for (left, left_labels), (right, right_labels) in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(left, right)
+            np.testing.assert_array_equal(left_labels, right_labels)
+            assert right_labels.dtype == np.int32
+
+
+@every_format
+def test_names_of_labels_are_those_that_hugging_face_has_written_down(tmp_path, name):
+    features = {"fine": {"_type": "ClassLabel", "names": ["a", "b"]}, "rough": {"_type": "ClassLabel", "names": ["c"]}, "x": {}}
+    table = pa.table({"x": [0.5], "fine": [1], "rough": [0]})
+    described = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    opened = saved(tmp_path / "t", name, described)
+    assert opened().classes == ["a", "b"]
+    assert opened(fields={"fine": "fine", "label": "rough"}).classes == ["c"]
+    assert opened(fields={"x": "x"}).classes is None
+    for metadata in ("no JSON", "[]", '{"info": {"features": 3}}', '{"info": {"features": {"x": {"_type": "ClassLabel"}}}}'):
+        assert saved(tmp_path / "u", name, table.replace_schema_metadata({"huggingface": metadata}))().classes is None
+
+
+@every_format
+def test_a_null_is_an_error_that_names_row_and_column_or_what_is_said_for_it(tmp_path, name):
+    columns = {"x": [1, None, 3, None], "text": ["a", None, "c", "d"], "ids": [[1], [2], [3, None], [4]]}
+    opened = saved(tmp_path / "t", name, columns)
+    with pytest.raises(DatasetError, match=r"part-0\.\w+: row 1, column 'x': it is null; say nulls=\{'x': ...\}"):
+        opened()[1]
+    with pytest.raises(DatasetError, match=r"row 2, column 'ids': a null among the numbers of a list"):
+        opened()[2]
+    filled = opened(nulls={"x": -1, "text": ""}, fields={"x": "x", "text": "text"})
+    assert [tuple(plain(sample).values()) for sample in filled] == [(1, "a"), (-1, ""), (3, "c"), (-1, "d")]
+    with pytest.raises(DatasetError, match="nulls= names 'y'; the fields are x, text"):
+        opened(nulls={"y": 0}, fields={"x": "x", "text": "text"})[0]
+    with pytest.raises(DatasetError, match="column 'text' has nulls among the keys"):
+        opened(key="text").keys[0]
+    with Pipeline([Stage(Reader(opened(fields={"x": "x"}), shuffle=False, epochs=1), on_error="skip")]) as pipeline:
+        assert [plain(sample) for sample in pipeline] == [{"x": 1}, {"x": 3}]
+
+
+@every_format
+def test_columns_that_are_missing_double_or_of_another_type_are_named(tmp_path, name):
+    opened = saved(tmp_path / "t", name)
+    with pytest.raises(DatasetError, match="nothing for the field 'image': expected img or photo, found x, name, data, ids"):
+        len(opened(fields={"image": "img;photo"}))
+    with pytest.raises(DatasetError, match="no column 'id' for the keys; found x, name"):
+        len(opened(key="id"))
+    double = saved(tmp_path / "d", name, pa.table([[1], [2], [3]], ["x", "x", "y"]))
+    with pytest.raises(DatasetError, match="2 columns have the name 'x'"):
+        len(double(fields={"x": "x"}))
+    assert plain(double(fields={"y": "y"})[0]) == {"y": 3}
+    kind, save = FORMATS[name]
+    save(pa.table({"x": [0.5], "name": pa.array(["a"], pa.large_string())}), str(tmp_path / "t" / f"q{kind.suffixes[0]}"), 1)
+    with pytest.raises(DatasetError, match=r"q\.\w+: column 'x' is of type double, but int64 in .*part-0"):
+        len(opened(fields={"x": "x"}))
+    assert opened(fields={"name": "name"})[N] == {"name": "a"}
+    with pytest.raises(DatasetError, match=r"q\.\w+: no column 'data', which .*part-0.* has; found x, name"):
+        len(opened(fields={"data": "data"}))
+
+
+@every_format
+def test_what_is_cut_short_or_of_another_format_is_named(tmp_path, name):
+    opened = saved(tmp_path / "t", name)
+    kind, _save = FORMATS[name]
+    (path,) = opened().files
+    whole = Path(path).read_bytes()
+    for length in (0, 3, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1):
+        Path(path).write_bytes(whole[:length])
+        with pytest.raises(
+            DatasetError, match=rf"part-0\.\w+: {'Parquet' if kind is Parquet else 'Arrow'}: no file of that format, damaged"
+        ):
+            len(opened())
+    Path(path).write_bytes(b"ZZZZZZ" * 100)
+    with pytest.raises(DatasetError, match="no file of that format"):
+        len(opened())
+    if kind is Arrow:
+        save_parquet(pa.table({"x": [1]}), path, 1)
+        with pytest.raises(DatasetError, match=r"a Parquet file; read it by Parquet\(...\)"):
+            len(opened())
+
+
+@pytest.mark.parametrize("name", ["parquet", "arrow", "stream", "lz4"])
+def test_bytes_that_were_damaged_are_an_error_or_what_was_written_and_never_a_crash(tmp_path, name):
+    opened = saved(tmp_path / "t", name, {"text": [f"é{number}" for number in range(N)], "ids": COLUMNS["ids"]}, rows=10)
+    (path,) = opened().files
+    whole, rng = Path(path).read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 150):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.integers(8)
+        Path(path).write_bytes(damaged)
+        with contextlib.suppress(DatasetError, IndexError):
+            assert len(opened().__getitems__(range(N))) == N
+
+
+@every_format
+def test_a_file_that_changes_while_it_is_read_is_named_with_its_sizes(tmp_path, name):
+    dataset = saved(tmp_path / "t", name)()
+    (path,) = dataset.files
+    assert dataset[0] is not None
+    before, size = dataset.fingerprint(), os.path.getsize(path)
+    os.truncate(path, size // 2)
+    assert dataset.fingerprint() != before
+    with pytest.raises(DatasetError, match=rf"part-0\.\w+: it had {size} bytes when it was first read, and now has {size // 2} bytes"):
+        dataset[N - 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@every_format
+def test_a_file_that_may_not_be_read_is_an_error_of_the_system(tmp_path, name):
+    dataset = saved(tmp_path / "t", name)()
+    os.chmod(dataset.files[0], 0)
+    with pytest.raises(PermissionError):
+        len(dataset)
+
+
+def test_files_are_found_by_folder_pattern_braces_and_list(tmp_path):
+    opened = saved(tmp_path / "t", "parquet", parts=3)
+    folder = str(tmp_path / "t")
+    files = [f"{folder}/part-{number}.parquet" for number in range(3)]
+    for paths in (folder, f"{folder}/*.parquet", f"{folder}/part-{{0..2}}.parquet", files):
+        assert opened(paths).files == files
+    assert opened(files[::-1]).files == files[::-1]
+    with pytest.raises(FileNotFoundError, match="no file has a name like this"):
+        len(opened(f"{folder}/none*.parquet"))
+    with pytest.raises(FileNotFoundError, match=r"no file in this folder ends in .arrow or .feather or .ipc"):
+        len(Arrow(folder))
+    with pytest.raises(FileNotFoundError, match=r"none.parquet"):
+        len(opened(f"{folder}/none.parquet"))
+
+
+def test_row_groups_are_decoded_once_in_each_window_with_the_columns_that_are_wanted(tmp_path, monkeypatch):
+    dataset = saved(tmp_path / "t", "parquet", rows=10)(fields={"x": "x", "data": "data"})
+    decoded, table = [], dataset._table
+
+    def decode(piece, original=table._decode):
+        decoded.append(piece.index)
+        return original(piece)
+
+    monkeypatch.setattr(table, "_decode", decode)
+    for _ in range(2):
+        with Pipeline([Reader(dataset, shuffle="blocks", window=20, epochs=1, num_workers=4)]) as pipeline:
+            assert len(list(pipeline)) == N
+    assert sorted(decoded) == list(range(10))
+
+
+def test_a_row_group_that_does_not_fit_into_the_cache_is_an_error_with_the_way_out(tmp_path):
+    rng = np.random.default_rng(0)
+    opened = saved(tmp_path / "t", "parquet", {"x": [0, 1], "data": [rng.bytes(600_000), rng.bytes(600_000)]})
+    with pytest.raises(DatasetError, match="row group 0 has 2 rows of 1 MB together, and is read as a whole; more than cache_mb=1 allows"):
+        len(opened(cache_mb=1))
+    assert plain(opened(cache_mb=1, fields={"x": "x"})[1]) == {"x": 1}
+    assert len(opened(cache_mb=2)[1]["data"]) == 600_000
+
+
+def test_row_groups_that_are_decoded_again_and_again_are_worth_one_warning(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    dataset = saved(tmp_path / "t", "parquet", {"data": [rng.bytes(20_000) for _ in range(N)]}, rows=25)(cache_mb=1)
+    for number in rng.integers(0, N, 300).tolist():
+        dataset[number]
+    (record,) = caplog.records
+    assert "row groups were decoded" in record.message and "each has some 25; read it by shuffle='blocks'" in record.message
+    caplog.clear()
+    for _ in range(20):
+        dataset.__getitems__(range(N))
+    assert not caplog.records
+
+
+def test_folders_that_hugging_face_has_saved_are_read_in_the_order_of_their_files(tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    for number in range(3):
+        save_stream(pa.table({"x": [number]}), str(folder / f"data-{number}.arrow"), 1)
+    save_stream(pa.table({"x": [9]}), str(folder / "cache-1.arrow"), 1)
+
+    def state(names, **more):
+        (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], **more}))
+
+    state(["data-2.arrow", "data-0.arrow"])
+    assert [int(sample["x"]) for sample in Arrow(str(folder))] == [2, 0]
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(ConfigError, match=r"it has splits; name the folder of one: '.*train' or '.*test'"):
+        len(Arrow(str(tmp_path)))
+    for names in ([], ["../data-0.arrow"]):
+        state(names)
+        with pytest.raises(DatasetError, match="expected files of this folder"):
+            len(Arrow(str(folder)))
+    state(["data-0.arrow"], _indices_data_files=[{"filename": "indices.arrow"}])
+    with pytest.raises(DatasetError, match="the order of its rows lies beside them; save it anew by dataset"):
+        len(Arrow(str(folder)))
+    for content, message in (('{"_data', "state.json: no JSON, or cut short"), ('{"_data_files": 3}', "does not say which files")):
+        (folder / "state.json").write_text(content)
+        with pytest.raises(DatasetError, match=message):
+            len(Arrow(str(folder)))
+
+
+def test_a_compressed_stream_that_is_larger_than_the_cache_is_refused(tmp_path):
+    opened = saved(tmp_path / "t", "lz4-stream", {"data": [bytes(3_000_000)]})
+    with pytest.raises(DatasetError, match="a compressed stream, which takes more memory than cache_mb=1 allows; write it as a file"):
+        len(opened(cache_mb=1))
+
+
+def test_a_file_without_rows_is_empty(tmp_path):
+    for name in FORMATS:
+        assert len(saved(tmp_path / name, name, pa.table({"x": pa.array([], pa.int32())}))()) == 0
+
+
+@pytest.mark.parametrize("kind", [Parquet, Arrow])
+def test_without_pyarrow_it_is_made_and_an_error_names_the_command_when_it_is_read(tmp_path, kind, monkeypatch):
+    (tmp_path / "a.x").write_bytes(b"")
+    for module in [name for name in sys.modules if name.startswith("highway.datasets.tables.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    dataset = kind(str(tmp_path / "a.x"))
+    with pytest.raises(ConfigError, match=r"pip install 'highway-data\[arrow\]'"):
+        len(dataset)
