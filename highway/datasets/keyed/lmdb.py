@@ -130,7 +130,7 @@ class LMDBWriter:
 
     def __init__(self, path: str) -> None:
         self._errors = _library()
-        self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False, meminit=False)
+        self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False)
         self._pending: list[tuple[bytes, bytes]] = []
         self._bytes = 0
         self._times: dict[bytes, int] = {}
