@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated, Any
 
+from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.datasets.writing import SampleWriter
@@ -57,27 +58,30 @@ def _numbers_files(path: str) -> bool:
         return False
 
 
+@dataclass
 class _FileSink(SampleSink, ABC):
-    """Writes samples to a path, or to several that are numbered."""
+    """Writes samples to a path.
+
+    Args:
+        path: Where to. Missing folders are made.
+    """
 
     path: str
-    max_samples: int | None = None
 
     @abstractmethod
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         """Return what writes a file."""
 
     def consume(self, items: Items) -> None:
-        samples = (self.keyed(item, items.passport) for item in items)
-        numbered = "%" in self.path
-        for number, first in enumerate(samples):
-            path = self.path % number if numbered else self.path
-            if os.path.exists(path):
-                raise FileExistsError(f"{type(self).__name__}: {path!r} is there already; move it away, or choose another path")
-            with self._writer(path) as writer:
-                for key, sample in chain([first], islice(samples, (self.max_samples or _MOST) - 1 if numbered else None)):
-                    writer.add(key, sample)
-                    cancel.count(self, "samples")
+        self._write(self.path, (self.keyed(item, items.passport) for item in items))
+
+    def _write(self, path: str, samples: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        if os.path.exists(path) and not (os.path.isdir(path) and all(name.endswith(".part") for name in os.listdir(path))):
+            raise FileExistsError(f"{type(self).__name__}: {path!r} is there already; move it away, or choose another path")
+        with self._writer(path) as writer:
+            for key, sample in samples:
+                writer.add(key, sample)
+                cancel.count(self, "samples")
 
 
 @dataclass
@@ -96,6 +100,14 @@ class _Numbered(_FileSink):
         if self.max_samples is not None and "%" not in self.path:
             name = type(self).__name__
             raise ConfigError(f"{name}: max_samples={self.max_samples}, but {self.path!r} has no place for the file's number, such as %06d")
+
+    def consume(self, items: Items) -> None:
+        if "%" not in self.path:
+            super().consume(items)
+            return
+        samples = (self.keyed(item, items.passport) for item in items)
+        for number, first in enumerate(samples):
+            self._write(self.path % number, chain([first], islice(samples, (self.max_samples or _MOST) - 1)))
 
 
 @checked
@@ -127,3 +139,18 @@ class TFRecordSink(_Numbered):
 
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         return tfrecord_writer(path)
+
+
+@checked
+@dataclass
+class LMDBSink(_FileSink):
+    """Write samples into an LMDB database, which :class:`~highway.datasets.LMDB` reads.
+
+    Keys and errors are as for :class:`NpzSink`; a key that was there before gets a number.
+
+    Args:
+        path: Where to: a folder, or a file if it ends in ``.mdb``.
+    """
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return lmdb_writer(path)

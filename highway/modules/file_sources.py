@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from highway.datasets.dataset import Dataset
+from highway.datasets.keyed.lmdb import LMDB
+from highway.datasets.keyed.values import Decode
 from highway.datasets.records.tfrecord import TFRecord
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs
@@ -14,21 +16,25 @@ from highway.reading.sampling import Sampling
 
 
 @dataclass
-class _OfFiles:
-    path: str | list[str]
+class _OfPath:
+    path: str
     batch_size: Count | None = 32
     epochs: Epochs = None
 
 
 @dataclass
-class _FileSource(Sampling, _OfFiles, ABC):
+class _FileSource(Sampling, _OfPath, ABC):
     """Reads what is at a path.
 
     Args:
-        path: A file, a pattern such as ``"train-*"``, or a list of these.
+        path: Where it is.
         batch_size: Samples per batch; ``None`` for samples one by one, such as encoded images on their way to :class:`DecodeImage`.
         epochs: Passes over the samples, or ``None`` to repeat for ever.
+        fields: The fields to read, under new names: ``{"image": "png;jpg", "label": "cls"}`` takes the first that a sample has. ``None``
+            reads all as they are.
     """
+
+    fields: dict[str, str] | None = None
 
     @abstractmethod
     def open(self) -> Dataset:
@@ -45,13 +51,35 @@ class TFRecordSource(_FileSource):
     """Read the Examples of TFRecord files: ``Reader(TFRecord(path, example=True), batch_size)``.
 
     Args:
-        fields: The features to decode, under new names, as for :class:`~highway.datasets.TFRecord`.
+        path: A file, or a pattern such as ``"train-*"``.
 
     Yields:
         Dicts of features, with a new first axis in each if there is a ``batch_size``.
     """
 
-    fields: dict[str, str] | None = None
-
     def open(self) -> TFRecord:
         return TFRecord(self.path, example=True, fields=self.fields)
+
+
+@dataclass
+class _KeyedSource(_FileSource, ABC):
+    """Reads a database.
+
+    Args:
+        path: The database.
+        decode: What a value is, as for :class:`~highway.datasets.LMDB`; ``None`` looks at the first one.
+
+    Yields:
+        Samples, or batches of them, as ``decode`` makes them.
+    """
+
+    decode: Decode | None = None
+
+
+@checked
+@dataclass
+class LMDBSource(_KeyedSource):
+    """Read the values of an LMDB database, tensorpack's and Caffe's too: ``Reader(LMDB(path), batch_size)``."""
+
+    def open(self) -> LMDB:
+        return LMDB(self.path, self.decode, self.fields)

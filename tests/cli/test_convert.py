@@ -45,7 +45,9 @@ def convert(*arguments):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if not path.name.startswith(".")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if path.is_file() and not path.name.startswith(".")
+    }
 
 
 def test_a_folder_comes_back_from_shards_byte_by_byte(photos, tmp_path, capsys):
@@ -190,6 +192,8 @@ WAYS = {  # what is written and compared, from a folder of images of one size
     "shards": ("s-%d.tar", "--shard-size", "6"),
     "one shard": ("s.tar",),
     "tfrecord": ("a-%d.tfrecord", "--shard-size", "6"),
+    "lmdb": ("a.lmdb",),
+    "one lmdb": ("a.mdb",),
     "ten": ("t", "--to", "ten"),
     "cache": ("c", "--to", "cache"),
     "npz": ("a.npz",),

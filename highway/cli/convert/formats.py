@@ -50,6 +50,17 @@ _ROWS = (
         layout="files",
     ),
     Format(
+        "lmdb",
+        "an LMDB database",
+        "LMDB",
+        writer="datasets.keyed.lmdb:lmdb_writer",
+        options={"durable": True},
+        suffixes=(".lmdb", ".mdb"),
+        is_at=lambda path: _has(path, "data.mdb"),
+        images="files",
+        keeps_order=False,
+    ),
+    Format(
         "cache",
         "a cache, as Cache writes it",
         "DecodedCache",

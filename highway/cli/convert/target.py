@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from highway.cli.convert.format import Format
@@ -133,7 +134,7 @@ class Target:
     def remove_parts(self) -> None:
         """Remove what writers have left that were killed."""
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
-        for path in glob.glob(f"{stem}.*.part"):
+        for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)
             if owner and os.path.isfile(path) and not os.path.exists(f"/proc/{owner[1]}"):
                 os.unlink(path)
