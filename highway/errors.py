@@ -15,6 +15,7 @@
     ├── DamagedError                   samples of a cache that are not what was written
     ├── CacheFullError   (OSError)     samples that do not fit into a cache
     ├── LinkError        (OSError)     a socket that cannot be bound, reached or used
+    ├── StoreError       (OSError)     an object store that does not answer, or not as it should
     ├── RemoteError      (RuntimeError) a child process that died, or its error, of a type that cannot be made here
     └── StuckError       (RuntimeError) a pipeline that did not stop
 
@@ -86,6 +87,10 @@ class CacheFullError(HighwayError, OSError):
 
 class LinkError(HighwayError, OSError):
     """A socket that cannot be bound, reached or used."""
+
+
+class StoreError(HighwayError, OSError):
+    """An object store that does not answer, or not as it should, however often it was asked; names the object, never a credential."""
 
 
 class RemoteError(HighwayError, RuntimeError):

@@ -53,7 +53,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             shutil.rmtree(base, ignore_errors=True)
 
 
-LASTING_THREADS = {"GarbageCollectorThread", "_DummyThread"}  # pyzmq's, one for the whole process; TensorFlow's own, which call Python
+LASTING_THREADS = {  # one for the whole process of pyzmq, and one of our stores; TensorFlow's own, which call Python
+    "GarbageCollectorThread",
+    "StoreLoop",
+    "_DummyThread",
+}
 
 
 def _threads() -> set[threading.Thread]:

@@ -8,7 +8,8 @@ from typing import Any, Protocol, overload, runtime_checkable
 
 from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError
-from highway.parameters.overrides import speaks_for
+from highway.parameters.overrides import is_overridden, speaks_for
+from highway.redacted import without_secrets
 
 
 @runtime_checkable
@@ -104,7 +105,8 @@ def several_of(dataset: Dataset, files: bool) -> str:
     """Return the name of the method that reads several samples at once, or says which ``files`` they are; empty if there is none."""
     if files and callable(getattr(dataset, "__getfiles__", None)) and speaks_for("__getfiles__", "__getitem__", dataset):
         return "__getfiles__"
-    return "__getitems__" if callable(getattr(dataset, "__getitems__", None)) else ""
+    has_items = callable(getattr(dataset, "__getitems__", None))
+    return "__getitems__" if has_items and not is_overridden("__getitems__", "__getitem__", dataset) else ""
 
 
 def read_several(dataset: Dataset, method: str, numbers: Sequence[int]) -> Sequence[Any]:
@@ -127,7 +129,7 @@ def read_several(dataset: Dataset, method: str, numbers: Sequence[int]) -> Seque
 
 def described(dataset: Dataset) -> str:
     """Return what messages call a dataset: as it is written in Python if that is short, or its type."""
-    shown = repr(dataset) if dataclasses.is_dataclass(dataset) else ""
+    shown = without_secrets(repr(dataset)) if dataclasses.is_dataclass(dataset) else ""
     return shown if 0 < len(shown) <= 200 else type(dataset).__name__
 
 

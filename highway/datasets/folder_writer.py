@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from highway.datasets.folder import SUFFIXES
+from highway.datasets.image_files import SUFFIXES
 from highway.datasets.writing import writing
 from highway.errors import DatasetError, ItemError
 

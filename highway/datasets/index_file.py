@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import zipfile
 import zlib
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from highway.datasets.writing import writing
+from highway.stores.file import read_whole
+from highway.stores.url import beside, is_url, join, shown
 
 SUFFIX = ".index"
 
@@ -18,15 +21,20 @@ SUFFIX = ".index"
 def index_path(path: str, where: bool | str) -> str:
     """Return where the index of a file is kept: beside it, or in the folder ``where``, by its name and a digest of its whole path."""
     if isinstance(where, bool):
-        return path + SUFFIX
-    digest = hashlib.blake2b(os.path.abspath(path).encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return os.path.join(where, f"{os.path.basename(path)}-{digest}{SUFFIX}")
+        return beside(path, SUFFIX)
+    whole = shown(path) if is_url(path) else os.path.abspath(path)
+    digest = hashlib.blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return join(where, f"{os.path.basename(whole)}-{digest}{SUFFIX}")
 
 
 def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.ndarray] | None:
     """Return the arrays in an index file, if it is there and whole, and of this version."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        content = io.BytesIO(read_whole(path))
+    except (FileNotFoundError, PermissionError):  # S3 says the second of what is missing, to who may not list
+        return None
+    try:
+        with np.load(content, allow_pickle=False) as arrays:
             return [arrays[name] for name in names] if arrays["version"] == version else None
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
         return None
@@ -38,5 +46,12 @@ def save_index(path: str, version: int | str, arrays: Mapping[str, np.ndarray]) 
     Raises:
         OSError: it cannot be written.
     """
+    content = io.BytesIO()
+    np.savez(content, version=version, **arrays)  # type: ignore[arg-type]  # numpy takes allow_pickle for one of them
+    if is_url(path):
+        from highway.stores.remote import write_object  # here, since files on this machine need nothing of it
+
+        write_object(path, content.getvalue())
+        return
     with writing(path) as name, open(name, "wb") as out:
-        np.savez(out, version=version, **arrays)  # type: ignore[arg-type]  # numpy takes allow_pickle for one of them
+        out.write(content.getbuffer())

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
+from highway.stores.file import open_text
+from highway.stores.url import shown
 
 
 class LabelList(NamedTuple):
@@ -39,7 +41,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
     for line, text in _lines(path):
         name, label = _first_two(text) if "\t" in text else _last_two(text)
         key = name.lstrip("/").removeprefix("./")
-        where = f"{path}, line {line}: {text!r}"
+        where = f"{shown(path)}, line {line}: {text!r}"
         if not key or not label:
             raise DatasetError(f"{where}; expected a name and a label, such as 'ILSVRC2012_val_00000001.JPEG 65'")
         if key in found:
@@ -47,13 +49,17 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
         if not found:
             numbered = _is_number(label) and label not in numbers
         if numbered and not (_is_number(label) and int(label) < (len(classes) or 2**31)):
-            expected = f"a number below {len(classes)}, the classes in {class_names}" if classes else "a number, as in the lines before it"
+            expected = (
+                f"a number below {len(classes)}, the classes in {shown(class_names or '')}"
+                if classes
+                else "a number, as in the lines before it"
+            )
             raise DatasetError(f"{where}; expected as label {expected}")
         if not numbered and classes and label not in numbers:
-            raise DatasetError(f"{where}; {label!r} is not in {class_names}; add it there, or name another file")
+            raise DatasetError(f"{where}; {label!r} is not in {shown(class_names or '')}; add it there, or name another file")
         found[key] = label
     if not found:
-        raise DatasetError(f"{path}: it has no lines; expected a name and a label in each")
+        raise DatasetError(f"{shown(path)}: it has no lines; expected a name and a label in each")
     if not classes and not numbered:
         classes = sorted(set(found.values()))
         numbers = {name: number for number, name in enumerate(classes)}
@@ -66,10 +72,10 @@ def _classes(path: str) -> tuple[list[str], list[str]]:
     for line, text in _lines(path):
         name, words = _first_two(text)
         if name in found:
-            raise DatasetError(f"{path}, line {line}: {text!r}; {name!r} stands in a line before it, too; remove one of them")
+            raise DatasetError(f"{shown(path)}, line {line}: {text!r}; {name!r} stands in a line before it, too; remove one of them")
         found[name] = words
     if not found:
-        raise DatasetError(f"{path}: it has no lines; expected the name of a class in each")
+        raise DatasetError(f"{shown(path)}: it has no lines; expected the name of a class in each")
     words_only = any(found.values()) and list(found.values()) != [str(number) for number in range(len(found))]  # Places365 numbers them
     return list(found), list(found.values()) if words_only else []
 
@@ -77,13 +83,13 @@ def _classes(path: str) -> tuple[list[str], list[str]]:
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not blank, and their numbers."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 check_cancelled()
                 if text := line.strip():
                     yield number, text
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: no text in UTF-8: {error}") from error
+        raise DatasetError(f"{shown(path)}: no text in UTF-8: {error}") from error
 
 
 def _first_two(text: str) -> tuple[str, str]:

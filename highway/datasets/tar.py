@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import FileState, UnchangingFile, fingerprint_of
+from highway.datasets.file import FileState, UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.datasets.tar_index import TarIndex, index_of
-from highway.datasets.tar_samples import decoded_sample, shards_of
-from highway.datasets.tar_stream import is_path, path_of
+from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
+from highway.datasets.tar_stream import has_ranges, path_of
 from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
+from highway.stores.file import FileRange, read_ranges
+from highway.stores.url import shown, without_options
 
 _OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
 
 def names_shards(text: str) -> bool:
     """Say whether a text names tar archives, and no folder."""
-    return all(shard.endswith(".tar") for shard in shards_of(text))
+    return all(without_options(shard).endswith(".tar") for shard in shards_of(text))
 
 
 def _are_files(paths: str | list[str]) -> bool:
-    return bool(shards_of(paths)) and all(map(is_path, shards_of(paths)))
+    return bool(shards_of(paths)) and all(map(has_ranges, shards_of(paths)))
 
 
 class _Shards:
@@ -40,7 +43,7 @@ class _Shards:
         self.open = lru_cache(_OPEN)(self._open)
 
     def _open(self, shard: int) -> UnchangingFile:
-        return UnchangingFile(self.paths[shard], FileState(*self.indexes[shard].state.tolist()))
+        return open_file(self.paths[shard], FileState(*self.indexes[shard].state.tolist()))
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""
@@ -57,13 +60,14 @@ class _Shards:
 @checked
 @dataclass
 class Tar:
-    """The samples in WebDataset shards on disk, in the order of the shards and of the files in them.
+    """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
     Where they lie is found by the shards' headers when it is first read, at some 150,000 files a second, or read from the files
-    ``SHARD.index`` beside them. :class:`~highway.modules.WebDatasetSource` reads shards that are compressed, or behind URLs.
+    ``SHARD.index`` beside them, without which a shard in a store is fetched whole for that. :class:`~highway.modules.WebDatasetSource`
+    reads shards that are compressed, or come from pipes.
 
     Args:
-        paths: Shards, which are not compressed. Braces expand: ``photos-{000..015}.tar``.
+        paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
         fields: The fields to read, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
             ``None`` reads all as they are.
         index: Whether to write ``SHARD.index`` where it is missing, or is not that of the shard any more by its size and time.
@@ -72,7 +76,7 @@ class Tar:
     (:mod:`highway.datasets.field_codecs`): ``.ten`` and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else are bytes.
 
     Raises:
-        ConfigError: there are no shards, or a URL among them.
+        ConfigError: there are no shards, or a pipe among them.
         OSError: a shard cannot be opened, or an index not be written.
         ShardError: a shard is compressed, damaged or cut short (when it is first read); a sample cannot be used.
         DatasetError: a shard has changed since.
@@ -80,7 +84,7 @@ class Tar:
     >>> dataset = Tar("photos-{000..015}.tar", fields={"image": "jpg", "label": "cls"})
     """
 
-    paths: Annotated[str | list[str], Predicate(_are_files, "shards on disk, such as 'photos-{000..015}.tar'; WebDatasetSource reads URLs")]
+    paths: Annotated[str | list[str], Predicate(_are_files, "shards, such as 'photos-{000..015}.tar'; WebDatasetSource reads pipes")]
     fields: dict[str, str] | None = None
     index: bool = False
 
@@ -97,14 +101,38 @@ class Tar:
         return self._shards.ends[-1]
 
     def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; what is in a store is asked for at once."""
+        wanted, ranges = list[tuple[int, list[str], dict[int, int]]](), list[FileRange]()
+        for number in numbers:
+            extensions, files = self._files_of(number)
+            with self._about(number):
+                places = places_of(extensions, self.fields).values()
+            wanted.append((number, extensions, {place: len(ranges) + at for at, place in enumerate(places)}))
+            ranges += [files[place] for place in places]
+        contents, samples = read_ranges(ranges), []
+        for number, extensions, at in wanted:
+            with self._about(number):
+                samples.append(decoded_sample(extensions, {place: contents[of] for place, of in at.items()}.__getitem__, self.fields))
+        return samples
+
+    def _files_of(self, number: int) -> tuple[list[str], list[FileRange]]:
+        """Return the extensions of a sample's files, and where these are."""
         shards = self._shards
         shard, row = shards.place(number)
         index, file = shards.indexes[shard], shards.open(shard)
         files = index.files(row)
         kinds, offsets, sizes = (column[files].tolist() for column in (index.kinds, index.offsets, index.sizes))
-        extensions = [str(index.extensions[kind]) for kind in kinds]
+        ranges = [FileRange(file, offset, size) for offset, size in zip(offsets, sizes, strict=True)]
+        return [str(index.extensions[kind]) for kind in kinds], ranges
+
+    @contextmanager
+    def _about(self, number: int) -> Iterator[None]:
+        """Have errors say which sample they are about."""
         try:
-            return decoded_sample(extensions, lambda place: file.read(offsets[place], sizes[place]), self.fields)
+            yield
         except ShardError as error:
             raise ShardError(f"{self.locate(number)}: {error}") from error.__cause__
 
@@ -120,7 +148,7 @@ class Tar:
 
     def locate(self, number: int) -> str:
         """Return the shard and key of a sample."""
-        return f"{self._shards.paths[self._shards.place(number)[0]]}: sample {self.keys[number]!r}"
+        return f"{shown(self._shards.paths[self._shards.place(number)[0]])}: sample {self.keys[number]!r}"
 
     def fingerprint(self) -> str:
         """Return a text that changes when shards are added, removed, renamed or written to, or other fields are read."""

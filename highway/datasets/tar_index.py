@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tarfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -17,8 +18,11 @@ from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import Archive, open_shard
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
+from highway.stores.file import open_file
+from highway.stores.url import beside, is_url, shown
 
 _VERSION = 1
+Pread = Callable[[int, int], bytes]  # takes how many bytes, and from which place on
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -62,32 +66,47 @@ def index_of(path: str, write: bool) -> TarIndex:
         ShardError: it is no tar archive, is compressed, damaged or cut short, or holds files that cannot be read by number.
         OSError: it cannot be opened, or the index not be written.
     """
-    with open_shard(path) as file:
-        state = FileState.of(file.fileno())
-        if arrays := load_index(path + SUFFIX, _VERSION, TarIndex._fields):
+    shard, place = shown(path), beside(path, SUFFIX)
+    with _opened(path) as (file, pread):
+        state = FileState.of(path)
+        if arrays := load_index(place, _VERSION, TarIndex._fields):
             found = TarIndex(*arrays)
             if FileState(*found.state.tolist()) == state:
                 return found
         start = file.read(6)
         if kind := next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), None):
-            raise ShardError(f"{path}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
+            raise ShardError(f"{shard}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
         file.seek(0)
         try:
-            index = _scanned(file, state)
+            index = _scanned(file, pread, state)
         except (tarfile.TarError, EOFError, ValueError) as error:
-            raise ShardError(f"{path}: no tar archive, damaged or cut short; {error}") from error
-        if FileState.of(file.fileno()) != state:
-            raise ShardError(f"{path}: it was written to while its headers were read; read it when it is whole")
+            raise ShardError(f"{shard}: no tar archive, damaged or cut short; {error}") from error
+        if FileState.of(path) != state:
+            raise ShardError(f"{shard}: it was written to while its headers were read; read it when it is whole")
     if write:
-        save_index(path + SUFFIX, _VERSION, index._asdict())
+        save_index(place, _VERSION, index._asdict())
     return index
 
 
-def _scanned(file: BinaryIO, state: FileState) -> TarIndex:
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[BinaryIO, Pread]]:
+    """Give a shard to read from one place to the next, and what reads so many bytes of it from a place on."""
+    if not is_url(path):
+        with open_shard(path) as file:
+            yield file, lambda size, place: os.pread(file.fileno(), size, place)
+        return
+    from highway.stores.streaming import Window  # here, since files on this machine need nothing of it
+
+    whole = open_file(path)
+    with whole.as_stream() as file:
+        yield file, Window(whole).pread
+
+
+def _scanned(file: BinaryIO, pread: Pread, state: FileState) -> TarIndex:
     extensions: dict[str, int] = {}
     ends, key_ends, kinds, offsets, sizes = (array("q") for _ in range(5))
     keys = bytearray()
-    for key, files in grouped_by_key(_members(file)):
+    for key, files in grouped_by_key(_members(file, pread, state.size)):
         for extension, (offset, size) in files:
             kinds.append(extensions.setdefault(extension, len(extensions)))
             offsets.append(offset)
@@ -105,17 +124,16 @@ def _small(values: array[int]) -> np.ndarray:
     return found.astype(np.min_scalar_type(found.max(initial=0)))
 
 
-def _members(file: BinaryIO) -> Iterator[tuple[str, tuple[int, int]]]:
+def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the path, offset and size of each regular file, in their order.
 
     Headers that say nothing but that are read here, which is five times as fast; tarfile reads the others: long names, pax, huge files.
     """
-    position, descriptor = 0, file.fileno()
-    total = FileState.of(descriptor).size
+    position = 0
     with Archive.open(fileobj=file, mode="r:") as archive:
         while not archive.has_end:
             check_cancelled()
-            header = os.pread(descriptor, PAX_BLOCKS * BLOCK, position)
+            header = pread(PAX_BLOCKS * BLOCK, position)
             if not archive.pax_headers and (plain := plain_file(header)) is not None:
                 name, size, length = plain
                 offset = position + length

@@ -65,6 +65,22 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
     Raises:
         ShardError: a file is not what its extension says, two are one field, or there is none for a field.
     """
+    sample: dict[str, Any] = {}
+    for name, place in places_of(extensions, fields).items():
+        data = read(place)
+        try:
+            sample[name] = decode_field(extensions[place], data)
+        except (ValueError, RecursionError) as error:
+            raise ShardError(f".{extensions[place]}: {error}") from error
+    return sample
+
+
+def places_of(extensions: Sequence[str], fields: Mapping[str, str] | None) -> Mapping[str, int]:
+    """Return the positions of the files that the fields of a sample are read from; the arguments are those of :func:`decoded_sample`.
+
+    Raises:
+        ShardError: two files are one field, or there is none for a field.
+    """
     places: dict[str, int] = {}
     for place, extension in enumerate(extensions):
         name = field_name(extension)
@@ -72,17 +88,9 @@ def decoded_sample(extensions: Sequence[str], read: Callable[[int], bytes], fiel
             raise ShardError(f"it has two files for the field {name!r}; are they two samples with the same key?")
         places[name] = place
     try:
-        wanted = chosen(places, fields)
+        return chosen(places, fields)
     except ValueError as error:
         raise ShardError(str(error)) from None
-    sample: dict[str, Any] = {}
-    for name, place in wanted.items():
-        data = read(place)
-        try:
-            sample[name] = decode_field(extensions[place], data)
-        except (ValueError, RecursionError) as error:
-            raise ShardError(f".{extensions[place]}: {error}") from error
-    return sample
 
 
 class SamplesAgain:

@@ -20,8 +20,10 @@ from highway.datasets.tar_headers import BLOCK, is_header
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
+from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
+_BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
 _BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
 
@@ -37,7 +39,8 @@ def read_members(url: str) -> Generator[Member, None, None]:
     """Yield the files in a tar archive, compressed or not, in their order.
 
     Args:
-        url: A path, ``file:PATH``, ``pipe:COMMAND``, or a URL that the webdataset package opens (``http:``, ``https:``, ``gs:``, ...).
+        url: A path, ``file:PATH``, the URL of an object in a store (:mod:`highway.stores`), or what the webdataset package opens:
+            ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
         ShardError: it is no tar archive, or is damaged or cut short: an archive without its end marker is, even between two files.
@@ -52,7 +55,7 @@ def read_members(url: str) -> Generator[Member, None, None]:
                 yield member
         except (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError) as error:
             _read_to_end(stream)
-            raise ShardError(f"{url}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
+            raise ShardError(f"{shown(url)}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
         _read_to_end(stream)
 
 
@@ -128,6 +131,12 @@ def is_path(url: str) -> bool:
     return scheme is None or scheme[1] == "file"
 
 
+def has_ranges(url: str) -> bool:
+    """Say whether a shard can be read by position: a file here, or an object in a store."""
+    scheme = _SCHEME.match(url)
+    return scheme is None or scheme[1] not in _BY_COMMAND
+
+
 def path_of(url: str) -> str:
     """Return the path of a shard that is a file here."""
     return url.removeprefix("file://").removeprefix("file:")
@@ -149,10 +158,16 @@ def _open(url: str) -> Iterator[BinaryIO]:
         with open_shard(path_of(url)) as file:
             yield file.raw  # type: ignore[attr-defined]  # it is read ahead elsewhere
         return
+    if has_ranges(url):
+        from highway.stores.streaming import ObjectStream  # here, since files on this machine need nothing of it
+
+        with contextlib.closing(ObjectStream(url)) as stream:
+            yield stream  # type: ignore[misc]
+        return
     try:
         from webdataset.gopen import gopen
     except ModuleNotFoundError:
-        raise ConfigError(f"{url!r}: only paths can be read without the webdataset package: {pip_install('shards')}") from None
+        raise ConfigError(f"{shown(url)!r}: commands are run by the webdataset package: {pip_install('shards')}") from None
     pipe = gopen(url, "rb")  # which ends the command when it is collected
     process: subprocess.Popen[bytes] = pipe.proc
     assert process.stdout is not None
@@ -166,7 +181,7 @@ def _open(url: str) -> Iterator[BinaryIO]:
     finally:
         _end(process, process.stdout, stop)
         if not stop and process.returncode not in (0, *_BROKEN_PIPE):
-            raise OSError(f"{url}: the command that reads it failed with exit code {process.returncode}")
+            raise OSError(f"{shown(url)}: the command that reads it failed with exit code {process.returncode}")
 
 
 def _end(process: subprocess.Popen[bytes], stdout: IO[bytes], stop: bool) -> None:

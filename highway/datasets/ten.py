@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.datasets.writing import writing
 from highway.engine.stage import Passport, Stamped
 from highway.errors import FrameError
 from highway.parameters.checks import checked
+from highway.stores.file import FileRange, FileState, UnchangingFile, fingerprint, read_ranges
+from highway.stores.url import is_url, shown
 from highway.wire.checksum import check, with_checksums
-from highway.wire.chunks import load_chunks, write_chunk
+from highway.wire.chunks import load_chunks, read_aligned, write_chunk
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 
@@ -27,8 +29,9 @@ class TenFiles:
     """The items in ``.ten`` files, one in each, in the sorted order of their paths.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"data/*.ten"``, or a list of them.
-        mmap: Map the files into memory instead of reading them. They must not be cut short while items are in use: that ends the process.
+        paths: A folder, a file, a pattern such as ``"data/*.ten"``, or their URL, or a list of them.
+        mmap: Map files on this machine into memory instead of reading them. They must not be cut short while items are in use: that ends
+            the process.
 
     A sample is what was saved: a dict, if :class:`~highway.modules.TenSink` saved one, else a tuple of arrays; they are read-only. Its key
     is the file's path.
@@ -44,16 +47,21 @@ class TenFiles:
     mmap: bool = False
 
     @opened
-    def keys(self) -> list[str]:
-        """The files' paths."""
+    def _files(self) -> list[str | UnchangingFile]:
         return self._found()
 
-    def _found(self) -> list[str]:
-        files: list[str] = []
+    @opened
+    def keys(self) -> list[str]:
+        """The files' paths."""
+        return list(map(_named, self._files))
+
+    def _found(self) -> list[str | UnchangingFile]:
+        """Return paths, and objects in stores."""
+        files: list[str | UnchangingFile] = []
         for path in [self.paths] if isinstance(self.paths, str) else self.paths:
-            found = [path] if os.path.isfile(path) else sorted(glob.glob(os.path.join(path, "*.ten") if os.path.isdir(path) else path))
+            found = _objects(path) if is_url(path) else _paths(path)
             if not found:
-                raise FileNotFoundError(f"'{path}': no .ten files there")
+                raise FileNotFoundError(f"'{shown(path)}': no .ten files there")
             files += found
         return files
 
@@ -63,11 +71,25 @@ class TenFiles:
     def __getitem__(self, number: int) -> Any:
         return self.with_passport(number).item
 
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several items; what is in a store is asked for at once."""
+        return [stamped.item for stamped in self.with_passports(numbers)]
+
     def with_passport(self, number: int) -> Stamped:
         """Return an item with the passport that was saved with it; if that names no samples, the file's path does."""
-        path = self.keys[number]
+        return self.with_passports([number])[0]
+
+    def with_passports(self, numbers: Sequence[int]) -> list[Stamped]:
+        """Return several items with their passports; what is in a store is asked for at once."""
+        stored = {number: file for number in numbers if isinstance(file := self._files[number], UnchangingFile)}
+        ranges = [FileRange(file, 0, file.state.size) for file in stored.values()]
+        contents = dict(zip(stored, read_ranges(ranges), strict=True))
+        return [self._decoded(self.keys[number], contents.get(number)) for number in numbers]
+
+    def _decoded(self, path: str, content: bytes | None) -> Stamped:
+        """Return the item of a file, of which the content may be known."""
         try:
-            frames = load_chunks(path, self.mmap)
+            frames = load_chunks(path, self.mmap) if content is None else read_aligned(io.BytesIO(content), len(content))
             message = named("tensorcom").decode(frames)
             check(frames)
         except FrameError as error:
@@ -81,7 +103,24 @@ class TenFiles:
 
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to."""
-        return fingerprint_of((path, path) for path in self._found())
+        files = [(_named(file), file) for file in self._found()]
+        return fingerprint((name, FileState.of(file) if isinstance(file, str) else file.state) for name, file in files)
+
+
+def _named(file: str | UnchangingFile) -> str:
+    return file if isinstance(file, str) else file.path
+
+
+def _paths(path: str) -> list[str | UnchangingFile]:
+    if os.path.isfile(path):
+        return [path]
+    return [*sorted(glob.glob(os.path.join(path, "*.ten") if os.path.isdir(path) else path))]
+
+
+def _objects(url: str) -> list[str | UnchangingFile]:
+    from highway.stores.listing import objects_at  # here, since files on this machine need nothing of it
+
+    return list(objects_at(url, "*.ten"))
 
 
 def save(path: str, item: Any, passport: Passport) -> int:

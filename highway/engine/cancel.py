@@ -6,7 +6,7 @@ import contextlib
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Literal, TypeVar
 
@@ -42,6 +42,7 @@ class Scope:
         self.flushed: set[str] = set()  # stages of a pipeline inside that have handed on what waited in them, since it was drained
         self.lock = threading.Lock()
         self._counters: dict[int, tuple[object, dict[str, Any]]] = {}  # by the component's id, for as long as it lives
+        self.counts: dict[str, int] = {}  # what is of no component, but of what it calls
         self.report_error = report_error
         self.report_state = report_state
         self.seed = seed
@@ -80,7 +81,8 @@ class Scope:
         return self._counters[key][1]
 
     def counted(self, components: Iterable[object]) -> dict[str, Any]:
-        return {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}
+        own = {name: count for part in components for name, count in self._counters.get(id(part), (part, {}))[1].copy().items()}
+        return own | self.counts
 
 
 _OUTSIDE = Scope()  # never cancelled, skips no errors
@@ -165,6 +167,14 @@ def count(component: object, name: str) -> None:
     with _here.scope.lock:
         counts = counters(component)
         counts[name] = counts.get(name, 0) + 1
+
+
+def count_in_stage(counts: Mapping[str, int]) -> None:
+    """Add to what statistics show of the stage that runs on this thread, for what its component calls; nothing counts outside of one."""
+    if in_stage():
+        with _here.scope.lock:
+            for name, number in counts.items():
+                _here.scope.counts[name] = _here.scope.counts.get(name, 0) + number
 
 
 def check_cancelled() -> None:

@@ -19,7 +19,7 @@ from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
-from highway.datasets.tar_stream import is_path, path_of, read_members
+from highway.datasets.tar_stream import has_ranges, path_of, read_members
 from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.resume import Saved, keep, saved
@@ -29,6 +29,7 @@ from highway.modules.file_sinks import SampleSink
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Range, Seed
 from highway.reading.sampler import Sampler
+from highway.stores.url import is_url, shown
 
 
 def _numbers_files(path: str) -> bool:
@@ -47,8 +48,8 @@ class WebDatasetSource:
     and ``.npy`` arrays, ``.cls`` an int32, ``.txt`` a str; images and all else stay bytes, for :class:`DecodeImage` and other maps.
 
     Args:
-        urls: Shards: paths, ``pipe:COMMAND``, or URLs that the webdataset package opens (``http:``, ``gs:``, ...). Braces expand:
-            ``photos-{000..015}.tar``.
+        urls: Shards: paths, URLs of objects in a store (``s3://``, ``gs://``, ``https://``, ...), or what the webdataset package opens
+            (``pipe:COMMAND``, ...). Braces expand: ``photos-{000..015}.tar``.
         fields: The fields to keep, under new names: ``{"image": "png;jpg;jpeg", "label": "cls"}`` takes the first that a sample has.
             ``None`` keeps all as they are.
         epochs: Passes over the shards, or ``None`` to repeat for ever.
@@ -59,7 +60,7 @@ class WebDatasetSource:
         A dict for each sample. Passport: epoch, index within the epoch, and the sample's key.
 
     Raises:
-        ConfigError: a parameter is out of its range, or a URL needs the webdataset package, which is not installed.
+        ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
         OSError: a shard cannot be opened or fetched. ShardError: it is damaged or cut short, or a sample in it cannot be used. With
             ``on_error="skip"`` the rest of the shard, or the sample, is left out instead; an epoch without any sample is always an error.
     """
@@ -81,11 +82,11 @@ class WebDatasetSource:
 
     @opened
     def _identity(self) -> str:
-        paths = [path_of(url) for url in self.shards if is_path(url)]
-        return fingerprint_of((path, path) for path in paths if os.path.exists(path))
+        paths = [path_of(url) for url in self.shards if has_ranges(url)]
+        return fingerprint_of((shown(path), path) for path in paths if is_url(path) or os.path.exists(path))
 
     def identity(self) -> str:
-        """Return a text that changes when shards on disk do."""
+        """Return a text that changes when shards on disk or in a store do."""
         return self._identity
 
     def __iter__(self) -> Iterator[Stamped]:
@@ -106,7 +107,7 @@ class WebDatasetSource:
                 if self.epochs is not None:
                     counters["progress"] = (epoch + done / len(shards)) / self.epochs
             if index == 0 and not cancel.is_skipped(epoch):
-                raise ShardError(f"{shards[0]}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
+                raise ShardError(f"{shown(shards[0])}{' ...' if len(shards) > 1 else ''}: no samples in the whole epoch {epoch}")
             done = passed = index = 0
 
     def _samples(self, url: str, passed: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -126,7 +127,7 @@ class WebDatasetSource:
                 try:
                     sample = self._decoded(files)
                 except ShardError as error:
-                    report_error(ShardError(f"{url}: sample {key!r}: {error}"))
+                    report_error(ShardError(f"{shown(url)}: sample {key!r}: {error}"))
                     continue
                 yield number, key, sample
         cancel.count(self, "shards")

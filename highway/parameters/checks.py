@@ -17,6 +17,7 @@ from highway.parameters.convert import argument
 from highway.parameters.hints import NAMED, Parameters, describe, describe_parameter, in_words, one_of, parameters_of, why_not
 from highway.parameters.location import Location, did_you_mean
 from highway.parameters.ranges import UNIONS
+from highway.redacted import without_secrets
 from highway.renamed import current, new_name
 
 _T = TypeVar("_T")
@@ -102,5 +103,5 @@ def require(ok: bool, owner: object, parameter: str, expected: str) -> None:
 
 
 def _short(value: object) -> str:
-    shown = repr(value)
+    shown = without_secrets(repr(value))
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -9,7 +9,7 @@ import mmap as _mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -170,10 +170,16 @@ def load_chunks(fname: str | os.PathLike[str], mmap: bool = False) -> list[memor
             return decode_chunks(_mmap.mmap(stream.fileno(), 0, access=_mmap.ACCESS_READ))
         if not size:  # empty, or no file but a pipe
             return decode_chunks(stream.read())
-        return _read_aligned(stream, size)
+        return read_aligned(stream, size)
 
 
-def _read_aligned(stream: BufferedReader, size: int) -> list[memoryview]:
+def read_aligned(stream: BufferedReader | BytesIO, size: int) -> list[memoryview]:
+    """Return the chunks in a stream of so many bytes, each aligned to 64 bytes.
+
+    Raises:
+        FrameError: it is not a row of chunks.
+    """
+
     def part(begin: int, end: int) -> bytes:
         stream.seek(begin)
         return stream.read(end - begin)

@@ -126,7 +126,7 @@ def test_an_index_is_written_when_asked_for_and_used_while_it_fits(shards, tmp_p
     assert sorted(path.name for path in tmp_path.glob("*.index*")) == [f"s-{n}.tar.index" for n in range(3)]
     scanned = []
     plain = tar_index._scanned
-    monkeypatch.setattr(tar_index, "_scanned", lambda file, state: scanned.append(file.name) or plain(file, state))
+    monkeypatch.setattr(tar_index, "_scanned", lambda file, pread, state: scanned.append(file.name) or plain(file, pread, state))
     dataset = Tar(shards)
     assert [dataset[n]["cls"] for n in range(15)] == list(range(15)) and dataset.keys[14] == "014"
     assert scanned == []
@@ -196,9 +196,9 @@ def test_links_are_refused(tmp_path):
         len(Tar(path))
 
 
-@pytest.mark.parametrize("paths", ["pipe:cat a.tar", "http://host/a.tar", []])
+@pytest.mark.parametrize("paths", ["pipe:cat a.tar", "scp://host/a.tar", []])
 def test_only_files_have_numbers(paths):
-    with pytest.raises(ConfigError, match=r"expected shards on disk, .*WebDatasetSource reads URLs"):
+    with pytest.raises(ConfigError, match=r"expected shards, .*WebDatasetSource reads pipes"):
         Tar(paths)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from highway import Pipeline, Stage
 from highway.data import photos
-from highway.datasets.folder import labelled_files
+from highway.datasets.image_files import labelled_files
 from highway.errors import ConfigError, DatasetError, EndOfStream, ImageError
 from highway.images.buffers import BufferPool
 from highway.images.decode import checked_header, decode_crop

@@ -10,7 +10,7 @@ import pytest
 
 from highway import Connection, Passport, Pipeline, Stamped
 from highway.data import photos
-from highway.datasets.folder import labelled_files
+from highway.datasets.image_files import labelled_files
 from highway.modules import ShardSink
 
 PROGRAMS = Path(__file__).parent / "tensorcom"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from highway.datasets.folder import SUFFIXES
+from highway.datasets.image_files import SUFFIXES
 from highway.errors import ImageError
 from highway.images.decode import decode
 from highway.images.header import read_header

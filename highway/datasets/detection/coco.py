@@ -12,7 +12,7 @@ import numpy as np
 from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
 from highway.datasets.detection.masks import Segmentation, draw
 from highway.datasets.file import fingerprint_of
-from highway.datasets.folder import ImageFiles
+from highway.datasets.image_files import ImageFiles
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import MAX_PIXELS

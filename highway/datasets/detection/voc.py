@@ -12,7 +12,7 @@ import numpy as np
 
 from highway.datasets.detection.voc_xml import read_objects
 from highway.datasets.file import fingerprint_of
-from highway.datasets.folder import ImageFiles
+from highway.datasets.image_files import ImageFiles
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import checked_header

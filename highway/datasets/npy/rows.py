@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.file import UnchangingFile, fingerprint_of
+from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
+from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _LONGEST = 1 << 16  # bytes of a header that are looked at
@@ -89,7 +90,7 @@ class _OfFile(ABC):
 
     def locate(self, number: int) -> str:
         """Return the file and the number of a row."""
-        return f"{self.path}: row {number}"
+        return f"{shown(self.path)}: row {number}"
 
     def fingerprint(self) -> str:
         """Return a text that changes when the file is written to."""
@@ -102,7 +103,7 @@ class Npy(_OfFile):
     """The rows of the array in a ``.npy`` file. The file is not mapped into memory.
 
     Args:
-        path: The file.
+        path: The file, or its URL.
 
     A sample is a row: an array of its own, or a number if the array has one dimension.
 
@@ -117,8 +118,8 @@ class Npy(_OfFile):
 
     @opened
     def _rows(self) -> _StoredRows:
-        file = UnchangingFile(self.path)
-        return _StoredRows(file, self.path, 0, file.state.size)
+        file = open_file(self.path)
+        return _StoredRows(file, file.path, 0, file.state.size)
 
     def __len__(self) -> int:
         return int(self._rows.shape[0])
@@ -132,11 +133,12 @@ class _Columns:
     """The rows of several arrays of one length."""
 
     def __init__(self, path: str) -> None:
-        file = UnchangingFile(path)
+        file = open_file(path)
+        path = file.path
         self.rows: dict[str, Rows] = {}
         lengths: dict[str, int] = {}
         try:
-            with zipfile.ZipFile(path) as archive:
+            with file.as_stream() as stream, zipfile.ZipFile(stream) as archive:
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
@@ -174,7 +176,7 @@ class Npz(_OfFile):
     Arrays that are compressed are loaded when it is first read, and stay in memory; others are read row by row.
 
     Args:
-        path: The file.
+        path: The file, or its URL.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
     which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.

@@ -16,7 +16,7 @@ import pytest
 from highway import Passport, Pipeline, Stamped
 from highway.cli.streams import serve_dir, serve_shards, serving
 from highway.data import photos
-from highway.datasets.folder import labelled_files
+from highway.datasets.image_files import labelled_files
 from highway.engine import cancel
 from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.webdataset import WebDatasetSource

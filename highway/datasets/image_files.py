@@ -1,0 +1,231 @@
+"""Which image files a folder has, in an order that is the same on every machine, and in every store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from highway.datasets.file import StoredFiles, fingerprint_of
+from highway.datasets.labels import LabelList
+from highway.engine.cancel import check_cancelled
+from highway.stores.file import read_whole
+from highway.stores.url import is_url, join, shown
+
+if TYPE_CHECKING:
+    from highway.stores.listing import Listing
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+class ImageFiles(NamedTuple):
+    """What a reader reads.
+
+    Args:
+        root: The folder, or its URL.
+        keys: The files' paths, relative to it, with ``/``.
+        labels: The number of each file's label, or nothing.
+        listing: The same files in a store; ``None`` if they are on this machine.
+    """
+
+    root: str
+    keys: list[str]
+    labels: list[int]
+    listing: Listing | None = None
+
+    def path(self, number: int) -> str:
+        """Return where a file is; for messages, if it is in a store."""
+        if self.listing is not None:
+            return str(self.listing.object(number))
+        return os.path.join(self.root, self.keys[number])
+
+    def read(self, number: int) -> bytes:
+        """Return the bytes of a file. Raises OSError."""
+        return self.contents([number])[0]
+
+    def contents(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return the bytes of several files. Raises OSError."""
+        if self.listing is not None:
+            return self.listing.read(numbers)
+        return [read_whole(self.path(number)) for number in numbers]
+
+    def stored(self, numbers: Sequence[int]) -> StoredFiles:
+        """Return where several files are, or what is in them if they are in a store; and their labels."""
+        folder, keys, labels = os.path.join(self.root, ""), self.keys, self.labels
+        files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
+        return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to."""
+        if self.listing is not None:
+            return self.listing.fingerprint()
+        return fingerprint_of((key, self.path(number)) for number, key in enumerate(self.keys))
+
+
+def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
+    """Return the images in a list of labels, in its order.
+
+    Args:
+        root: Their folder, or its URL.
+        found: The list.
+        labels: Where it is, for messages.
+
+    Raises:
+        FileNotFoundError: some of them are not there.
+    """
+    if is_url(root):
+        return ImageFiles(root, found.keys, found.labels, _select(_listing(root), found.keys, shown(labels)))
+    _check_there(root, found.keys, labels)
+    return ImageFiles(root, found.keys, found.labels)
+
+
+def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
+    """Raise FileNotFoundError if one of the images in a list is not in its folder."""
+    names: dict[str, set[str]] = {"": {entry.name for entry in _entries(root)}}
+    missing = []
+    for key in keys:
+        folder, _, name = key.rpartition("/")
+        if folder not in names:
+            check_cancelled()
+            path = os.path.join(root, folder)
+            names[folder] = {entry.name for entry in _entries(path)} if os.path.isdir(path) else set()
+        if name not in names[folder]:
+            missing.append(key)
+    if missing:
+        raise _not_there(labels, keys, missing, root)
+
+
+def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"{labels}: of its {len(keys)} images {len(missing)} are not in {root!r}, the first is {missing[0]!r}; correct data_dir, or "
+        "remove these lines"
+    )
+
+
+def label_names(root: str) -> list[str]:
+    """Return the names of the label folders in ``root``, sorted; a label's number is its position.
+
+    Raises:
+        FileNotFoundError: there is no folder ``root``, or there are no folders in it.
+    """
+    if is_url(root):
+        return list(_by_label(root, _listing(root)))
+    names = [entry.name for entry in _entries(root) if entry.is_dir()]
+    if not names:
+        hint = "it has images, which ImageReader reads" if any(map(_is_image, _entries(root))) else "it has neither folders nor images"
+        raise FileNotFoundError(f"data_dir {root!r}: expected one folder per label in it, but {hint}")
+    return names
+
+
+def labelled_files(root: str) -> ImageFiles:
+    """List the images of each label's folder and of the folders below it; hidden ones and files of other types are left out.
+
+    Raises:
+        FileNotFoundError: there is no folder ``root``, no label folders in it, or no images in one of these.
+    """
+    if is_url(root):
+        return _labelled_objects(root)
+    keys: list[str] = []
+    labels: list[int] = []
+    for number, name in enumerate(label_names(root)):
+        check_cancelled()
+        found = list(_below(root, name))
+        if not found:
+            raise FileNotFoundError(_no_images(os.path.join(root, name), "remove the folder, or put images into it"))
+        keys += found
+        labels += [number] * len(found)
+    return ImageFiles(root, keys, labels)
+
+
+def flat_files(root: str) -> ImageFiles:
+    """List the images in ``root`` itself.
+
+    Raises:
+        FileNotFoundError: there is no folder ``root``, or there are no images in it.
+    """
+    if is_url(root):
+        return _flat_objects(root)
+    keys = [entry.name for entry in _entries(root) if _is_image(entry)]
+    if not keys:
+        way_out = _USE_LABELS if any(e.is_dir() for e in _entries(root)) else "put images into it"
+        raise FileNotFoundError(_no_images(root, way_out))
+    return ImageFiles(root, keys, [])
+
+
+def _below(root: str, folder: str) -> Iterator[str]:
+    for entry in _entries(os.path.join(root, folder)):
+        key = f"{folder}/{entry.name}"
+        if _is_image(entry):
+            yield key
+        elif entry.is_dir(follow_symlinks=False):  # a link may lead back up
+            yield from _below(root, key)
+
+
+def _entries(root: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"data_dir {root!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
+    except NotADirectoryError:
+        raise NotADirectoryError(f"data_dir {root!r}: this is a file; expected a folder") from None
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    return entry.name.lower().endswith(SUFFIXES) and entry.is_file()
+
+
+def _listing(root: str, below: bool = True) -> Listing:
+    from highway.stores.listing import listing_of  # here, since folders on this machine need nothing of it
+
+    return listing_of(root, below)
+
+
+def _labelled_objects(root: str) -> ImageFiles:
+    listing = _listing(root)
+    numbers: list[int] = []
+    labels: list[int] = []
+    for label, (name, found) in enumerate(_by_label(root, listing).items()):
+        images = [number for number in found if listing.keys[number].lower().endswith(SUFFIXES)]
+        if not images:
+            raise FileNotFoundError(_no_images(shown(join(root, name)), "remove the folder, or put images into it"))
+        numbers += images
+        labels += [label] * len(images)
+    images_of = listing.select(numbers)
+    return ImageFiles(root, images_of.keys, labels, images_of)
+
+
+def _by_label(root: str, listing: Listing) -> dict[str, list[int]]:
+    """Return the numbers of the objects in each folder of a store, by its name, in their order."""
+    found: dict[str, list[int]] = {}
+    for number, key in enumerate(listing.keys):
+        name, slash, _ = key.partition("/")
+        if slash:
+            found.setdefault(name, []).append(number)
+    if not found:
+        raise FileNotFoundError(
+            f"data_dir {shown(root)!r}: expected one folder per label in it, but it has none; ImageReader reads images without"
+        )
+    return found
+
+
+def _flat_objects(root: str) -> ImageFiles:
+    listing = _listing(root, below=False)
+    images = listing.select([number for number, key in enumerate(listing.keys) if key.lower().endswith(SUFFIXES)])
+    if not images.keys:
+        raise FileNotFoundError(_no_images(shown(root), _USE_LABELS))
+    return ImageFiles(root, images.keys, [], images)
+
+
+def _select(listing: Listing, keys: Sequence[str], labels: str) -> Listing:
+    numbers = {key: number for number, key in enumerate(listing.keys)}
+    if missing := [key for key in keys if key not in numbers]:
+        raise _not_there(labels, keys, missing, str(listing.url))
+    return listing.select([numbers[key] for key in keys])
+
+
+_USE_LABELS = "if it has one folder per label, use ImageFileReader"
+
+
+def _no_images(folder: str, way_out: str) -> str:
+    return f"data_dir {folder!r}: no images in it ({', '.join(SUFFIXES)}); {way_out}"

@@ -1,0 +1,18 @@
+"""Texts that are shown or logged, without the passwords and tokens of URLs in them."""
+
+from __future__ import annotations
+
+import re
+
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#'\"@]*:[^\s/?#'\"]*@|(?<=http://)[^\s/?#'\"]*@|(?<=https://)[^\s/?#'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\"]*)?"
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text whose URLs have neither user and password nor a query, in which there may be tokens.
+
+    >>> without_secrets("read https://me:secret@host/a.tar?token=abc again")
+    'read https://host/a.tar again'
+    """
+    return _URL.sub(r"\1\2", text) if "://" in text else text

@@ -1,0 +1,179 @@
+"""Blocks of objects on a local disk, up to a size, for all processes of the machine that name the same folder.
+
+A block is a file, which has its name when it is whole, and never changes: its name hangs on the object's state. Behind the data stand the
+checksums of its pages, so that what a crash of the machine has left of it is noticed, and fetched anew. When a block is read its time of
+last use is written down (as its time of change, since many disks are mounted without times of access). Who has written more than a share of
+the limit looks at all of them, one process at a time, and removes those that were used longest ago; who has one open reads on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError
+from highway.stores.url import StoreOptions
+
+_PAGE = 1 << 16  # bytes that have a checksum
+_SUM = 8  # bytes of a checksum
+_SHARE = 50  # the part of the limit that a process writes between two looks at all
+_ROOM = 0.9  # of the limit, that is left after one
+_TOUCHED = 60.0  # seconds that the time of last use may be behind
+_OLD_PART = 3600.0  # seconds after which what a killed process began to write is removed
+
+
+class _Held(NamedTuple):
+    used: float
+    size: int
+    path: str
+
+
+class BlockCache:
+    """A folder of blocks.
+
+    Args:
+        folder: Where; made if it is missing.
+        limit: Bytes that they may have together.
+
+    Raises:
+        ConfigError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self.folder, self.limit = folder, limit
+        try:
+            os.makedirs(os.path.join(folder, "blocks"), exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
+        self._written = limit  # so that the first one looks
+        self._lock = threading.Lock()
+
+    def path(self, name: str) -> str:
+        """Return where a block is, if it is there."""
+        return os.path.join(self.folder, "blocks", name[:2], name[2:])
+
+    def read(self, name: str, part: slice, length: int) -> bytes | None:
+        """Return a part of a block that has ``length`` bytes; ``None`` if it is not there, or damaged."""
+        try:
+            descriptor = os.open(path := self.path(name), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            about = os.fstat(descriptor)
+            pages = -(-length // _PAGE)
+            if about.st_size != length + pages * _SUM:
+                return None
+            first, last = part.start // _PAGE, -(-part.stop // _PAGE)
+            begin = first * _PAGE
+            data = os.pread(descriptor, min(last * _PAGE, length) - begin, begin)
+            if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(data):
+                return None
+            if time.time() - about.st_mtime > _TOUCHED:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    os.utime(path)
+        finally:
+            os.close(descriptor)
+        return data[part.start - begin : part.stop - begin]
+
+    def write(self, name: str, data: bytes) -> int:
+        """Keep a block, and return how many others were removed for it.
+
+        Raises:
+            OSError: it cannot be written; with a note that says what to do.
+        """
+        path = self.path(name)
+        part = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                with open(part, "wb", buffering=0) as file:
+                    file.write(data)
+                    file.write(_sums(data))
+                os.replace(part, path)
+            finally:
+                if os.path.exists(part):
+                    os.unlink(part)
+        except OSError as error:
+            error.add_note(f"highway: while writing into the cache {self.folder}: free space, lower cache_gb, or name another cache_dir")
+            raise
+        with self._lock:
+            self._written += len(data)
+            if self._written < self.limit // _SHARE:
+                return 0
+            self._written = 0
+        return self.evict()
+
+    def evict(self) -> int:
+        """Remove what was used longest ago until there is room, and return how many blocks that were; one process at a time does it."""
+        with locked(os.path.join(self.folder, "evicting.lock"), wait=False) as mine:
+            if not mine:
+                return 0
+            held = sorted(self._held())
+            total, removed = sum(one.size for one in held), 0
+            if total <= self.limit:
+                return 0
+            for one in held:
+                if total <= self.limit * _ROOM:
+                    break
+                check_cancelled()
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(one.path)
+                    removed += 1
+                total -= one.size
+            return removed
+
+    def _held(self) -> Iterator[_Held]:
+        now = time.time()
+        for folder in os.scandir(os.path.join(self.folder, "blocks")):
+            check_cancelled()
+            with contextlib.suppress(FileNotFoundError):
+                for entry in os.scandir(folder.path):
+                    with contextlib.suppress(FileNotFoundError):
+                        about = entry.stat()
+                        if not entry.name.endswith(".part"):
+                            yield _Held(about.st_mtime, about.st_size, entry.path)
+                        elif now - about.st_mtime > _OLD_PART:
+                            os.unlink(entry.path)
+
+
+def _sums(data: bytes) -> bytes:
+    view = memoryview(data)
+    pages = range(0, len(data), _PAGE)
+    return np.fromiter((xxhash.xxh3_64_intdigest(view[at : at + _PAGE]) for at in pages), np.uint64, len(pages)).tobytes()
+
+
+@contextlib.contextmanager
+def locked(path: str, wait: bool) -> Iterator[bool]:
+    """Hold a lock that all processes of the machine share; without ``wait`` only if nobody else does, which is what it gives."""
+    with open(path, "ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not wait:
+                    yield False
+                    return
+                check_cancelled()
+                time.sleep(0.05)
+        yield True
+
+
+@lru_cache
+def _cache(folder: str, limit: int, process: int) -> BlockCache:
+    return BlockCache(folder, limit)
+
+
+def cache_of(options: StoreOptions) -> BlockCache | None:
+    """Return the cache that the options of a URL name; ``None`` if they name none."""
+    return _cache(os.path.abspath(options.cache_dir), int(options.cache_gb * 1e9), os.getpid()) if options.cache_dir else None

@@ -1,0 +1,178 @@
+"""Files that are read by position, by many threads at once, and must stay as they are meanwhile; on this machine or in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import BinaryIO, ClassVar, NamedTuple
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
+from highway.stores.url import is_url
+
+
+class FileState(NamedTuple):
+    """What is asked of a file to see whether it has changed: its size in bytes, and when it was last written to, in nanoseconds.
+
+    Of an object in a store the second is a number that hangs on its ETag, or else on when it was written.
+    """
+
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, file: str | int) -> FileState:
+        """Return the state of a file by its path, URL or descriptor."""
+        if isinstance(file, str) and is_url(file):
+            return open_file(file).state
+        found = os.stat(file)
+        return cls(found.st_size, found.st_mtime_ns)
+
+
+def open_file(path: str, state: FileState | None = None) -> UnchangingFile:
+    """Return a file to read from, by its path or URL.
+
+    Args:
+        path: Where it is.
+        state: What it must be; ``None``: what it is now.
+
+    Raises:
+        FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
+        DatasetError: it is not what it must be.
+        ConfigError: the URL cannot be used as written, or needs a package that is not installed.
+    """
+    if is_url(path):
+        from highway.stores.remote import StoredObject  # here, since plain paths need nothing of it
+
+        return StoredObject.at(path, state)
+    return UnchangingFile(path, state)
+
+
+class UnchangingFile:
+    """A file on this machine that is open until nobody refers to this any more; :func:`open_file` takes URLs too.
+
+    Args:
+        path: Where it is.
+        state: What it must be; ``None``: what it is now.
+    """
+
+    path: str
+    state: FileState
+    is_here: ClassVar[bool] = True  # on this machine
+
+    def __init__(self, path: str, state: FileState | None = None) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self.state = state or FileState.of(self._descriptor)
+        self.check()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def check(self) -> None:
+        """Raise DatasetError if the file is not any more what it was."""
+        size, mtime_ns = found = FileState.of(self._descriptor)
+        if found != self.state:
+            if size != self.state.size:
+                how = f"it had {self.state.size} bytes when it was first read, and now has {size} bytes"
+            else:
+                then, now = (datetime.fromtimestamp(ns / 1e9).isoformat(" ", "milliseconds") for ns in (self.state.mtime_ns, mtime_ns))
+                how = f"when it was first read, it was last written to at {then}, and now at {now}"
+            raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on. Raises DatasetError if the file has changed."""
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) != size:  # at most 2 GiB come at once
+            memory = bytearray(size)
+            self.read_into(offset, memoryview(memory))
+            return bytes(memory)
+        self.check()
+        return data
+
+    def read_into(self, offset: int, memory: memoryview) -> None:
+        """Fill memory with the bytes from ``offset`` on. Raises DatasetError if the file has changed."""
+        done = 0
+        while done < len(memory) and (count := os.preadv(self._descriptor, [memory[done:]], offset + done)):
+            done += count
+        self.check()
+        if done < len(memory):
+            raise DatasetError(f"{self.path}: expected at least {offset + len(memory)} bytes, found {self.state.size}: it was cut short")
+
+    def as_stream(self) -> BinaryIO:
+        """Return a file object that can seek, for libraries that read from one; it has a place of its own, and is for one thread."""
+        return open(self.path, "rb")  # whoever asked for it closes it
+
+
+class FileRange(NamedTuple):
+    """A part of a file: ``size`` bytes from ``offset`` on."""
+
+    file: UnchangingFile
+    offset: int
+    size: int
+
+
+def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
+    """Return parts of files: those on this machine one after the other, those in stores all at once.
+
+    Raises:
+        FileNotFoundError, PermissionError, StoreError: one cannot be read.
+        DatasetError: one of the files has changed, or is shorter than it should be.
+    """
+    stored = [place for place, wanted in enumerate(ranges) if not wanted.file.is_here]
+    if not stored:
+        return [file.read(offset, size) for file, offset, size in ranges]
+    from highway.stores.remote import read_stored
+
+    fetched = dict(zip(stored, read_stored([ranges[place] for place in stored]), strict=True))
+    return [fetched[place] if place in fetched else file.read(offset, size) for place, (file, offset, size) in enumerate(ranges)]
+
+
+def read_whole(path: str) -> bytes:
+    """Return the content of a file or object."""
+    if not is_url(path):
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    file_ = open_file(path)
+    return file_.read(0, file_.state.size)
+
+
+def open_text(path: str) -> io.TextIOBase:
+    """Open a text in UTF-8, by its path or URL."""
+    if is_url(path):
+        return io.TextIOWrapper(io.BytesIO(read_whole(path)), encoding="utf-8")
+    return open(path, encoding="utf-8")
+
+
+def exists(path: str) -> bool:
+    """Say whether there is a file or folder of this path, or an object of this URL."""
+    if not is_url(path):
+        return os.path.exists(path)
+    try:
+        open_file(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
+    """Return a text that changes when one of the files, given by names and paths or URLs, is renamed, removed or written to."""
+    named = list(files)
+    if any(is_url(path) for _, path in named):
+        from highway.stores.remote import states_of
+
+        return fingerprint(zip((name for name, _ in named), states_of([path for _, path in named]), strict=True))
+    return fingerprint((name, FileState.of(path)) for name, path in named)
+
+
+def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:
+    """Return a text that changes when names or states do."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, state in states:
+        check_cancelled()
+        digest.update(f"{name}\0{state.size}\0{state.mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()

@@ -1,0 +1,114 @@
+"""Whatever fsspec knows, such as ``hf://``, ``ftp://`` and ``memory://``: the general way, with a thread for each request that waits."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from highway.errors import ConfigError
+from highway.redacted import without_secrets
+from highway.stores.clients import Entry, Page, StoreFailure
+from highway.stores.file import FileState
+from highway.stores.loop import in_thread
+from highway.stores.url import StoreURL
+
+T = TypeVar("T")
+
+_VERSIONS = (
+    "ETag",
+    "etag",
+    "e_tag",
+    "blob_id",
+    "sha256",
+    "md5",
+    "checksum",
+    "LastModified",
+    "last_modified",
+    "mtime",
+    "modified",
+    "updated",
+    "created",
+)
+_LOOK_AGAIN = 60.0  # seconds after which an object is asked for its state again; fsspec does not say it with its bytes
+
+
+class FsspecClient:
+    """One bucket, or what comes first behind the scheme.
+
+    Args:
+        url: Of anything in it.
+
+    Raises:
+        ConfigError: the package that fsspec needs for it is not installed, or it cannot be configured.
+    """
+
+    def __init__(self, url: StoreURL) -> None:
+        import fsspec
+
+        self._root = f"{url.scheme}://{url.host}"
+        try:
+            self._files, _ = fsspec.url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)
+        except ImportError as error:
+            raise ConfigError(f"'{url}': fsspec needs another package for {url.scheme}://: {error}") from None
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigError(f"'{url}': {without_secrets(str(error))}") from None
+        self._is_here = url.scheme == "memory"
+        self._seen: dict[str, tuple[float, FileState]] = {}
+
+    async def head(self, key: str) -> FileState:
+        about = await self._asked(lambda: self._files.info(self._path(key)))
+        if about["type"] == "directory":
+            raise StoreFailure("missing", "a folder")
+        self._seen[key] = time.monotonic(), (state := _state(about))
+        return state
+
+    async def get(self, key: str, begin: int, end: int | None) -> tuple[bytes, FileState | None]:
+        data = await self._asked(lambda: self._files.cat_file(self._path(key), *(() if end is None else (begin, end))))
+        then, state = self._seen.get(key, (0.0, None))
+        if state is None or self._is_here or time.monotonic() - then > _LOOK_AGAIN:
+            state = await self.head(key)
+        return bytes(data), state
+
+    async def folder(self, key: str) -> Page:
+        found = await self._asked(lambda: self._files.ls(self._path(key), detail=True))
+        files = [one for one in found if one["type"] != "directory"]
+        return Page(self._entries(files), [self._key(one["name"]) for one in found if one["type"] == "directory"])
+
+    async def below(self, key: str) -> list[Entry]:
+        found = await self._asked(lambda: self._files.find(self._path(key), detail=True))
+        return self._entries(list(found.values()))
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._asked(lambda: self._files.pipe_file(self._path(key), data))
+
+    def _path(self, key: str) -> str:
+        return str(self._files._strip_protocol(f"{self._root}/{key}"))
+
+    def _key(self, name: str) -> str:
+        return name.removeprefix(self._path("").rstrip("/")).strip("/")
+
+    def _entries(self, found: list[Mapping[str, Any]]) -> list[Entry]:
+        return [Entry(self._key(about["name"]), _state(about)) for about in found]
+
+    async def _asked(self, call: Callable[[], T]) -> T:
+        try:
+            return call() if self._is_here else await in_thread(call)
+        except FileNotFoundError as error:
+            raise StoreFailure("missing", "") from error
+        except PermissionError as error:
+            raise StoreFailure("refused", without_secrets(str(error))[:300]) from None
+        except (NotImplementedError, IsADirectoryError) as error:
+            raise StoreFailure("unsupported", without_secrets(str(error))[:300]) from None
+        except Exception as error:  # each of fsspec's libraries has its own
+            raise StoreFailure("again", f"{type(error).__name__}: {without_secrets(str(error))[:300]}") from None
+
+
+def _state(about: Mapping[str, Any]) -> FileState:
+    """Return a state: in place of a time, a number that hangs on what tells the versions of an object from each other."""
+    version = next((found for name in _VERSIONS if (found := about.get(name))), "")
+    if isinstance(version, datetime):  # some say a time in one way in a listing, and in another of a single object
+        version = version.timestamp()
+    return FileState(int(about["size"] or 0), int.from_bytes(hashlib.blake2b(str(version).encode(), digest_size=8).digest()) >> 1)

@@ -1,0 +1,190 @@
+"""What lies in a folder of a store, in the order of a walk through folders on disk; kept in a file if that is wanted.
+
+A kept listing is JSON, compressed by gzip. It says of each object what it was, so that one that has changed since, or is gone, is noticed
+when it is read; what has been added is seen when the listing is made anew.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import gzip
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+
+from highway.errors import ConfigError, DatasetError
+from highway.stores import loop
+from highway.stores.clients import Entry
+from highway.stores.file import FileRange, FileState, fingerprint, read_ranges, read_whole
+from highway.stores.remote import StoredObject, together, write_object
+from highway.stores.requests import Requests, Unsupported, requests_of
+from highway.stores.url import StoreURL, is_url, join, parse
+
+_VERSION = 1
+
+
+class Listing:
+    """The objects in a folder; hidden ones, whose names begin with a dot, are left out.
+
+    Args:
+        url: The folder.
+        keys: The objects' keys without the folder's, with ``/``, in the order of a walk that sorts what it finds in each folder.
+        states: int64 ``(N, 2)``: the objects' states.
+        made: When the store was asked, in seconds since 1970.
+    """
+
+    def __init__(self, url: StoreURL, keys: list[str], states: np.ndarray, made: float) -> None:
+        self.url, self.keys, self.made = url, keys, made
+        self._states = states
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def object(self, number: int) -> StoredObject:
+        """Return an object, which is not asked for."""
+        size, version = self._states[number].tolist()
+        return StoredObject(self.url / self.keys[number], FileState(size, version))
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return the contents of several objects, asked for at once.
+
+        Raises:
+            FileNotFoundError: one is not there any more. DatasetError: one has changed since they were listed.
+            PermissionError: one may not be read. StoreError: the store does not answer.
+        """
+        objects = [self.object(number) for number in numbers]
+        try:
+            return read_ranges([FileRange(one, 0, one.state.size) for one in objects])
+        except FileNotFoundError as error:
+            made = datetime.fromtimestamp(self.made).isoformat(" ", "seconds")
+            raise FileNotFoundError(f"{error}; it was there when the folder was listed at {made}: renew that by ?listing_hours=0") from None
+
+    def select(self, numbers: Sequence[int]) -> Listing:
+        """Return a part of it."""
+        return Listing(self.url, [self.keys[number] for number in numbers], self._states[numbers], self.made)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when objects are added, removed, renamed or written to."""
+        return fingerprint(zip(self.keys, (FileState(*state) for state in self._states.tolist()), strict=True))
+
+    def encoded(self, below: bool) -> bytes:
+        """Return the content of the file that keeps it."""
+        sizes, versions = self._states.T.tolist()
+        about = {"version": _VERSION, "of": str(self.url), "below": below, "made": self.made}
+        return gzip.compress(json.dumps(about | {"keys": self.keys, "sizes": sizes, "versions": versions}).encode(), 6)
+
+
+def listing_of(path: str, below: bool = True) -> Listing:
+    """Return what lies in a folder of a store.
+
+    Args:
+        path: The folder's URL. Its options say whether and where the listing is kept, and for how long.
+        below: Whether what lies in folders below it belongs to it.
+
+    Raises:
+        FileNotFoundError: there is nothing of that name.
+        PermissionError: it may not be listed, or the listing may not be written. StoreError: the store does not answer, or cannot list.
+        DatasetError: what should be a listing is none.
+    """
+    url = parse(path)
+    place = _place(url)
+    kept = _kept(url, place, below) if place else None
+    if kept is not None and time.time() - kept.made < url.options.listing_hours * 3600:
+        return kept
+    try:
+        listing = _made(url, loop.run(_asked(requests_of(url), url, below)))
+    except Unsupported as error:
+        if kept is not None:
+            return kept
+        raise Unsupported(f"{error}; name the files, or a listing that was made elsewhere: ?listing=NAME") from None
+    if not listing.keys:
+        raise FileNotFoundError(f"{url}: no such folder in {url.bucket}, or nothing in it; correct the URL")
+    if place:
+        _keep(place, listing.encoded(below))
+    return listing
+
+
+def objects_at(path: str, names: str) -> list[StoredObject]:
+    """Return the objects that a URL stands for: one, those in a folder that have certain ``names``, or those that a pattern matches.
+
+    Args:
+        path: The URL. In the part behind its last slash ``*`` and ``[...]`` stand for what they do in a shell.
+        names: A pattern of the names in a folder, such as ``*.ten``.
+
+    Raises:
+        FileNotFoundError: there is no such object or folder. PermissionError, StoreError: as for :func:`listing_of`.
+    """
+    url, (name, mark, query) = parse(path), path.partition("?")
+    if not glob.has_magic(name):
+        if fnmatch.fnmatchcase(url.key.rpartition("/")[2], names):
+            return [StoredObject.at(path)]
+        listing = listing_of(path, below=False)
+    else:
+        folder, _, names = name.rpartition("/")
+        if glob.has_magic(folder):
+            raise ConfigError(f"{url}: a pattern can stand behind the last slash alone")
+        listing = listing_of(f"{folder}{mark}{query}", below=False)
+    return [listing.object(number) for number, key in enumerate(listing.keys) if fnmatch.fnmatchcase(key, names)]
+
+
+async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
+    """Return the entries of a folder: each folder in it is listed by itself, all at the same time."""
+    page = await requests.folder(url)
+    entries = list(page.objects)
+    if below:
+        folders = [key for key in page.folders if not key.rpartition("/")[2].startswith(".")]
+        for found in await together(requests.below(url.at(key)) for key in folders):
+            entries += found
+    return entries
+
+
+def _made(url: StoreURL, entries: Sequence[Entry]) -> Listing:
+    start = len(url.key) + 1 if url.key else 0
+    named = sorted((key[start:].split("/"), state) for key, state in entries if len(key) > start)
+    seen = [(parts, state) for parts, state in named if not any(part.startswith(".") or not part for part in parts)]
+    states = np.array([state for _, state in seen], np.int64).reshape(-1, 2)
+    return Listing(url, ["/".join(parts) for parts, _ in seen], states, time.time())
+
+
+def _place(url: StoreURL) -> str:
+    """Return the path or URL of the file that keeps the listing of a folder; empty if none does."""
+    named = url.options.listing
+    return named if not named or "/" in named or is_url(named) else join(url.full, named)
+
+
+def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
+    """Return a listing that was kept; ``None`` if there is none, or it is one of another folder."""
+    try:
+        found = json.loads(gzip.decompress(read_whole(place)))
+        states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)
+        if found["version"] != _VERSION or len(states) != len(found["keys"]):
+            raise ValueError(f"version {found['version']}, {len(found['keys'])} keys, {len(states)} states")
+        beside = place.rpartition("/")[2] == url.options.listing
+        if found["below"] != below or (found["of"] != str(url) and not beside):
+            return None
+        return Listing(url, found["keys"], states, found["made"])
+    except FileNotFoundError:
+        return None
+    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError) as error:
+        where = str(parse(place)) if is_url(place) else place
+        raise DatasetError(f"{where}: no listing, damaged or cut short ({error}); remove it, or name another place by ?listing=") from error
+
+
+def _keep(place: str, data: bytes) -> None:
+    if is_url(place):
+        write_object(place, data)
+        return
+    os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+    part = f"{place}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, place)
+    except OSError as error:
+        error.add_note(f"highway: while the listing was kept in {place}; name another place by ?listing=")
+        raise

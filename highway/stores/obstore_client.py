@@ -1,0 +1,190 @@
+"""S3, Google Cloud Storage, Azure and HTTP by obstore, whose requests run on threads of Rust."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Awaitable, Sequence
+from datetime import timedelta
+from types import ModuleType
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from highway.errors import ConfigError
+from highway.redacted import without_secrets
+from highway.stores.clients import Entry, Page, StoreFailure, Why
+from highway.stores.file import FileState
+from highway.stores.url import StoreURL
+
+T = TypeVar("T")
+
+_STATUS = re.compile(r"status code: (\d+)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_REASONS = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
+_EXTENSION = "obstore._obstore"
+_NO_LIMIT = timedelta(days=1)  # of seconds, for obstore: requests have a limit of their own
+
+_loaded_by, _library = 0, ""  # the process that runs obstore's threads, and the path of its extension
+
+
+class ObstoreClient:
+    """One bucket.
+
+    Args:
+        url: Of anything in it.
+
+    Raises:
+        ConfigError: what the environment says about it cannot be used.
+    """
+
+    def __init__(self, url: StoreURL) -> None:
+        self._obstore = _obstore()
+        self._url = url
+        options: dict[str, Any] = {"client_options": {"timeout": _NO_LIMIT}, "retry_config": {"max_retries": 0}}
+        store = self._obstore.store
+        try:
+            if url.scheme in ("http", "https"):
+                user, at, host = url.host.rpartition("@")
+                if at:  # which obstore would leave out
+                    token = base64.b64encode(unquote(user).encode()).decode()
+                    options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
+                query = f"/?{url.query}" if url.query else ""
+                self._store = store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
+            else:
+                if url.scheme in ("s3", "s3a") and os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith(
+                    "http://"
+                ):
+                    options = _allowing_http(options)
+                self._store = store.from_url(f"{url.scheme}://{url.host}", **options)
+        except (self._obstore.exceptions.BaseError, ValueError, TypeError) as error:
+            raise ConfigError(f"'{url}': {_first_line(error)}") from None
+
+    async def head(self, key: str) -> FileState:
+        found = await self._asked(self._obstore.head_async(self._store, key))
+        return _state(found)
+
+    async def get(self, key: str, begin: int, end: int | None) -> tuple[bytes, FileState | None]:
+        wanted = {} if end is None else {"options": {"range": (begin, end)}}
+        answer = await self._asked(self._obstore.get_async(self._store, key, **wanted))
+        state = _state(answer.meta)
+        data = await self._asked(answer.bytes_async())
+        return bytes(data), state
+
+    async def folder(self, key: str) -> Page:
+        found = await self._asked(self._obstore.list_with_delimiter_async(self._store, key or None))
+        return Page(_entries(found["objects"]), list(found["common_prefixes"]))
+
+    async def below(self, key: str) -> list[Entry]:
+        pages, entries = self._obstore.list(self._store, key or None, chunk_size=1000), list[Entry]()
+        while (page := await self._asked(_next(pages))) is not None:
+            entries += _entries(page)
+        return entries
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._asked(self._obstore.put_async(self._store, key, data))
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except FileNotFoundError as error:
+            raise StoreFailure("missing", _reason(str(error))) from None
+        except (self._obstore.exceptions.BaseError, ValueError, OSError) as error:
+            raise StoreFailure(*self._judged(error)) from None
+
+    def _judged(self, error: Exception) -> tuple[Why, str]:
+        exceptions, text = self._obstore.exceptions, str(error)
+        status = int(found[1]) if (found := _STATUS.search(text)) else 0
+        if isinstance(error, exceptions.NotSupportedError):
+            return "unsupported", _first_line(error)
+        if "PROPFIND" in text and status != 404:
+            return "unsupported", "the server does not say what lies in a folder"
+        if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or status in (401, 403):
+            return "refused", _reason(text) or f"status {status}"
+        if "169.254.169.254" in text or "metadata.google" in text or "Failed to get" in text or "MissingAccessKey" in text:
+            return "refused", "no credentials were found"
+        if status == 404:
+            return "missing", _reason(text)
+        if status in (408, 429) or status >= 500 or not status:
+            return "again", f"status {status} {_reason(text, _CODE)}".strip() if status else _first_line(error)
+        return "other", f"status {status} {_reason(text, _CODE)}".strip()
+
+
+def _allowing_http(options: dict[str, Any]) -> dict[str, Any]:
+    return options | {"client_options": options["client_options"] | {"allow_http": True}}
+
+
+async def _next(pages: Any) -> Any:
+    try:
+        return await anext(pages)
+    except StopAsyncIteration:
+        return None
+
+
+def _state(about: Any) -> FileState:
+    """Return a state: in place of a time, a number that hangs on the ETag."""
+    if tag := about["e_tag"] or about["version"]:
+        return FileState(about["size"], int.from_bytes(hashlib.blake2b(tag.encode(), digest_size=8).digest()) >> 1)
+    return FileState(about["size"], int(about["last_modified"].timestamp() * 1e9))
+
+
+def _entries(found: Sequence[Any]) -> list[Entry]:
+    return [Entry(about["path"], _state(about)) for about in found]
+
+
+def _first_line(error: Exception) -> str:
+    """Return what the library says in one line, without what must not be seen."""
+    return without_secrets(str(error).strip().split("\n")[0])[:300]
+
+
+def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
+    """Return the code of an error that a store answers with: one that tells more than the status, or any."""
+    found = _CODE.search(text)
+    return found[1] if found and (code is not None or found[1] in _REASONS) else ""
+
+
+def _obstore() -> ModuleType:
+    """Return obstore, in a forked child a second one, loaded anew.
+
+    Its runtime (tokio) is one for the library and cannot be made again: the threads stay behind in the parent, and each request of the
+    child would wait for ever. The linker takes a copy in memory for another library, with a runtime of its own.
+    """
+    global _loaded_by, _library
+    import obstore
+    import obstore.exceptions
+    import obstore.store
+
+    if not _loaded_by or _loaded_by == os.getpid():
+        _loaded_by, _library = os.getpid(), _library or sys.modules[_EXTENSION].__file__ or ""
+        return obstore
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    copy = os.memfd_create(_EXTENSION)
+    with open(_library, "rb") as original, open(copy, "wb") as file:
+        file.write(original.read())
+        sys.meta_path.insert(0, finder := _Finder(f"/proc/{os.getpid()}/fd/{copy}"))
+        try:
+            import obstore
+            import obstore.exceptions
+            import obstore.store
+        finally:
+            sys.meta_path.remove(finder)
+    _loaded_by = os.getpid()
+    return obstore
+
+
+class _Finder:
+    """Finds obstore's extension in a file of any name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if name != _EXTENSION:
+            return None
+        loader = importlib.machinery.ExtensionFileLoader(name, self._path)
+        return importlib.util.spec_from_file_location(name, self._path, loader=loader)

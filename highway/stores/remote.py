@@ -1,0 +1,205 @@
+"""Objects of a store as files that are read by position, and many of them, or of their parts, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Sequence
+from functools import cached_property
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+from highway.errors import DatasetError
+from highway.stores import loop
+from highway.stores.cache import BlockCache, cache_of
+from highway.stores.file import FileRange, FileState, UnchangingFile, open_file
+from highway.stores.requests import requests_of
+from highway.stores.url import StoreURL, is_url, parse
+
+T = TypeVar("T")
+
+PART = 8 << 20  # bytes of a request at most
+BLOCK = 1 << 20  # bytes of an object that are cached together
+
+
+class StoredObject(UnchangingFile):
+    """An object, read by position. Each answer says what the object is, so a change is noticed when it is read.
+
+    Args:
+        url: Where it is.
+        state: What it must be.
+    """
+
+    is_here = False
+
+    def __init__(self, url: StoreURL, state: FileState) -> None:
+        self.url, self.state = url, state
+
+    @classmethod
+    def at(cls, path: str, state: FileState | None = None) -> StoredObject:
+        """Return the object of a URL; asked for what it is now, if that is not given."""
+        url = parse(path)
+        return cls(url, state or loop.run(requests_of(url).head(url)))
+
+    @property
+    def path(self) -> str:  # type: ignore[override]  # an attribute of files
+        """What messages call it."""
+        return str(self.url)
+
+    @cached_property
+    def name(self) -> str:
+        """What it is called in a cache: it changes when the object does."""
+        about = f"{self.url.bucket}\0{self.url.key}\0{self.state.size}\0{self.state.mtime_ns}"
+        return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+    def check(self) -> None:
+        """Ask what the object is, and raise DatasetError if it has changed."""
+        self.compare(loop.run(requests_of(self.url).head(self.url)))
+
+    def compare(self, found: FileState | None) -> None:
+        """Raise DatasetError if what an answer says is not what the object was."""
+        if found is not None and found != self.state:
+            what = f"{found.size} bytes" if found.size != self.state.size else "another ETag or time"
+            raise DatasetError(
+                f"{self}: it had {self.state.size} bytes when it was first listed or read, and now has {what}; a dataset must not "
+                "change while it is read: begin anew, and renew the listing if one is kept (?listing_hours=0)"
+            )
+
+    def read(self, offset: int, size: int) -> bytes:
+        return _read([_Part(self, offset, size)])[0]
+
+    def read_into(self, offset: int, memory: memoryview) -> None:
+        memory[:] = self.read(offset, len(memory))
+
+    def as_stream(self) -> BinaryIO:
+        return io.BufferedReader(_Seeking(self), BLOCK)
+
+    def __str__(self) -> str:
+        return str(self.url)
+
+
+def read_stored(ranges: Sequence[FileRange]) -> list[bytes]:
+    """Return parts of objects, as :func:`highway.stores.file.read_ranges` does."""
+    return _read([_part(one) for one in ranges])
+
+
+def _part(wanted: FileRange) -> _Part:
+    assert isinstance(wanted.file, StoredObject)
+    return _Part(wanted.file, wanted.offset, wanted.size)
+
+
+class _Part(NamedTuple):
+    file: StoredObject
+    offset: int
+    size: int
+
+    async def asked(self) -> bytes:
+        """Return it: by one request, or several of which each asks for a part."""
+        if not self.size and self.file.state.size:
+            return b""
+        file, requests = self.file, requests_of(self.file.url)
+        if self.size > PART:
+            ends = range(self.offset, self.offset + self.size, PART)
+            return b"".join(await together(_Part(file, at, min(PART, self.offset + self.size - at)).asked() for at in ends))
+        whole = self.offset == 0 and self.size == file.state.size
+        data, state = await requests.get(file.url, self.offset, None if whole else self.offset + self.size, self.size)
+        file.compare(state)
+        return data
+
+
+def _read(parts: Sequence[_Part]) -> list[bytes]:
+    for file, offset, size in parts:
+        if offset < 0 or size < 0 or offset + size > file.state.size:
+            raise DatasetError(f"{file}: expected at least {offset + size} bytes, found {file.state.size}: it was cut short")
+    cache = cache_of(parts[0].file.url.options)
+    return _through(cache, parts) if cache else loop.run(together(part.asked() for part in parts))
+
+
+def _through(cache: BlockCache, parts: Sequence[_Part]) -> list[bytes]:
+    """Return parts as a cache has them, and have it keep the blocks that it did not."""
+    counts: Counter[str] = Counter()
+    pieces: list[list[bytes | tuple[str, slice]]] = []  # of each part: what was there, or where it is in a block that was not
+    missing: dict[str, _Part] = {}
+    for file, offset, size in parts:
+        pieces.append([])
+        for number in range(offset // BLOCK, -(-(offset + size) // BLOCK)):
+            begin, name = number * BLOCK, f"{file.name}-{number}"
+            length = min(BLOCK, file.state.size - begin)
+            inside = slice(max(offset - begin, 0), min(offset + size - begin, length))
+            held = None if name in missing else cache.read(name, inside, length)
+            counts["cache_misses" if held is None else "cache_hits"] += 1
+            if held is None:
+                missing[name] = _Part(file, begin, length)
+            pieces[-1].append((name, inside) if held is None else held)
+    blocks: dict[str, bytes] = {}
+    if missing:
+        blocks = dict(zip(missing, loop.run(together(part.asked() for part in missing.values())), strict=True))
+        for name, data in blocks.items():
+            counts["cache_evicted"] += cache.write(name, data)
+    loop.counted(counts)
+    joined = ([piece if isinstance(piece, bytes) else blocks[piece[0]][piece[1]] for piece in part] for part in pieces)
+    return [part[0] if len(part) == 1 else b"".join(part) for part in joined]
+
+
+async def asked_for(wanted: FileRange) -> bytes:
+    """Return a part of an object, on the thread of the stores, and without a cache."""
+    return await _part(wanted).asked()
+
+
+async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what several coroutines do at the same time; if one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(one) for one in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def states_of(paths: Sequence[str]) -> list[FileState]:
+    """Return the states of files and objects, all asked for at once."""
+    urls = {path: parse(path) for path in paths if is_url(path)}
+
+    async def ask() -> list[FileState]:
+        return await together(requests_of(url).head(url) for url in urls.values())
+
+    stored = dict(zip(urls, loop.run(ask()), strict=True))
+    return [stored.get(path) or open_file(path).state for path in paths]
+
+
+def write_object(path: str, data: bytes) -> None:
+    """Write an object, whole or not at all.
+
+    Raises:
+        PermissionError: it may not be written. StoreError: the store does not take it.
+    """
+    url = parse(path)
+    loop.run(requests_of(url).put(url, data))
+
+
+class _Seeking(io.RawIOBase):
+    """An object as a file of Python's, for what insists on one."""
+
+    def __init__(self, file: UnchangingFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._file.state.size)[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        memory = memoryview(buffer).cast("B")
+        count = max(0, min(len(memory), self._file.state.size - self._at))
+        self._file.read_into(self._at, memory[:count])
+        self._at += count
+        return count

@@ -1,0 +1,173 @@
+"""Requests to one bucket: so many in flight, asked again when they fail, asked twice when they are slow, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from statistics import median
+from typing import Any, TypeVar
+
+from highway.errors import StoreError
+from highway.stores.clients import Client, Entry, Page, StoreFailure, client_of
+from highway.stores.file import FileState
+from highway.stores.loop import count
+from highway.stores.url import StoreOptions, StoreURL
+
+T = TypeVar("T")
+
+FIRST_ATTEMPTS = 3  # while the store has not answered once: an address may be wrong
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is made again: doubled each time, and less by chance, up to half
+_LEAST_HEDGE = 0.1  # seconds
+_SAMPLES, _ENOUGH = 32, 8  # times that the usual one is taken of, and how many that takes
+
+
+class Unsupported(StoreError):
+    """A store that cannot do what was asked, such as to give a part of an object."""
+
+
+class Requests:
+    """What is asked of a bucket.
+
+    Args:
+        url: Of anything in it; its options say how.
+    """
+
+    def __init__(self, url: StoreURL) -> None:
+        self.client: Client = client_of(url)
+        self._options: StoreOptions = url.options
+        self._slots = asyncio.Semaphore(url.options.requests)
+        self._seconds: dict[int, deque[float]] = {}  # that requests took, by the order of their size
+        self._has_answered = False
+
+    async def head(self, url: StoreURL) -> FileState:
+        """Return the state of an object."""
+        return await self._ask(url, 0, lambda: self.client.head(url.key))
+
+    async def get(self, url: StoreURL, begin: int, end: int | None, size: int) -> tuple[bytes, FileState | None]:
+        """Return ``size`` bytes of an object from ``begin`` to ``end``, or all of it, and its state."""
+
+        async def whole() -> tuple[bytes, FileState | None]:
+            data, state = await self.client.get(url.key, begin, end)
+            if len(data) != size and (state is None or end is not None or state.size == size):
+                raise StoreFailure("again", f"{len(data)} of {size} bytes have come")
+            return data, state
+
+        data, state = await self._ask(url, size, whole)
+        count("bytes", len(data))
+        return data, state
+
+    async def folder(self, url: StoreURL) -> Page:
+        """Return what lies in a folder itself."""
+        return await self._ask(url, 0, lambda: self.client.folder(url.key))
+
+    async def below(self, url: StoreURL) -> list[Entry]:
+        """Return what lies in a folder, and in those below it."""
+        return await self._ask(url, 0, lambda: self.client.below(url.key), hedge=False)
+
+    async def put(self, url: StoreURL, data: bytes) -> None:
+        """Write an object."""
+        await self._ask(url, len(data), lambda: self.client.put(url.key, data), hedge=False)
+
+    async def _ask(self, url: StoreURL, size: int, request: Callable[[], Awaitable[T]], hedge: bool = True) -> T:
+        wait, attempt = _FIRST_WAIT, 0
+        while True:
+            attempt += 1
+            try:
+                async with self._slots:
+                    answer = await self._hedged(size, request, hedge)
+                self._has_answered = True
+                return answer
+            except StoreFailure as failure:
+                limit = self._options.attempts if self._has_answered else min(FIRST_ATTEMPTS, self._options.attempts)
+                if failure.why != "again":
+                    self._has_answered = True
+                if failure.why != "again" or attempt >= limit:
+                    raise error_of(url, failure, attempt) from None
+            count("asked_again")
+            await asyncio.sleep(wait * random.uniform(0.5, 1))
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    async def _hedged(self, size: int, request: Callable[[], Awaitable[T]], hedge: bool) -> T:
+        """Return the answer to a request, or to a second one if the first takes unusually long."""
+        loop = asyncio.get_running_loop()
+        begin, of_size = loop.time(), self._seconds.setdefault(size.bit_length() // 3, deque(maxlen=_SAMPLES))
+        deadline = begin + self._options.timeout
+        patience = self._options.timeout
+        if hedge and self._options.hedge and len(of_size) >= _ENOUGH:
+            patience = min(patience, max(_LEAST_HEDGE, self._options.hedge * median(of_size)))
+        first = self._started(request)
+        running: set[asyncio.Task[T]] = {first}
+        try:
+            until = begin + patience
+            while True:
+                done, running = await asyncio.wait(running, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if task.exception() is None:
+                        of_size.append(loop.time() - begin)
+                        if task is not first:
+                            count("hedges_won")
+                        return task.result()
+                if done and not running:
+                    await next(iter(done))  # which raises
+                if not done and until < deadline:
+                    count("hedged")
+                    running.add(self._started(request))
+                    until = deadline
+                elif not done:
+                    raise StoreFailure("again", f"no answer within {self._options.timeout:g} s")
+        finally:
+            for task in running:
+                task.cancel()
+
+    def _started(self, request: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        async def ask() -> T:
+            return await request()
+
+        count("requests")
+        return asyncio.ensure_future(ask())
+
+
+def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
+    """Return the error to raise for a request that has failed for good."""
+    text = f" ({failure})" if str(failure) else ""
+    if failure.why == "missing":
+        if "NoSuchBucket" in str(failure):
+            return FileNotFoundError(f"{url}: there is no bucket {url.bucket}; correct the URL, or the endpoint")
+        return FileNotFoundError(f"{url}: no such object in {url.bucket}{text}; correct the URL")
+    if failure.why == "refused":
+        return PermissionError(f"{url}: the store refuses it{text}; {_CREDENTIALS.get(url.scheme, 'look at the credentials')}")
+    if failure.why == "unsupported":
+        return Unsupported(f"{url}: the store cannot do that{text}")
+    if failure.why == "again":
+        again = f"asked {attempts} times, the last answer" if attempts > 1 else "the answer"
+        return StoreError(f"{url}: {again}: {failure}; look at the network{_ENDPOINT.get(url.scheme, '')}")
+    return StoreError(f"{url}: {failure}")
+
+
+_S3 = (
+    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile's variables, or AWS_SKIP_SIGNATURE=true for a public bucket"
+)
+_CREDENTIALS = {
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": "say who you are by GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "say who you are by AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true if all may read it",
+    "http": "put user and password before the host, or a token into the query",
+    "https": "put user and password before the host, or a token into the query",
+}
+_ENDPOINT = {"s3": ", and at AWS_ENDPOINT_URL and AWS_REGION", "s3a": ", and at AWS_ENDPOINT_URL and AWS_REGION"}
+
+_made: dict[tuple[Any, ...], Requests] = {}
+
+
+def requests_of(url: StoreURL) -> Requests:
+    """Return what asks a URL's bucket, by the options of that URL: one for all that have the same."""
+    options = url.options
+    key = url.root, options.requests, options.attempts, options.timeout, options.hedge
+    return _made.get(key) or _made.setdefault(key, Requests(url))
+
+
+os.register_at_fork(after_in_child=lambda: _made.clear())

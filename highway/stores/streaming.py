@@ -1,0 +1,94 @@
+"""An object from its beginning to its end, several parts ahead of who takes it."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterator
+
+from highway.stores.cache import cache_of
+from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
+from highway.stores.loop import Started, run
+from highway.stores.remote import PART, StoredObject, asked_for
+from highway.stores.requests import Unsupported, requests_of
+
+AHEAD = 4  # parts that are asked for before they are wanted
+
+
+class ObjectStream(io.RawIOBase):
+    """An object that is read once, in order.
+
+    Args:
+        url: Where it is.
+
+    Raises:
+        FileNotFoundError: there is none. PermissionError: it may not be read. StoreError: the store does not answer.
+        DatasetError: the object has changed while it was read.
+    """
+
+    def __init__(self, url: str) -> None:
+        file = open_file(url)
+        assert isinstance(file, StoredObject)
+        self._file = file
+        self._asked: deque[Started[bytes]] = deque()
+        self._parts = self._read_parts()
+        self._part = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most so many bytes: what is there, and none only at the end."""
+        if size < 0:
+            return b"".join([self._part, *self._parts])
+        if not self._part:
+            self._part = memoryview(next(self._parts, b""))
+        data, self._part = bytes(self._part[:size]), self._part[size:]
+        return data
+
+    def close(self) -> None:
+        while self._asked:
+            self._asked.pop().give_up()
+        super().close()
+
+    def _read_parts(self) -> Iterator[bytes]:
+        file, size = self._file, self._file.state.size
+        ranges = [FileRange(file, at, min(PART, size - at)) for at in range(0, size, PART)]
+        if cache_of(file.url.options):
+            yield from (read_ranges([one])[0] for one in ranges)
+            return
+        try:
+            yield from read_ranges(ranges[:1])
+        except Unsupported:  # parts of it, so that all of it must come at once
+            data, state = run(requests_of(file.url).get(file.url, 0, None, size))
+            file.compare(state)
+            yield data
+            return
+        rest = iter(ranges[1:])
+        for one in rest:
+            self._asked.append(Started(asked_for(one)))
+            if len(self._asked) == AHEAD:
+                break
+        while self._asked:
+            data = self._asked.popleft().result()
+            for one in rest:
+                self._asked.append(Started(asked_for(one)))
+                break
+            yield data
+
+
+class Window:
+    """A file that is read from one place to places further on, a little at each: fetched in pieces that hold many of them."""
+
+    def __init__(self, file: UnchangingFile) -> None:
+        self._file = file
+        self._begin, self._held = 0, b""
+
+    def pread(self, size: int, place: int) -> bytes:
+        """Return so many bytes from a place on, or fewer at the end."""
+        end = min(place + size, self._file.state.size)
+        if end <= place:
+            return b""
+        if not self._begin <= place <= end <= self._begin + len(self._held):
+            self._begin, self._held = place, self._file.read(place, min(PART, self._file.state.size - place))
+        return self._held[place - self._begin : end - self._begin]
