@@ -7,6 +7,7 @@ from .keyed.lmdb import LMDB as LMDB
 from .mixing.mixed import MixedDataset as MixedDataset
 from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
+from .records.arrayrecord import ArrayRecord as ArrayRecord
 from .records.tfrecord import TFRecord as TFRecord
 from .tables.arrow import Arrow as Arrow
 from .tables.parquet import Parquet as Parquet

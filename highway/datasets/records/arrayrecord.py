@@ -1,0 +1,154 @@
+"""The records of ArrayRecord files by number, and their writer: both by the library of Google's that the format is of."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from highway.datasets.file import FileState, UnchangingFile
+from highway.datasets.opened import opened
+from highway.datasets.records.example import encode_example
+from highway.datasets.records.files import RecordFile, Records
+from highway.datasets.writing import writing
+from highway.distribution import import_extra
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+
+log = logging.getLogger("highway")
+
+_OPEN = 100  # files that are open at once, each twice; most processes may open 1024
+_RANDOM = "readahead_buffer_size:0,max_parallelism:0"
+_BUFFER = 1 << 15  # bytes; of a reader's 1 MiB most would be read for nothing
+_GROUP = re.compile(r"group_size:(\d+)")
+
+
+def _library() -> Any:
+    return import_extra("array_record.python.array_record_module", "arrayrecord", "ArrayRecord")
+
+
+class _Reader:
+    """A file that is open."""
+
+    def __init__(self, path: str, state: FileState | None = None) -> None:
+        self.file = UnchangingFile(path, state)
+        self.reader = _library().ArrayRecordReader(path, options=_RANDOM, file_reader_buffer_size=_BUFFER)
+        self.length: int = self.reader.num_records()
+        if not self.reader.ok():  # which the library leaves to others to ask: a file that is cut short has no records
+            raise DatasetError(f"{path}: no ArrayRecord file, or cut short: its end, which says where the records lie, is not there")
+
+
+class _ArrayRecordFile:
+    """The records of an ArrayRecord file."""
+
+    def __init__(self, path: str, reopen: Callable[[str, FileState], _Reader]) -> None:
+        self.path, self._reopen = path, reopen
+        found = _Reader(path)
+        self._state, self._length = found.file.state, found.length
+        group = _GROUP.search(found.reader.writer_options_string() or "")
+        if group and int(group[1]) > 1:
+            log.warning(
+                "%s: %s records are compressed together (group_size), and reading one in random order decompresses them all; "
+                "write it anew with group_size:1, as arrayrecord_writer does",
+                path,
+                group[1],
+            )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        found = self._reopen(self.path, self._state)
+        try:
+            records: list[bytes] = found.reader.read(list(numbers))
+        except RuntimeError as error:
+            found.file.check()
+            raise DatasetError(f"{self.path}: record {' or '.join(map(str, numbers))}: {error}") from error
+        found.file.check()
+        return records
+
+    def start(self, number: int) -> bytes:
+        return self.read([number])[0]
+
+
+@checked
+@dataclass
+class ArrayRecord(Records):
+    """The records in ArrayRecord files, in the order of the files and of the records in them.
+
+    The library checks what it reads. Where records were compressed in groups, reading one decompresses its group: a warning says so.
+
+    A sample is a record's ``bytes``, or with ``example`` a dict.
+
+    Raises:
+        ConfigError: there are ``fields`` or a ``key`` without ``example``, or array-record is not installed.
+        OSError: a file cannot be opened (when it is first read).
+        DatasetError: a file is no ArrayRecord file, or cut short (when it is first read); a record is damaged, or no Example; or a file has
+            changed since.
+
+    >>> dataset = ArrayRecord("train-*.array_record", example=True)
+    """
+
+    @opened
+    def _readers(self) -> Callable[[str, FileState], _Reader]:
+        return lru_cache(_OPEN)(_Reader)
+
+    def _open(self, path: str) -> RecordFile:
+        return _ArrayRecordFile(path, self._readers)
+
+
+class ArrayRecordWriter:
+    """Adds records to a file; see :func:`arrayrecord_writer`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer = _library().ArrayRecordWriter(path, "group_size:1")
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample as an Example; its key is the feature ``__key__``.
+
+        Raises:
+            TypeError: an Example cannot hold one of its fields.
+        """
+        self.write(encode_example(key, sample))
+
+    def write(self, data: bytes) -> None:
+        """Append a record of any bytes.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        try:
+            self._writer.write(data)
+        except RuntimeError as error:
+            raise OSError(f"{self._path}: {error}") from error
+        self.samples += 1
+
+    def close(self) -> None:
+        """Write what is left, and where the records lie. Raises as :meth:`write`."""
+        try:
+            self._writer.close()
+        except RuntimeError as error:
+            raise OSError(f"{self._path}: {error}") from error
+
+
+@contextmanager
+def arrayrecord_writer(path: str, durable: bool = False) -> Iterator[ArrayRecordWriter]:
+    """Write an ArrayRecord file, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`.
+
+    Each record is compressed by itself, so that any order is read at one speed.
+
+    >>> with arrayrecord_writer("train.array_record") as writer:
+    ...     writer.add("0001", {"image": jpeg, "label": 3})
+    """
+    with writing(path, durable) as name:
+        writer = ArrayRecordWriter(name)
+        try:
+            yield writer
+        finally:
+            writer.close()
