@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -43,6 +44,35 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
     except BaseException as error:
         if os.path.exists(part):
             os.unlink(part)
+        if isinstance(error, OSError):
+            error.add_note(f"while writing {path}: free space, or choose another path")
+        raise
+
+
+@contextmanager
+def writing_folder(path: str, durable: bool = False) -> Iterator[str]:
+    """Give the name of a folder to fill in place of ``path``, as :func:`writing` does for a file.
+
+    Args:
+        path: Where it is to be; missing folders above it are made.
+        durable: Whether all files in it are to be on the disk by then.
+
+    Raises:
+        FileExistsError: there is something already.
+        OSError: a folder cannot be made or a file cannot be written; with a note that names it.
+    """
+    part = f"{path.rstrip(os.sep)}.{os.getpid()}.part"
+    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise FileExistsError(f"{path!r}: there is something already; remove it, or choose another path")
+    try:
+        os.makedirs(part)
+        yield part
+        if durable:
+            for name in [*os.listdir(part), ""]:
+                sync(os.path.join(part, name))
+        os.replace(part, path)
+    except BaseException as error:
+        shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, OSError):
             error.add_note(f"while writing {path}: free space, or choose another path")
         raise

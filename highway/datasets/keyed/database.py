@@ -116,7 +116,7 @@ class KeyedDataset(ABC):
 def _listed(database: Database) -> Keys:
     """Return the keys of a database: by the list in it, if that is of all, or else by going through it."""
     last = database.last_key()
-    if last and not any(last):  # and so are all before it
+    if last is not None and not any(last):  # and so are all before it
         return ZeroKeys(database.keys())
     count = database.count()
     if count is not None:

@@ -1,0 +1,165 @@
+"""The values of LevelDB databases by number."""
+
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from highway import Pipeline
+from highway.datasets import LevelDB
+from highway.datasets.keyed import leveldb as module
+from highway.datasets.keyed.leveldb import leveldb_writer
+from highway.errors import ConfigError, DatasetError, ItemError
+from highway.modules import Reader
+
+plyvel = pytest.importorskip("plyvel", reason="which has no wheel for Python 3.13 and later")
+
+
+def write(path, items):
+    """Write a database by the library alone."""
+    database = plyvel.DB(str(path), create_if_missing=True)
+    for key, value in items:
+        database.put(key, value)
+    database.close()
+    return str(path)
+
+
+@pytest.fixture
+def ten(tmp_path):
+    """Ten samples of our writer."""
+    path = str(tmp_path / "ten")
+    with leveldb_writer(path) as writer:
+        for n in reversed(range(10)):
+            writer.add(f"k/{n}", {"txt": f"number {n}", "cls": n})
+    return path
+
+
+def test_samples_come_in_the_order_of_their_keys(ten):
+    dataset = LevelDB(ten)
+    assert len(dataset) == 10 and list(dataset.keys) == [f"k/{n}" for n in range(10)]
+    assert list(dataset) == [{"txt": f"number {n}", "cls": n} for n in range(10)]
+    assert dataset.locate(4) == f"{ten}: sample 'k/4'" and dataset[-1]["cls"] == 9
+    assert LevelDB(ten, fields={"label": "cls"})[5] == {"label": 5}
+    with pytest.raises(IndexError):
+        dataset[10]
+
+
+def test_the_library_reads_what_we_write_and_we_what_it_does(ten, tmp_path):
+    value = LevelDB(ten, decode="bytes")[3]
+    database = plyvel.DB(ten)
+    assert [key for key, _ in database] == [b"k/%d" % n for n in range(10)] and database.get(b"k/3") == value
+    database.close()
+    assert list(LevelDB(write(tmp_path / "a", [(b"b", b"2"), (b"a", b"1"), (b"__len__", b"2")]))) == [b"1", b"2"]
+
+
+def test_databases_of_highway_2017_are_read(tmp_path):
+    """Their keys are n zero bytes, since bytes(n) is no longer what it was in Python 2."""
+    values = [msgpack.packb((np.full((2, 2), n, np.uint8), n), default=msgpack_numpy.encode, use_bin_type=True) for n in range(12)]
+    dataset = LevelDB(write(tmp_path / "a", [(bytes(n), value) for n, value in enumerate(values)]))
+    assert list(dataset.keys) == [str(n) for n in range(12)]
+    assert [(image.tolist(), label) for image, label in dataset] == [([[n, n], [n, n]], n) for n in range(12)]
+    with Pipeline([Reader(dataset, 4, epochs=1, shuffle=False)]) as pipeline:
+        assert [labels.tolist() for _, labels in pipeline] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_datasets_of_one_database_share_it_and_the_last_closes_it(ten):
+    datasets = [LevelDB(ten), pickle.loads(pickle.dumps(LevelDB(ten))), LevelDB(f"{ten}/../ten", decode="bytes")]
+    assert [len(dataset) for dataset in datasets] == [10, 10, 10]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: int(datasets[n % 2][n % 10]["cls"]), range(200)))
+    assert found == [n % 10 for n in range(200)]
+    datasets.clear()
+    plyvel.DB(ten).close()
+
+
+def test_a_database_that_other_code_has_open_is_said(ten):
+    database = plyvel.DB(ten)
+    with pytest.raises(
+        DatasetError, match=r"ten: open in this process, by other code, and LevelDB lets one in at a time: .* convert it to LMDB"
+    ):
+        len(LevelDB(ten))
+    database.close()
+
+
+def test_a_database_that_another_process_has_open_is_said(ten):
+    dataset = LevelDB(ten)
+    assert len(dataset) == 10
+    code = f"from highway.datasets import LevelDB\ntry: len(LevelDB({ten!r}))\nexcept ValueError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ten: open in another process, and LevelDB lets one in at a time: close it there, or convert it to LMDB" in done.stdout
+
+
+def test_a_forked_child_is_told_that_it_may_not_read(ten):
+    dataset = LevelDB(ten)
+    assert dataset[3]["cls"] == 3
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            dataset[1]
+        except DatasetError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with open(reading) as said:
+        assert "it is open in the process that this one was forked from" in said.read()
+    assert dataset[4]["cls"] == 4
+
+
+def test_what_is_no_database_is_said_and_nothing_made_there(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(FileNotFoundError, match="no LevelDB database: no file CURRENT in it"):
+            len(LevelDB(str(path)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_damaged_database_is_said(ten):
+    assert len(LevelDB(ten)) == 10
+    os.unlink(os.path.join(ten, next(name for name in os.listdir(ten) if name.endswith(".ldb"))))
+    with pytest.raises(DatasetError, match="ten: LevelDB says: Corruption: 1 missing files"):
+        len(LevelDB(ten))
+
+
+def test_the_fingerprint_changes_with_the_database_and_stays_when_it_is_opened(ten):
+    before = LevelDB(ten).fingerprint()
+    assert LevelDB(ten).fingerprint() == before != LevelDB(ten, decode="bytes").fingerprint()
+    write(ten, [(b"new", b"")])
+    assert LevelDB(ten).fingerprint() != before
+
+
+def test_without_its_library_the_command_is_said(ten, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plyvel", None)
+    with pytest.raises(ConfigError, match=r"LevelDB needs the package plyvel: pip install 'highway-data\[leveldb\]'"):
+        len(LevelDB(ten))
+    monkeypatch.setattr(sys, "version_info", (3, 13))
+    with pytest.raises(ConfigError, match=r"for which Python 3\.12 is the last; convert the database there"):
+        len(LevelDB(ten))
+
+
+# --- the writer ---
+
+
+def test_a_key_that_comes_again_gets_a_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_AT_ONCE", 20)
+    with leveldb_writer(str(tmp_path / "a"), durable=True) as writer:
+        for n in range(5):
+            writer.add("k", {"cls": n})
+    dataset = LevelDB(str(tmp_path / "a"))
+    assert list(dataset.keys) == ["k", "k-2", "k-3", "k-4", "k-5"] and [int(sample["cls"]) for sample in dataset] == list(range(5))
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path, ten):
+    with pytest.raises(ItemError, match="rename it"), leveldb_writer(str(tmp_path / "a")) as writer:
+        writer.add("__keys__", {"cls": 1})
+    with pytest.raises(TypeError, match="field 'x' holds a NoneType"), leveldb_writer(str(tmp_path / "a")) as writer:
+        writer.add("k", {"x": None})
+    with pytest.raises(FileExistsError, match="ten': there is something already; remove it, or choose another path"), leveldb_writer(ten):
+        pass
+    assert os.listdir(tmp_path) == ["ten"]
