@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
+from highway.datasets.tables.writers import parquet_writer
 from highway.datasets.writing import SampleWriter
 from highway.engine import cancel
 from highway.engine.batch import Item
@@ -154,3 +155,22 @@ class LMDBSink(_FileSink):
 
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         return lmdb_writer(path)
+
+
+@checked
+@dataclass
+class ParquetSink(_Numbered):
+    """Write samples as the rows of Parquet files, which :class:`~highway.datasets.Parquet` reads.
+
+    Files, keys and errors are as for :class:`NpzSink`; a value that no column holds, or that is not like those before, is a TypeError.
+
+    Args:
+        rows_per_block: Rows of a row group; ``None``: as many as 16 MiB hold.
+        compression: ``"snappy"``, ``"zstd"``, ``"none"``, or another one of Parquet's.
+    """
+
+    rows_per_block: Count | None = None
+    compression: str = "snappy"
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return parquet_writer(path, self.rows_per_block, self.compression)

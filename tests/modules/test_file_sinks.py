@@ -7,13 +7,26 @@ import numpy as np
 import pytest
 
 from highway import Passport, Pipeline, Stage, Stamped
-from highway.datasets import LMDB, Npz, TFRecord
+from highway.datasets import LMDB, Npz, Parquet, TFRecord
 from highway.errors import ConfigError, ItemError, PipelineError
-from highway.modules import Batch, LMDBSink, LMDBSource, NpzSink, Reader, Rename, ShardSink, TFRecordSink, TFRecordSource, Unbatch
+from highway.modules import (
+    Batch,
+    LMDBSink,
+    LMDBSource,
+    NpzSink,
+    ParquetSink,
+    Reader,
+    Rename,
+    ShardSink,
+    TFRecordSink,
+    TFRecordSource,
+    Unbatch,
+)
 
 SINKS = [
     (NpzSink, ".npz", Npz),
     (TFRecordSink, ".tfrecord", lambda path: TFRecord(path, example=True)),
+    (ParquetSink, ".parquet", Parquet),
     (LMDBSink, ".mdb", LMDB),
 ]
 NUMBERED = [sink for sink in SINKS if sink[0] not in (LMDBSink,)]

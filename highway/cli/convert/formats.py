@@ -10,8 +10,8 @@ from highway.datasets.folder_writer import place_of
 from highway.datasets.shards import key_in_shard
 
 
-def _holds(path: str, suffix: str) -> bool:
-    return os.path.isdir(path) and any(name.endswith(suffix) for name in os.listdir(path) if not name.startswith("."))
+def _holds(path: str, *suffixes: str) -> bool:
+    return os.path.isdir(path) and any(name.endswith(suffixes) for name in os.listdir(path) if not name.startswith("."))
 
 
 def _has(path: str, *names: str) -> bool:
@@ -47,6 +47,28 @@ _ROWS = (
         writer="datasets.records.tfrecord:tfrecord_writer",
         options={"durable": True},
         suffixes=(".tfrecord", ".tfrecords"),
+        layout="files",
+    ),
+    Format(
+        "parquet",
+        "Parquet files",
+        "Parquet",
+        several=True,
+        writer="datasets.tables.writers:parquet_writer",
+        options={"durable": True},
+        suffixes=(".parquet", ".pq"),
+        is_at=lambda path: _holds(path, ".parquet", ".pq") or _starts(path, b"PAR1"),
+        layout="files",
+    ),
+    Format(
+        "arrow",
+        "Arrow files, or a folder of Hugging Face's save_to_disk",
+        "Arrow",
+        several=True,
+        writer="datasets.tables.writers:arrow_writer",
+        options={"durable": True},
+        suffixes=(".arrow", ".feather"),
+        is_at=lambda path: _holds(path, ".arrow") or _starts(path, b"ARROW1"),
         layout="files",
     ),
     Format(
