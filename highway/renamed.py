@@ -49,6 +49,8 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "ImageFileReader.cache_size": _CACHE,
     "Batch.remainder": "it is called drop_last now, the other way round: remainder=True is drop_last=False",
     "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
+    "LevelDBSource.decoding": 'it is called decode now: decode="msgpack" reads what Highway has written, which is recognised without it',
+    "LevelDBSink.encoding": "leave it out: LevelDBSource reads what it writes",
     "add_noise.tensor": "it is called image now",
     "clipped_zoom.img": "it is called image now",
 }
@@ -56,6 +58,8 @@ KEYWORDS: Final[Mapping[str, str]] = {
 
 _LAST = {"keep": False, "drop": True}
 ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "LevelDBSink.filename": ("path", {}),
+    "LevelDBSource.filename": ("path", {}),
     "Batch.size": ("batch_size", {}),
     "Batch.last": ("drop_last", _LAST),
     "BatchByShape.size": ("batch_size", {}),
@@ -83,8 +87,13 @@ CLASSES: Final[Mapping[str, str]] = {
     "Augmentation": "highway.transforms.Transform",
     "VerticalSlicer": "highway.transforms.Slicer",
     "DequeueGenerator": "highway.Pipeline itself, which can be iterated",
-    "LevelDBSource": "highway.modules.WebDatasetSource (LevelDB is not read yet; write the data as shards)",
-    "LevelDBSink": "highway.modules.ShardSink (LevelDB is not written yet)",
+    "LMDBData": "highway.modules.LMDBSource, or highway.datasets.LMDB, which a Reader reads",
+    "LMDBDataDecoder": "highway.modules.LMDBSource (decode= says what a value is)",
+    "LMDBDataPoint": "highway.modules.LMDBSource",
+    "CaffeLMDB": "highway.modules.LMDBSource, which recognises Caffe's databases",
+    "LMDBSerializer": "highway.modules.LMDBSink and LMDBSource, which reads what LMDBSerializer has written; or `highway convert`",
+    "NumpySerializer": "highway.modules.NpzSink, and highway.datasets.Npz",
+    "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
 }
 """Where to find what a class was for, by its old name."""
 

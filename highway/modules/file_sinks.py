@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated, Any
 
+from highway.datasets.keyed.leveldb import leveldb_writer
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
@@ -174,3 +175,15 @@ class ParquetSink(_Numbered):
 
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         return parquet_writer(path, self.rows_per_block, self.compression)
+
+
+@checked
+@dataclass
+class LevelDBSink(_FileSink):
+    """Write samples into a LevelDB database, a folder, which :class:`~highway.datasets.LevelDB` reads.
+
+    Keys and errors are as for :class:`LMDBSink`.
+    """
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return leveldb_writer(path)

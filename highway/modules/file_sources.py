@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from highway.datasets.dataset import Dataset
+from highway.datasets.keyed.leveldb import LevelDB
 from highway.datasets.keyed.lmdb import LMDB
 from highway.datasets.keyed.values import Decode
 from highway.datasets.records.tfrecord import TFRecord
@@ -83,3 +84,12 @@ class LMDBSource(_KeyedSource):
 
     def open(self) -> LMDB:
         return LMDB(self.path, self.decode, self.fields)
+
+
+@checked
+@dataclass
+class LevelDBSource(_KeyedSource):
+    """Read the values of a LevelDB database, those of Highway 2017 too: ``Reader(LevelDB(path), batch_size)``."""
+
+    def open(self) -> LevelDB:
+        return LevelDB(self.path, self.decode, self.fields)

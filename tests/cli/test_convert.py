@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,10 @@ WAYS = {  # what is written and compared, from a folder of images of one size
     "several npz": ("a-%d.npz", "--shard-size", "6"),
     "npy": ("a.npy", "--images", "decoded", "--fields", "png"),
 }
+if find_spec("plyvel"):  # which has no wheel for Python 3.13
+    WAYS["leveldb"] = ("a.leveldb",)
+if find_spec("array_record"):
+    WAYS["arrayrecord"] = ("a-%d.array_record", "--shard-size", "6")
 
 
 @pytest.fixture
@@ -275,7 +280,7 @@ def test_a_conversion_that_was_killed_leaves_nothing_that_looks_whole_and_is_fin
         assert convert(squares, tmp_path / "killed" / target, *options, "--check") == 0
 
 
-NAMED_ANEW = {"c"}  # whose files have other names, or other bytes, each time
+NAMED_ANEW = {"c", "a.leveldb"}  # whose files have other names, or other bytes, each time
 
 
 def test_a_check_says_what_differs(squares, tmp_path, capsys):

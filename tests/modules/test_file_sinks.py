@@ -2,15 +2,18 @@
 
 import os
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from highway import Passport, Pipeline, Stage, Stamped
-from highway.datasets import LMDB, Npz, Parquet, TFRecord
+from highway.datasets import LMDB, LevelDB, Npz, Parquet, TFRecord
 from highway.errors import ConfigError, ItemError, PipelineError
 from highway.modules import (
     Batch,
+    LevelDBSink,
+    LevelDBSource,
     LMDBSink,
     LMDBSource,
     NpzSink,
@@ -28,8 +31,14 @@ SINKS = [
     (TFRecordSink, ".tfrecord", lambda path: TFRecord(path, example=True)),
     (ParquetSink, ".parquet", Parquet),
     (LMDBSink, ".mdb", LMDB),
+    *([(LevelDBSink, ".leveldb", LevelDB)] if find_spec("plyvel") else []),  # which has no wheel for Python 3.13
 ]
-NUMBERED = [sink for sink in SINKS if sink[0] not in (LMDBSink,)]
+SOURCES = [
+    (TFRecordSource, TFRecordSink),
+    (LMDBSource, LMDBSink),
+    *([(LevelDBSource, LevelDBSink)] if find_spec("plyvel") else []),
+]
+NUMBERED = [sink for sink in SINKS if sink[0] not in (LMDBSink, LevelDBSink)]
 
 
 def samples(count, keys=True):
@@ -99,7 +108,7 @@ def test_what_is_no_sample_is_refused(tmp_path, sink):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(("source", "sink"), [(TFRecordSource, TFRecordSink), (LMDBSource, LMDBSink)])
+@pytest.mark.parametrize(("source", "sink"), SOURCES)
 def test_a_source_reads_what_a_sink_has_written(tmp_path, source, sink):
     path = str(tmp_path / "a")
     Pipeline([list(samples(10)), sink(path)]).run()

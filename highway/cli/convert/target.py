@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -136,8 +137,8 @@ class Target:
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
         for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)
-            if owner and os.path.isfile(path) and not os.path.exists(f"/proc/{owner[1]}"):
-                os.unlink(path)
+            if owner and not os.path.exists(f"/proc/{owner[1]}"):
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 _EXPECTED = {
