@@ -79,7 +79,7 @@ links:
 roles:
   reader: {stages: [Noise: {shape: [2]}, ZMQSink: {link: raw}]}
   worker:
-    autoscale: {min: 1, max: 3, grow_s: 0.2, shrink_s: 0.4}
+    autoscale: {min: 1, max: 3, grow_s: 0.1, shrink_s: 0.2}
     restart: {when: on-failure, delay_s: 0.01}
     stages: [ZMQSource: {link: raw}, Identity, ZMQSink: {link: done}]
   trainer: {stages: [ZMQSource: {link: done}, Benchmark]}
@@ -101,7 +101,7 @@ class Played:
 
     def signal(self, number):
         self.signals.append(number)
-        if number != signal.SIGTERM or not self.cluster.drains_last:
+        if number != signal.SIGTERM or not self.cluster.drains_slowly:
             self.code = 128 + number
 
     def end(self, code=0, error=""):
@@ -126,7 +126,7 @@ class PlayedLauncher:
     """Starts what is played, and goes through a script between two looks: a generator that yields what it waits for."""
 
     def __init__(self, script):
-        self.load, self.drains_last, self.refusal, self.begins = 0.0, False, "", True
+        self.load, self.drains_slowly, self.refusal, self.begins = 0.0, False, "", True
         self.started, self.script, self.awaited = [], script(self), None
 
     def start(self, spec):
@@ -205,11 +205,11 @@ def test_replicas_come_and_go_with_the_load(play):
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 3
         seen.append(cluster.names())
-        yield lasting(0.5)
+        yield lasting(0.3)
         seen.append(cluster.names())
         cluster.load = 0.1
         yield lambda: len(cluster.all("worker[")) == 1
-        yield lasting(0.5)
+        yield lasting(0.3)
         seen.append(cluster.names())
         cluster.end_all()
 
@@ -217,7 +217,7 @@ def test_replicas_come_and_go_with_the_load(play):
     three = ["worker[0]", "worker[1]", "worker[2]"]
     assert (result.code, seen) == (0, [three[:1], three, three, three[:1]])
     changes = [re.sub(r"\d+%", "N%", line) for line in lines.said]
-    added = "is added: of the last 0.2 s those that run worked N%"
+    added = "is added: of the last 0.1 s those that run worked N%"
     drained = "is drained: without it the others would work N% of their time"
     assert changes == [f"worker[1] {added}", f"worker[2] {added}", f"worker[2] {drained}", f"worker[1] {drained}"]
     assert [process.signals for process in launcher.started if process.name == "worker[2]"] == [[signal.SIGTERM]]
@@ -258,12 +258,12 @@ def test_one_that_hands_on_what_it_has_is_not_asked_twice_and_its_number_is_not_
     """A second SIGTERM would end it at once."""
 
     def script(cluster):
-        cluster.load, cluster.drains_last = 1.0, True
+        cluster.load, cluster.drains_slowly = 1.0, True
         yield lambda: len(cluster.all("worker[")) == 3
         cluster.load = 0.0
         yield lambda: sum(len(process.signals) for process in cluster.all("worker[")) == 2
         cluster.load = 1.0
-        yield lasting(0.5)
+        yield lasting(0.3)
         assert len(cluster.started) == 5
         cluster.end_all()
 
@@ -274,7 +274,7 @@ def test_one_that_hands_on_what_it_has_is_not_asked_twice_and_its_number_is_not_
 
 def test_who_is_drained_may_take_its_time_and_is_stopped_at_once_with_the_run(play):
     def script(cluster):
-        cluster.load, cluster.drains_last = 1.0, True
+        cluster.load, cluster.drains_slowly = 1.0, True
         yield lambda: len(cluster.all("worker[")) == 2
         cluster.all("trainer")[0].end(1, "ValueError: no")
 
@@ -303,11 +303,11 @@ def test_one_that_fails_is_started_again_as_ever(play):
 @pytest.mark.parametrize(("when", "code"), [("on-failure", 0), ("never", 1)])
 def test_one_that_is_lost_while_it_is_drained_is_as_bad_as_its_role_says(play, when, code):
     def script(cluster):
-        cluster.load, cluster.drains_last = 1.0, True
+        cluster.load, cluster.drains_slowly = 1.0, True
         yield lambda: len(cluster.all("worker[")) == 3
         cluster.load = 0.0
         yield lambda: cluster.started[-1].signals
-        cluster.drains_last = False
+        cluster.drains_slowly = False
         cluster.started[-1].end(-9, "gone")
         yield lasting(0.1)
         cluster.end_all()
@@ -326,7 +326,7 @@ def test_one_that_cannot_be_added_is_told_once_and_fails_nothing(play, monkeypat
 
     def script(cluster):
         cluster.load, cluster.refusal = 1.0, refusal
-        yield lasting(0.8)
+        yield lasting(0.5)
         cluster.refusal = ""
         yield lambda: len(cluster.all("worker[")) == 3
         cluster.end_all()
@@ -339,34 +339,39 @@ def test_one_that_cannot_be_added_is_told_once_and_fails_nothing(play, monkeypat
     assert len([process for process in launcher.started if process.name == "worker[1]"]) > (1 if refusal != "here" else 0)
 
 
-def test_one_that_waits_for_a_place_is_alone_in_that_and_is_taken_back_when_there_is_no_work_for_it(play):
+@pytest.mark.parametrize("least", [1, 5])
+def test_one_that_waits_for_a_place_is_alone_in_that_and_is_taken_back_when_there_is_no_work_for_it(play, least):
     seen = []
 
     def script(cluster):
         cluster.load, cluster.begins = 1.0, False
-        yield lambda: len(cluster.all("worker[")) == 2
-        yield lasting(0.5)
+        yield lambda: len(cluster.all("worker[")) == least + 1
+        yield lasting(0.3)
         seen.append(cluster.names())
         cluster.load = 0.1
-        yield lambda: len(cluster.all("worker[")) == 1
+        yield lambda: len(cluster.all("worker[")) == least
         cluster.end_all()
 
-    result, _, lines = play(script)
-    assert (result.code, seen) == (0, [["worker[0]", "worker[1]"]])
-    assert [line.split(":")[0] for line in lines.said] == ["worker[1] is added", "worker[1] is drained"]
+    result, _, lines = play(script, ("min: 1, max: 3", f"min: {least}, max: {least + 2}"))
+    assert (result.code, seen) == (0, [[f"worker[{number}]" for number in range(least + 1)]])
+    assert [line.split(":")[0] for line in lines.said] == [f"worker[{least}] is added", f"worker[{least}] is drained"]
 
 
-def test_one_that_waits_for_a_place_holds_up_neither_the_end_nor_a_drain(play):
+@pytest.mark.parametrize("code", [0, 143])
+def test_one_that_waits_for_a_place_holds_up_neither_the_end_nor_a_drain(play, code):
     def script(cluster):
         cluster.load, cluster.begins = 1.0, False
         yield lambda: len(cluster.all("worker[")) == 2
-        cluster.all("reader")[0].end()
-        cluster.all("worker[0]")[0].end()
+        if code:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            cluster.all("reader")[0].end()
+            cluster.all("worker[0]")[0].end()
         yield lambda: not cluster.all("worker[1]")
         cluster.end_all()
 
     result, launcher, _ = play(script)
-    assert (result.code, launcher.started[-1].signals) == (0, [signal.SIGTERM])
+    assert (result.code, launcher.started[-1].signals) == (code, [signal.SIGTERM])
 
 
 def test_none_is_added_once_one_has_come_to_the_end_of_the_stream(play):
@@ -375,7 +380,7 @@ def test_none_is_added_once_one_has_come_to_the_end_of_the_stream(play):
         yield lambda: len(cluster.all("worker[")) == 2
         yield lasting(0.1)
         cluster.all("worker[0]")[0].end()
-        yield lasting(0.5)
+        yield lasting(0.3)
         cluster.end_all()
 
     result, launcher, _ = play(script)
@@ -383,20 +388,21 @@ def test_none_is_added_once_one_has_come_to_the_end_of_the_stream(play):
     assert [process.name for process in launcher.started if "worker" in process.name] == ["worker[0]", "worker[1]"]
 
 
-def test_whom_somebody_else_has_drained_stays_away(play):
+@pytest.mark.parametrize("number", [1, 2])
+def test_whom_somebody_else_has_drained_stays_away(play, number):
     def script(cluster):
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 3
         yield lasting(0.1)
-        process = cluster.all("worker[2]")[0]
+        process = cluster.all(f"worker[{number}]")[0]
         process.said.append(RoleReport(draining=True))
         process.code = 143
-        yield lasting(0.5)
+        yield lasting(0.3)
         cluster.end_all()
 
-    result, launcher, _ = play(script)
+    result, launcher, _ = play(script, ("    autoscale", "    replicas: 2\n    autoscale"))
     assert result.code == 0
-    assert [process.name for process in launcher.started].count("worker[2]") == 1
+    assert [process.name for process in launcher.started].count(f"worker[{number}]") == 1
 
 
 # --- real ones ---
