@@ -295,6 +295,26 @@ def test_what_slurm_refuses_is_said_in_its_words_and_nothing_has_begun(slurm, la
     assert slurm.ask("squeue", "--noheader", "--states=all", "--format=%N").split() == []  # no job ever had a node
 
 
+OTHER_PIXELS = """
+import importlib.metadata, os
+own = importlib.metadata.version
+importlib.metadata.version = lambda name: "9.9" if os.environ.get("SLURMD_NODENAME") == "n4" and name != "highway-data" else own(name)
+"""
+
+
+def test_a_node_that_makes_other_pixels_than_the_first_of_a_role_is_said(slurm, launch, write, folder):
+    Path("sitecustomize.py").write_text(OTHER_PIXELS)
+    text = FILE.replace("restart: {when: on-failure, delay_s: 0.1}", "restart: never")
+    code, _, _, error = launch(write(text), PYTHONPATH=f"{HOME}{os.pathsep}{folder}").end()
+    assert code == 1, error
+    has = r"(highway 0\S+, JPEGs by .*?, pixels by \S+ \S+)"
+    said = re.search(
+        rf"^highway: worker\[\d\] failed \(exit code 2\): \S+ has {has}, and \S+, where worker has run first, {has}: the same", error, re.M
+    )
+    assert sorted(pixels.endswith(" 9.9") for pixels in said.groups()) == [False, True]
+    assert slurm.jobs() == []
+
+
 def test_a_folder_that_nodes_do_not_see_is_said(slurm, launch, write, tmp_path):
     """The node's own view has an empty folder there."""
     hidden = tmp_path / "hidden"
