@@ -135,7 +135,9 @@ class RemoteProcess:
     def hear(self, news: News) -> None:
         """Take in what is told of it."""
         self.address, self._counts, self._code = news.address, news.counts, news.code
-        self._reports += news.reports
+        for report in news.reports:
+            on = f" (on {news.address})" if report.error and news.address not in report.error else ""
+            self._reports.append(report._replace(error=report.error + on))
         for text, is_error in news.lines:
             self._show(self.name, text, is_error)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import highway
 from highway.run.launcher import LaunchSpec
-from highway.run.remote import LaunchOrder
+from highway.run.remote import LaunchOrder, News, RemoteProcess
+from highway.run.report import RoleReport
 from highway.topology import load
 
 AGENT = """
@@ -48,3 +49,11 @@ def test_a_process_whose_agent_is_killed_is_killed_and_not_drained(write, popen,
     os.kill(agent.pid, signal.SIGKILL)
     wait_until_gone(pid)
     assert not Path("ended in order").exists()
+
+
+def test_an_error_names_the_host_where_it_was():
+    process = RemoteProcess("a", lambda *line: None, lambda number: None)
+    process.hear(
+        News("10.0.0.7", reports=[RoleReport(error="no such file"), RoleReport(error="10.0.0.7 has no disk"), RoleReport(done=True)])
+    )
+    assert [report.error for report in process.reports()] == ["no such file (on 10.0.0.7)", "10.0.0.7 has no disk", ""]

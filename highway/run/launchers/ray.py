@@ -32,6 +32,8 @@ from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 PATIENCE = 30.0  # seconds after which it is said that a process has no node yet
 AGAIN = 1.0  # seconds after which an actor is asked again to which the connection broke
 REACH = 5.0  # seconds that a cluster may take to answer
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, which is the first one that both sides send
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 END = 5.0  # seconds that actors may take to end
 
 Show = Callable[[str, str, bool], None]
@@ -65,15 +67,26 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> RayLaunc
 
 
 def _join(ray: Any, cluster: str) -> None:
-    host, _, port = cluster.rpartition(":")
+    given = os.environ.get("RAY_ADDRESS", cluster) if cluster == "auto" else cluster
+    host, _, port = given.rpartition(":")
     try:
         if port.isdecimal() and "://" not in host:
-            socket.create_connection((host.strip("[]"), int(port)), REACH).close()  # Ray would take minutes to say it
+            _look(host.strip("[]"), int(port))
         ray.init(cluster, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        why = " ".join(str(error).split()).partition(". ")[0] or type(error).__name__
+        said = getattr(error, "strerror", None) or str(error)
+        why = " ".join(said.split()).partition(". ")[0] or type(error).__name__
         way_out = "`ray start --head` begins a cluster, --cluster HOST:6379 names another; one with tokens takes RAY_AUTH_MODE=token and"
-        raise ConfigError(f"--cluster {cluster}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
+        raise ConfigError(f"--cluster {given}: {why}; {way_out} RAY_AUTH_TOKEN_PATH=FILE with its token") from error
+
+
+def _look(host: str, port: int) -> None:
+    """Look whether somebody listens who speaks HTTP/2, as a head does: Ray would ask for minutes. Raises OSError."""
+    with socket.create_connection((host, port), REACH) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
+            connection.sendall(HELLO)
+            if connection.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
+                raise OSError("what listens there is no Ray cluster")
 
 
 class RayProcess(RemoteProcess):

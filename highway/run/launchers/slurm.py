@@ -60,7 +60,10 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Show) -> SlurmLau
         if shutil.which(command) is None:
             raise ConfigError(f"--on slurm: there is no command {command} here; launch from a host that has Slurm's commands")
     folder = RunFolder(_path(wiring, options))
-    job_states()
+    try:
+        job_states()
+    except ConfigError as error:
+        raise ConfigError(f"--on slurm: {error}; launch from a host of the cluster, where `sinfo` answers") from None
     try:
         folder.make()
     except OSError as error:

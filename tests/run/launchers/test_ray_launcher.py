@@ -207,6 +207,8 @@ def test_roles_run_where_their_labels_say_and_all_arrives(cluster, launch, write
     assert sorted(numbers(out)) == list(range(500))
     assert re.search(r"^raw +500 +500 +0$", out, re.M), out
     assert not cluster.processes("highway run")
+    logs = [path.read_text() for path in cluster.folder.glob("*/session_latest/logs/worker-*.out")]
+    assert any(":actor_name:worker[0]\n" in log and "pid" in log for log in logs)
 
 
 @pytest.mark.parametrize("what", ["role", "actor"])
@@ -363,6 +365,7 @@ WRONG = {
         r"t\w+\.yaml:\d+: roles\.reader\.resources: no node of the cluster has CPU 1, GPU 3, place=head: ",
     ),
     "nobody there": ({}, ["--cluster", "10.77.0.99:6379"], r"--cluster 10\.77\.0\.99:6379: .*; `ray start --head` begins a cluster"),
+    "somebody else there": ({}, ["--cluster", "10.77.0.1:9999"], r"--cluster 10\.77\.0\.1:9999: what listens there is no Ray cluster; "),
     "another version": (
         {"OTHER_VERSION": "1"},
         [],
@@ -383,7 +386,12 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
     text = FILE.replace("hold: -1", "hold: -1, head: head, gpus: 0").replace("place: head}}", 'place: "${head}"}, gpus: "${gpus}"}')
     text = text.replace("restart: {when: on-failure, delay_s: 0.1}", "restart: never")
     own = {"PYTHONPATH": f"{Path(highway.__file__).parents[1]}{os.pathsep}."}
-    code, _, error = launch(write(text), *arguments, **environment, **own).end()
+    with cluster.hosts.popen(
+        "head", [sys.executable, "-m", "http.server", "9999"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as other:
+        other.stdout.readline()
+        code, _, error = launch(write(text), *arguments, **environment, **own).end()
+        other.kill()
     assert code == 2, error
     assert re.search(rf"^highway: {message}", error, re.M), error
     assert "Traceback" not in error

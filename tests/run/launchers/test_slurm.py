@@ -332,4 +332,5 @@ def test_a_controller_that_does_not_answer_is_said(slurm, launch, write):
     slurm.stop("slurmctld")
     code, _, error = launch(write(FILE)).run.end()
     assert (code, error.count("\n")) == (2, 1), error
-    assert "highway: squeue: slurm_load_jobs error: Unable to contact slurm controller" in error
+    assert "highway: --on slurm: squeue: slurm_load_jobs error: Unable to contact slurm controller" in error
+    assert error.endswith("; launch from a host of the cluster, where `sinfo` answers\n")
