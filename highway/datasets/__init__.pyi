@@ -3,6 +3,7 @@ from .detection.coco import COCO as COCO
 from .detection.voc import VOC as VOC
 from .folder import Files as Files
 from .folder import ImageFolder as ImageFolder
+from .hdf5.dataset import HDF5 as HDF5
 from .keyed.leveldb import LevelDB as LevelDB
 from .keyed.lmdb import LMDB as LMDB
 from .mixing.mixed import MixedDataset as MixedDataset

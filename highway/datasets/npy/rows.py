@@ -28,8 +28,43 @@ KEYS = "__key__"  # an array of a .npz file that names its rows
 Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
 
 
-class _StoredRows:
-    """The rows of an array in a file.
+class StoredRows:
+    """Rows that lie in a file one after the other.
+
+    Args:
+        file: The file.
+        name: What the array is called in messages.
+        offset: Where its first row begins.
+        shape: Of the array.
+        dtype: Of the array.
+        end: Where the array ends, if there is more behind it.
+
+    Raises:
+        DatasetError: they would reach beyond that, or the end of the file.
+    """
+
+    def __init__(
+        self, file: UnchangingFile, name: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], end: int | None = None
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._file, self._offset, self._row = file, offset, dtype.itemsize * math.prod(shape[1:])
+        found = (file.state.size if end is None else end) - offset
+        if (expected := shape[0] * self._row) > found:
+            raise DatasetError(f"{name}: expected {expected} bytes, for {shape} of {dtype}; found {found}")
+
+    def __call__(self, numbers: Sequence[int]) -> np.ndarray:
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        memory = rows.reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
+        first = 0
+        for place in range(1, len(numbers) + 1):  # those that lie one after the other are read together
+            if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+                self._file.read_into(self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row])
+                first = place
+        return rows
+
+
+class _NpyRows(StoredRows):
+    """The rows of an array as ``np.save`` writes it.
 
     Args:
         file: The file.
@@ -47,26 +82,13 @@ class _StoredRows:
             version = np.lib.format.read_magic(header)
             if version not in _HEADERS:
                 raise ValueError(f"version {version} of the format; name the fields of its dtype in ASCII")
-            self.shape, fortran, self.dtype = _HEADERS[version](header)
+            shape, fortran, dtype = _HEADERS[version](header)
         except ValueError as error:
             raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
-        _check_rows(name, self.shape, self.dtype)
-        if fortran and len(self.shape) > 1:
+        _check_rows(name, shape, dtype)
+        if fortran and len(shape) > 1:
             raise DatasetError(f"{name}: it is in Fortran order, its rows lie apart; save np.ascontiguousarray(array)")
-        self._file, self._offset = file, begin + header.tell()
-        self._row = self.dtype.itemsize * math.prod(self.shape[1:])
-        if (expected := self._offset + self.shape[0] * self._row) > end:
-            raise DatasetError(f"{name}: expected {expected - begin} bytes, for {self.shape} of {self.dtype}; found {end - begin}")
-
-    def __call__(self, numbers: Sequence[int]) -> np.ndarray:
-        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        memory = rows.reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
-        first = 0
-        for place in range(1, len(numbers) + 1):  # those that lie one after the other are read together
-            if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-                self._file.read_into(self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row])
-                first = place
-        return rows
+        super().__init__(file, name, begin + header.tell(), shape, dtype, end)
 
 
 def _check_rows(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -117,9 +139,9 @@ class Npy(_OfFile):
     path: str
 
     @opened
-    def _rows(self) -> _StoredRows:
+    def _rows(self) -> _NpyRows:
         file = open_file(self.path)
-        return _StoredRows(file, file.path, 0, file.state.size)
+        return _NpyRows(file, file.path, 0, file.state.size)
 
     def __len__(self) -> int:
         return int(self._rows.shape[0])
@@ -157,7 +179,7 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
     """Return what reads the rows of an array, and how many it has."""
     if member.compress_type == zipfile.ZIP_STORED:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
-        stored = _StoredRows(file, name, begin, begin + member.file_size)
+        stored = _NpyRows(file, name, begin, begin + member.file_size)
         return stored, stored.shape[0]
     try:
         with archive.open(member) as content:

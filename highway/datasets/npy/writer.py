@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,13 +26,8 @@ class _Rows:
         self._name, self._shape, self._dtype = name, first.shape, first.dtype
         self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed by its writer
 
-    def add(self, row: np.ndarray) -> None:
-        if (row.shape, row.dtype) != (self._shape, self._dtype):
-            raise ItemError(
-                f"field {self._name!r} is {row.dtype} {row.shape}, but in the first sample {self._dtype} {self._shape}; the rows of an "
-                "array are alike: crop, pad or convert them before, or write a format that keeps each as it is, such as .ten"
-            )
-        self.file.write(row.tobytes())  # in C order
+    def add(self, value: Any) -> None:
+        self.file.write(alike(self._name, value, self._shape, self._dtype).tobytes())  # in C order
 
     def save(self, out: IO[bytes], count: int) -> None:
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (count, *self._shape)}
@@ -58,12 +53,26 @@ class _Texts:
         np.lib.format.write_array(out, np.array(self._texts, np.str_), allow_pickle=False)
 
 
-class RowsWriter:
-    """Adds samples; see :func:`npz_writer`."""
+class ColumnLike(Protocol):
+    """What the values of one field are added to."""
 
-    def __init__(self, path: str, stack: ExitStack) -> None:
-        self._folder, self._stack = os.path.dirname(path) or ".", stack
-        self.columns: dict[str, _Rows | _Texts] = {}
+    def add(self, value: Any, /) -> None:
+        """Append a value. Raises ItemError if it is not like the first one."""
+
+
+C = TypeVar("C", bound=ColumnLike)
+
+
+class RowsWriter(Generic[C]):
+    """Adds samples that have all the same fields, to a column for each; see :func:`npz_writer`.
+
+    Args:
+        column: Returns the column for a field, by its name and its first value; one of them is named ``__key__``.
+    """
+
+    def __init__(self, column: Callable[[str, Any], C]) -> None:
+        self._column = column
+        self.columns: dict[str, C] = {}
         self.samples = 0
 
     def add(self, key: str, sample: Mapping[str, Any]) -> None:
@@ -80,23 +89,46 @@ class RowsWriter:
         elif row.keys() != self.columns.keys():
             raise ItemError(f"the sample has {_listed(row)}, but the first one has {_listed(self.columns)}; give all the same fields")
         for name, column in self.columns.items():
-            value = row[name]
-            column.add(value if isinstance(column, _Texts) else _as_array(name, value))
+            column.add(row[name])
         self.samples += 1
 
-    def _column(self, name: str, value: Any) -> _Rows | _Texts:
+
+def _arrays_for(path: str, stack: ExitStack) -> RowsWriter[_Rows | _Texts]:
+    def column(name: str, value: Any) -> _Rows | _Texts:
         if isinstance(value, str):
             return _Texts(name)
-        rows = _Rows(name, _as_array(name, value), self._folder)
-        self._stack.callback(rows.file.close)
+        rows = _Rows(name, as_array(name, value), os.path.dirname(path) or ".")
+        stack.callback(rows.file.close)
         return rows
+
+    return RowsWriter(column)
 
 
 def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(name for name in names if name != KEYS)
 
 
-def _as_array(name: str, value: Any) -> np.ndarray:
+def alike(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Return a value as an array, if it has this shape and dtype.
+
+    Raises:
+        ItemError: it does not, or is no array; names the field and the way out.
+    """
+    row = as_array(name, value)
+    if (row.shape, row.dtype) != (shape, dtype):
+        raise ItemError(
+            f"field {name!r} is {row.dtype} {row.shape}, but in the first sample {dtype} {shape}; the rows of an array are alike: crop, "
+            "pad or convert them before, or write a format that keeps each as it is, such as .ten"
+        )
+    return row
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """Return a value as an array; numbers become int64, float64 and bool.
+
+    Raises:
+        ItemError: it is neither an array nor a number; names the field and the way out.
+    """
     if (dtype := _NUMBERS.get(type(value))) is not None:
         return np.asarray(value, dtype)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)) and not value.dtype.hasobject:
@@ -108,14 +140,14 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 
 @contextmanager
-def npz_writer(path: str) -> Iterator[RowsWriter]:
+def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     """Write samples that are alike into a ``.npz`` file, not compressed, which has its name only when it is whole.
 
     An array for each field, with a row for each sample; numbers become int64, float64 and bool, and each ``str`` as long as the longest.
     The keys are the array ``__key__``.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
-        writer = RowsWriter(path, stack)
+        writer = _arrays_for(path, stack)
         yield writer
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, column in writer.columns.items():
@@ -125,10 +157,10 @@ def npz_writer(path: str) -> Iterator[RowsWriter]:
 
 
 @contextmanager
-def npy_writer(path: str) -> Iterator[RowsWriter]:
+def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     """Write samples of one field into a ``.npy`` file, which has its name only when it is whole. It has no place for their keys."""
     with writing(path, durable=True) as part, ExitStack() as stack:
-        writer = RowsWriter(path, stack)
+        writer = _arrays_for(path, stack)
         yield writer
         columns = [column for name, column in writer.columns.items() if name != KEYS]
         if len(columns) != 1:

@@ -1,0 +1,162 @@
+"""The rows of one dataset of an HDF5 file, by their numbers: read in the way that its layout makes quick.
+
+=========================================  =============================================================================================
+in the file                                read
+=========================================  =============================================================================================
+one after the other, each of one size      by position, as those of a ``.npy`` file: many threads at once, without h5py
+in chunks of several rows                  whole chunks, of which the last ones are kept
+anything else, values of any length too    those that are asked for together, by one call
+=========================================  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.file import UnchangingFile
+from highway.datasets.hdf5.library import LOCK, h5py
+from highway.datasets.npy.rows import StoredRows
+from highway.errors import DatasetError
+
+_LARGEST = 1 << 30  # bytes of a row, or of a chunk: memory for it is taken before it is read
+_MOST = 512  # rows that are asked for by one call: its time grows faster than their number
+
+
+class Chunks:
+    """The chunks that were read last, up to some bytes; the first one goes first.
+
+    Args:
+        limit: Bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._bytes = limit, 0
+        self._kept: dict[tuple[str, int], np.ndarray] = {}
+
+    def get(self, name: str, number: int) -> np.ndarray | None:
+        """Return a chunk of a dataset, if it is kept."""
+        return self._kept.get((name, number))
+
+    def put(self, name: str, number: int, rows: np.ndarray) -> None:
+        """Keep a chunk; by one thread at a time."""
+        self._kept[name, number] = rows
+        self._bytes += rows.nbytes
+        while self._bytes > self._limit and len(self._kept) > 1:
+            self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+
+
+class Column:
+    """A dataset of a file.
+
+    Args:
+        dataset: That of h5py.
+        file: The file.
+        name: What messages call it.
+        chunks: Where its chunks are kept, if it has some.
+
+    Raises:
+        DatasetError: it has rows of a kind that cannot be read, or too large ones.
+    """
+
+    def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks) -> None:
+        self._dataset, self._file, self._name, self._chunks = dataset, file, name, chunks
+        self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # asked for once: h5py would be asked each time
+        if not shape:
+            raise DatasetError(f"{name}: a single value; expected a dataset with rows: name others by fields={{...}}")
+        self.length = int(shape[0])
+        self._finish = _finish_of(name, dtype, len(shape))
+        self.row_bytes = 0 if dtype.hasobject else math.prod(shape[1:]) * dtype.itemsize
+        """Bytes of a row; 0 if they differ."""
+        self.chunk = int(dataset.chunks[0]) if dataset.chunks and not dtype.hasobject else 1
+        """Rows that are read together."""
+        if self.row_bytes * self.chunk > _LARGEST:
+            raise DatasetError(
+                f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected {_LARGEST} at most: copy it "
+                "into a dataset of smaller chunks, by h5repack or hdf5_writer"
+            )
+        self._stored = _stored_rows(dataset, file, name)
+
+    def __call__(self, numbers: Sequence[int]) -> Sequence[Any]:
+        """Return rows by their numbers, from 0."""
+        if self._stored is not None:
+            rows: Sequence[Any] = self._stored(numbers)  # type: ignore[assignment]  # an array
+        elif self.chunk > 1:
+            rows = self._from_chunks(np.asarray(numbers, np.int64))  # type: ignore[assignment]  # an array
+        else:
+            rows = self._by_h5py(np.asarray(numbers, np.int64))
+        return rows if self._finish is None else [self._finish(row) for row in rows]
+
+    def _from_chunks(self, numbers: np.ndarray) -> np.ndarray:
+        rows = np.empty((len(numbers), *self._shape[1:]), self._dtype)
+        chunk, within = np.divmod(numbers, self.chunk)
+        for one in np.unique(chunk).tolist():
+            places = chunk == one
+            rows[places] = self._read_chunk(one)[within[places]]
+        return rows
+
+    def _read_chunk(self, number: int) -> np.ndarray:
+        if (kept := self._chunks.get(self._name, number)) is not None:
+            return kept
+        with LOCK:
+            if (kept := self._chunks.get(self._name, number)) is None:  # no other thread has read it meanwhile
+                kept = self._read(slice(number * self.chunk, min((number + 1) * self.chunk, self.length)))
+                self._chunks.put(self._name, number, kept)
+            return kept
+
+    def _by_h5py(self, numbers: np.ndarray) -> list[Any]:
+        wanted, places = np.unique(numbers, return_inverse=True)  # h5py wants them to increase
+        rows: list[Any] = []
+        for first in range(0, len(wanted), _MOST):
+            some = wanted[first : first + _MOST]
+            together = slice(int(some[0]), int(some[-1]) + 1) if some[-1] - some[0] == len(some) - 1 else some
+            with LOCK:
+                rows += list(self._read(together))
+        return [rows[place] for place in places]
+
+    def _read(self, selection: slice | np.ndarray) -> np.ndarray:
+        try:
+            rows: np.ndarray = self._dataset[selection]
+        except Exception as error:  # h5py raises errors of many types for files that are damaged
+            self._file.check()
+            raise DatasetError(f"{self._name}: its rows cannot be read, it is damaged or needs a filter: {error}") from error
+        self._file.check()
+        return rows
+
+
+def _stored_rows(dataset: Any, file: UnchangingFile, name: str) -> StoredRows | None:
+    """Return what reads the rows where they lie in the file, if they do one after the other, in the form that they have in memory."""
+    offset = dataset.id.get_offset()
+    if offset is None or dataset.external or dataset.chunks or dataset.dtype.hasobject:
+        return None
+    if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True)):
+        return None
+    return StoredRows(file, name, offset, dataset.shape, dataset.dtype)
+
+
+def _finish_of(name: str, dtype: np.dtype[Any], axes: int) -> Callable[[Any], Any] | None:
+    """Return what makes a value of a row as h5py returns it; ``None`` if it is one."""
+    if h5py.check_string_dtype(dtype) is not None:
+        return _text if axes == 1 else _texts
+    inner = h5py.check_vlen_dtype(dtype)
+    if dtype.hasobject and (inner is None or axes > 1 or not isinstance(inner, np.dtype) or inner.hasobject):
+        what = "references" if h5py.check_ref_dtype(dtype) is not None else "values of a kind that is not read by number"
+        raise DatasetError(f"{name}: it holds {what}; leave it out, by fields={{...}} that name the others")
+    if inner == np.uint8 or (dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and axes == 1):
+        return _bytes  # as encoded images are kept
+    return None
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(value.tobytes())
+
+
+def _text(value: bytes) -> str:
+    return value.decode()
+
+
+def _texts(row: np.ndarray) -> np.ndarray:
+    return np.array([value.decode() for value in row.ravel()], np.str_).reshape(row.shape)

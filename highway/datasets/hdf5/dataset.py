@@ -1,0 +1,151 @@
+"""The rows of the datasets in an HDF5 file by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from highway.datasets.choice import chosen
+from highway.datasets.file import UnchangingFile, fingerprint_of
+from highway.datasets.npy.rows import KEYS
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Count
+
+_BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks
+_VARYING = 1 << 14  # what a value takes whose length differs from row to row, at a guess
+
+
+class _Columns:
+    """The datasets of a group, which have as many rows as each other."""
+
+    def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int) -> None:
+        from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
+        from highway.datasets.hdf5.library import LOCK, h5py
+
+        file, chunks = UnchangingFile(path), Chunks(cache_bytes)
+        with LOCK:
+            try:
+                self._opened = h5py.File(path, "r", locking="best-effort")
+                found = _datasets_in(self._opened, group)
+            except DatasetError as error:
+                raise DatasetError(f"{path}: {error}") from None
+            except Exception as error:  # h5py raises errors of many types for files that are damaged
+                raise DatasetError(f"{path}: no HDF5 file, damaged or cut short, or open for writing: {error}") from error
+            keys = {name: dataset for name, dataset in found.items() if name == KEYS}
+            try:
+                wanted = chosen({name: one for name, one in found.items() if fields is not None or (one.shape and name != KEYS)}, fields)
+            except ValueError as error:
+                raise DatasetError(f"{path}: {error}") from None
+            self._keys, self.columns = (
+                {name: Column(dataset, file, f"{path}: {dataset.name!r}", chunks) for name, dataset in some.items()}
+                for some in (keys, wanted)
+            )
+        lengths = {name: column.length for name, column in (self.columns | self._keys).items()}
+        if not wanted or len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items()) or "none"
+            raise DatasetError(
+                f"{path}: expected datasets with as many rows as each other, found: {listed}; name those that belong together, by "
+                "fields or group"
+            )
+        self.length = next(iter(lengths.values()))
+
+    def keys(self) -> list[str] | None:
+        return [str(key) for key in self._keys[KEYS](range(self.length))] if self._keys else None
+
+    @property
+    def block(self) -> int:
+        """Rows that are cheap to read together."""
+        widest = max(self.columns.values(), key=lambda column: column.chunk * column.row_bytes if column.chunk > 1 else 0)
+        if widest.chunk > 1:
+            return widest.chunk
+        return max(1, _BLOCK // sum(column.row_bytes or _VARYING for column in self.columns.values()))
+
+
+def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
+    """Return the datasets of a group and of those in it, by their paths there; links, also those into other files, are left out."""
+    from highway.datasets.hdf5.library import h5py
+
+    found: dict[str, Any] = {}
+
+    def visit(name: str, one: Any) -> None:
+        if isinstance(one, h5py.Dataset) and one.shape is not None:
+            found[name] = one
+
+    top = opened.get(group)
+    if not isinstance(top, h5py.Group):
+        raise DatasetError(f"there is no group {group!r} in it; it has {', '.join(map(repr, opened)) or 'nothing'}")
+    top.visititems(visit)
+    return found
+
+
+@checked
+@dataclass
+class HDF5:
+    """The rows of the datasets in an HDF5 file, or in a group of it, which have as many rows as each other.
+
+    Rows that lie one after the other are read by position, by many threads at once. Chunks are read whole, by one thread at a time, and the
+    last ones are kept: say ``shuffle="blocks"``, so that the rows of a chunk are read together.
+
+    Args:
+        path: The file.
+        fields: The datasets to read, under new names: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all that have rows,
+            by their names; those of groups by their paths, such as ``train/images``.
+        group: The group whose datasets are meant.
+        cache_mb: Megabytes of chunks that are kept. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` says.
+
+    A sample is a dict with a row of each dataset: an array, or a number; ``str`` of texts; and ``bytes`` of opaque values and of uint8 of
+    variable length, as encoded images are kept. A dataset ``__key__`` of texts is no field: it names the samples.
+
+    Raises:
+        ConfigError: h5py is not installed.
+        OSError: the file cannot be opened (when it is first read).
+        DatasetError: it is no HDF5 file, or cut short; its datasets differ in their length, or cannot be read; or it has changed since.
+
+    >>> dataset = HDF5("train.h5", {"image": "images", "label": "labels"})
+    """
+
+    path: str
+    fields: dict[str, str] | None = None
+    group: str = "/"
+    cache_mb: Count = 256
+
+    @opened
+    def _columns(self) -> _Columns:
+        return _Columns(self.path, self.group, self.fields, self.cache_mb * 1_000_000)
+
+    @opened
+    def keys(self) -> list[str] | None:
+        """The samples' names, if the file has some."""
+        return self._columns.keys()
+
+    def __len__(self) -> int:
+        return self._columns.length
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples, which are read together."""
+        columns = self._columns
+        wanted = [range(columns.length)[number] for number in numbers]
+        try:
+            rows = zip(*(column(wanted) for column in columns.columns.values()), strict=True)
+            return [dict(zip(columns.columns, row, strict=True)) for row in rows]
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{self.path}: a text in it is not UTF-8: {error}") from error
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the rows of each chunk, of the dataset with the largest ones; or of some that lie near each other."""
+        columns = self._columns
+        return [range(first, min(first + columns.block, columns.length)) for first in range(0, columns.length, columns.block)]
+
+    def locate(self, number: int) -> str:
+        """Return the file and the number of a row."""
+        return f"{self.path}: row {number}{f' ({self.keys[number]})' if self.keys else ''}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is written to, or other datasets are read."""
+        return f"{fingerprint_of([(self.path, self.path)])} {self.group} {self.fields}"

@@ -1,0 +1,122 @@
+"""The datasets of an HDF5 file that is written, each with a row for each sample."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.hdf5.library import LOCK, h5py
+from highway.datasets.npy.writer import RowsWriter, alike, as_array
+from highway.errors import ItemError
+
+_CHUNK = 1 << 20  # bytes of a chunk, about, and of the values that wait to be written
+_ROWS = 1024  # of a chunk at most
+_KINDS = "biufcSV"  # of dtypes that the format has
+
+
+class _Column(ABC):
+    """A dataset that grows.
+
+    Args:
+        file: That of h5py.
+        name: The field.
+        shape: Of a row.
+        dtype: Of the dataset, as h5py has it.
+        rows: Of a chunk.
+        compression: A filter.
+    """
+
+    def __init__(
+        self, file: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int = _ROWS, compression: str | None = None
+    ) -> None:
+        if name.startswith("/") or {"", ".", ".."} & set(name.split("/")):
+            raise ItemError(f"field {name!r} cannot be the name of a dataset; rename it")
+        self._name, self._shape, self._dtype, self._rows = name, shape, dtype, rows
+        self._waiting: list[Any] = []
+        self._bytes = 0
+        most, chunks = (None, *(length or None for length in shape)), (rows, *(max(1, length) for length in shape))
+        with LOCK:
+            try:
+                self._dataset = file.create_dataset(name, (0, *shape), dtype, maxshape=most, chunks=chunks, compression=compression)
+            except (TypeError, ValueError) as error:
+                raise ItemError(f"field {name!r} cannot be a dataset: {error}") from error
+
+    @abstractmethod
+    def row(self, value: Any) -> Any:
+        """Return a value as it is written, in memory of its own. Raises ItemError if it is not like the first one."""
+
+    def add(self, value: Any) -> None:
+        """Append a value. Raises ItemError if it is not like the first one."""
+        row = self.row(value)
+        self._waiting.append(row)
+        self._bytes += len(row) if isinstance(row, str) else row.nbytes
+        if len(self._waiting) >= self._rows or self._bytes >= 4 * _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if not waiting:
+            return
+        rows = np.empty((len(waiting), *self._shape), self._dtype)
+        for place, row in enumerate(waiting):  # one by one: numpy would make one array of those that are as long as each other
+            rows[place] = row
+        with LOCK:
+            begin = len(self._dataset)
+            self._dataset.resize(begin + len(rows), axis=0)
+            space = self._dataset.id.get_space()
+            space.select_hyperslab((begin, *(0 for _ in self._shape)), rows.shape)
+            self._dataset.id.write(h5py.h5s.create_simple(rows.shape), space, rows)
+
+
+class _Arrays(_Column):
+    """Arrays of one shape and dtype, and numbers."""
+
+    def __init__(self, file: Any, name: str, first: np.ndarray, compression: str | None) -> None:
+        if first.dtype.kind not in _KINDS:
+            raise ItemError(f"field {name!r} is {first.dtype}, which HDF5 does not have; convert it to numbers, or to a str")
+        rows = max(1, min(_ROWS, _CHUNK // max(first.nbytes, 1)))
+        super().__init__(file, name, first.shape, first.dtype, rows, compression)
+
+    def row(self, value: Any) -> np.ndarray:
+        return alike(self._name, value, self._shape, self._dtype).copy()
+
+
+class _Texts(_Column):
+    """Texts, which end at their first zero."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        super().__init__(file, name, (), h5py.string_dtype())
+
+    def row(self, value: Any) -> str:
+        if not isinstance(value, str) or "\0" in value:
+            what = "a text with a zero in it" if isinstance(value, str) else f"a {type(value).__name__}"
+            raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
+        return str(value)
+
+
+class _Bytes(_Column):
+    """Bytes, not compressed, since that would be done to their places alone."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        super().__init__(file, name, (), h5py.vlen_dtype(np.uint8))
+
+    def row(self, value: Any) -> np.ndarray:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise ItemError(f"field {self._name!r} holds a {type(value).__name__}; expected bytes, as in the first sample")
+        return np.frombuffer(bytes(value), np.uint8)
+
+
+def columns_of(file: Any, compression: str | None) -> RowsWriter[_Column]:
+    """Return what adds samples to a file of h5py."""
+
+    def column(name: str, value: Any) -> _Column:
+        if isinstance(value, str):
+            return _Texts(file, name)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return _Bytes(file, name)
+        return _Arrays(file, name, as_array(name, value), compression)
+
+    return RowsWriter(column)

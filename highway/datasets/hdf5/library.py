@@ -1,0 +1,21 @@
+"""h5py, or the sentence that says how it is installed; and the one lock of all that asks it.
+
+The library does one thing at a time, and reading one file by several threads at once has crashed it (h5py issue 2920). A fork waits until
+it rests, so that the child finds it whole.
+"""
+
+import os
+import threading
+
+from highway.distribution import pip_install
+from highway.errors import ConfigError
+
+try:
+    import h5py
+except ImportError as error:
+    raise ConfigError(f"HDF5 files need h5py: {pip_install('hdf5')}") from error
+
+__all__ = ["LOCK", "h5py"]
+
+LOCK = threading.Lock()
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)

@@ -1,0 +1,382 @@
+"""Rows of the datasets of HDF5 files, by their layouts; files are written by h5py itself, and by the writer."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from highway import Pipeline
+from highway.datasets import HDF5, ImageFolder
+from highway.datasets.hdf5.columns import Chunks, Column
+from highway.datasets.hdf5.writer import hdf5_writer
+from highway.errors import ConfigError, DatasetError, ItemError
+from highway.modules import ImageFileReader, Reader
+
+ROWS = 23
+LAYOUTS = {
+    "contiguous": {},
+    "chunks": {"chunks": (5, 2, 3)},
+    "single": {"chunks": (1, 3, 4)},
+    "gzip": {"chunks": (8, 3, 4), "compression": "gzip", "shuffle": True, "fletcher32": True},
+    "lzf": {"chunks": (30, 3, 4), "maxshape": (None, 3, 4), "compression": "lzf"},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "a.h5")
+
+
+def values(dtype, shape=(ROWS, 3, 4)):
+    return np.random.default_rng(0).integers(0, 2, shape).astype(dtype) * np.ones((), dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["u1", "<f4", ">i4", "?", "f2", "c8", "i8"])
+@pytest.mark.parametrize("userblock", [0, 512])
+def test_rows_are_those_of_the_dataset_whatever_its_layout(path, layout, dtype, userblock):
+    array = values(dtype)
+    array[:, 0, 0] = np.arange(ROWS) if np.dtype(dtype).kind != "b" else np.arange(ROWS) % 2
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        file.create_dataset("x", data=array, **LAYOUTS[layout])
+    dataset = HDF5(path)
+    assert len(dataset) == ROWS
+    for numbers in ([], [3], [2, 3, 4], [22, 0, 1, 1, 7, 5, -1, -23], list(range(ROWS))):
+        found = [sample["x"] for sample in dataset.__getitems__(numbers)]
+        assert all(row.dtype == array.dtype and row.shape == (3, 4) for row in found)
+        np.testing.assert_array_equal(np.array(found).reshape(-1, 3, 4), array[numbers])
+    for number in (ROWS, -ROWS - 1):
+        with pytest.raises(IndexError):
+            dataset[number]
+
+
+def variable(file, name, rows, dtype, **options):
+    dataset = file.create_dataset(name, (len(rows),), h5py.vlen_dtype(np.dtype(dtype)), **options)
+    for number, row in enumerate(rows):
+        dataset[number] = np.frombuffer(row, dtype) if isinstance(row, bytes) else row
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,), "compression": "gzip"}])
+def test_values_of_any_length_and_texts_come_as_python_has_them(path, options):
+    blobs, ragged = [b"abc", b"", b"\0d\0", b"x" * 70000, b"abc"], [np.arange(n, dtype=np.float32) for n in (2, 0, 2, 5, 1)]
+    texts = ["a", "", "ü€", "x" * 1000, "a"]
+    with h5py.File(path, "w") as file:
+        variable(file, "blob", blobs, np.uint8, **options)
+        variable(file, "ragged", ragged, np.float32, **options)
+        file.create_dataset("text", data=texts, dtype=h5py.string_dtype(), **options)
+        file.create_dataset("fixed", data=np.array([text.encode()[:4] for text in "abcde"], "S4"), **options)
+        file.create_dataset("words", data=np.array([[b"ab", b"c"]] * 5, "S2"))
+        file.create_dataset("opaque", data=np.frombuffer(b"\0a\0b\0" * 5, "V5"), **options)
+        file.create_dataset("pair", data=np.array([(n, n / 2) for n in range(5)], [("a", "<i2"), ("b", "<f8")]), **options)
+        file.create_dataset("kind", data=np.arange(5) % 2, dtype=h5py.enum_dtype({"A": 0, "B": 1}, "i4"), **options)
+        file["share"] = 0.5  # a single value is no column
+    dataset = HDF5(path)
+    order = [3, 0, 0, 4, 2, 1]
+    for number, sample in zip(order, dataset.__getitems__(order), strict=True):
+        assert sorted(sample) == ["blob", "fixed", "kind", "opaque", "pair", "ragged", "text", "words"]
+        assert type(sample["blob"]) is bytes and sample["blob"] == blobs[number]
+        assert sample["ragged"].dtype == np.float32 and sample["ragged"].tolist() == ragged[number].tolist()
+        assert type(sample["text"]) is str and sample["text"] == texts[number]
+        assert type(sample["fixed"]) is str and sample["fixed"] == "abcde"[number]
+        assert type(sample["opaque"]) is bytes and sample["opaque"] == b"\0a\0b\0"
+        assert sample["words"].tolist() == ["ab", "c"] and sample["words"].dtype == "<U2"
+        assert (sample["pair"]["a"], sample["pair"]["b"], sample["kind"]) == (number, number / 2, number % 2)
+
+
+def test_fields_groups_and_names(path):
+    with h5py.File(path, "w") as file:
+        file["train/images"], file["train/deep/labels"] = np.arange(12).reshape(6, 2), np.arange(6)
+        file["val/images"] = np.zeros((2, 2))
+        file["train/linked"] = h5py.SoftLink("/val/images")
+        file["train/outside"] = h5py.ExternalLink("/nowhere.h5", "/x")
+    assert list(HDF5(path, group="train")[1]) == ["deep/labels", "images"]
+    renamed = HDF5(path, {"label": "train/deep/labels", "image": "nothing;train/images"})
+    assert [(name, np.asarray(value).tolist()) for name, value in renamed[2].items()] == [("label", 2), ("image", [4, 5])]
+    with pytest.raises(DatasetError, match=r"a\.h5: expected datasets with as many rows .* 'train/images' has 6, 'val/images' has 2; name"):
+        len(HDF5(path))
+    with pytest.raises(DatasetError, match=r"a\.h5: nothing for the field 'y': expected labels, found deep/labels, images"):
+        len(HDF5(path, {"y": "labels"}, group="train"))
+    for group in ("test", "val/images"):
+        with pytest.raises(DatasetError, match=rf"a\.h5: there is no group '{group}' in it; it has 'train', 'val'"):
+            len(HDF5(path, group=group))
+
+
+def test_keys_name_the_samples_and_are_no_field(path):
+    with h5py.File(path, "w") as file:
+        file["x"], file["__key__"] = np.arange(3), ["a/1", "ü", "c"]
+    dataset = HDF5(path)
+    assert dataset.keys == ["a/1", "ü", "c"] and list(dataset[0]) == ["x"]
+    assert dataset.locate(1) == f"{path}: row 1 (ü)"
+    with Pipeline([Reader(dataset, 2, shuffle=False, epochs=1)]) as pipeline:
+        assert [passport.keys for _, passport in pipeline.stamped()] == [("a/1", "ü"), ("c",)]
+    assert HDF5(path, {"y": "x"})[2]["y"] == 2
+
+
+def test_blocks_are_the_chunks_of_the_largest_dataset(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("image", data=values("f8"), chunks=(8, 3, 4))
+        file.create_dataset("label", data=np.arange(ROWS), chunks=(20,))
+        file.create_dataset("flat", data=np.zeros((ROWS, 1 << 18)))
+    assert HDF5(path).blocks() == [range(8), range(8, 16), range(16, 23)]
+    assert HDF5(path, {"label": "label"}).blocks() == [range(20), range(20, 23)]
+    assert HDF5(path, {"x": "flat"}).blocks() == [range(n, n + 1) for n in range(ROWS)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "blocks"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_readers_take_them_in_runs_of_rows(path, layout, shuffle):
+    array = values("u1")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=array, **LAYOUTS[layout])
+        file["n"] = np.arange(ROWS)
+    with Pipeline([Reader(HDF5(path), 7, shuffle=shuffle, epochs=1, num_workers=3)], seed=1) as pipeline:
+        batches = list(pipeline)
+    numbers = np.concatenate([batch["n"] for batch in batches])
+    assert sorted(numbers) == list(range(ROWS)) and (numbers.tolist() == list(range(ROWS))) is (shuffle is False)
+    np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in batches]), array[numbers])
+
+
+def test_encoded_images_are_decoded_into_their_rows(path):
+    folder = ImageFolder("highway:photos/val")
+    with hdf5_writer(path) as writer:
+        for key, (image, label) in zip(folder.keys, folder, strict=True):
+            writer.add(key, {"image": image, "label": label})
+    readers = (ImageFileReader(data, 8, (32, 32), epochs=1, seed=3) for data in (folder, HDF5(path)))
+    expected, found = ([(batch, passport.keys) for batch, passport in Pipeline([reader]).stamped()] for reader in readers)
+    for (batch, keys), (images_and_labels, names) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(batch[0], images_and_labels[0])
+        assert batch[1].tolist() == images_and_labels[1].tolist() and keys == names
+
+
+def test_it_is_read_by_many_threads_after_a_pickle_and_in_a_forked_child(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(300), chunks=(7,), compression="gzip")
+        variable(file, "b", [b"%d" % number for number in range(300)], np.uint8)
+    dataset = HDF5(path, cache_mb=1)
+    with ThreadPoolExecutor(8) as threads:
+        orders = [np.random.default_rng(seed).permutation(300).tolist() for seed in range(8)]
+        for order, samples in zip(orders, threads.map(dataset.__getitems__, orders), strict=True):
+            assert [(int(sample["x"]), int(sample["b"])) for sample in samples] == [(number, number) for number in order]
+    assert pickle.loads(pickle.dumps(dataset))[5]["x"] == 5
+    if (child := os.fork()) == 0:
+        os._exit(int(dataset[42]["x"]) + int(dataset[1]["b"]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 43
+
+
+def test_a_fork_waits_until_the_library_rests(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.zeros((64, 20_000)), chunks=(16, 20_000), compression="gzip")
+    dataset = HDF5(path, cache_mb=1)  # of which no chunk finds room beside another
+    with ThreadPoolExecutor(2) as threads:
+        reading = [threads.submit(lambda first: [dataset[n % 64] for n in range(first, first + 170, 17)], first) for first in (0, 5)]
+        for _ in range(10):
+            if (child := os.fork()) == 0:
+                signal.alarm(20)  # ends a child that waits for ever
+                os._exit(int(dataset[3]["x"][0] == 0))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert all(len(one.result()) == 10 for one in reading)
+
+
+def test_chunks_are_kept_up_to_a_limit_and_at_least_one(path):
+    chunks = Chunks(100)
+    for number in range(4):
+        chunks.put("x", number, np.zeros(40, np.uint8))
+    assert [chunks.get("x", number) is not None for number in range(4)] == [False, False, True, True]
+    chunks.put("x", 9, np.zeros(1000, np.uint8))
+    assert [chunks.get("x", number) is not None for number in (2, 3, 9)] == [False, False, True]
+
+
+def test_a_chunk_is_read_once_for_all_its_rows(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(40), chunks=(10,))
+    dataset, read = HDF5(path), []
+    own = Column._read
+    monkeypatch.setattr(Column, "_read", lambda self, selection: read.append(selection) or own(self, selection))
+    assert [int(dataset[number]["x"]) for number in (0, 15, 9, 11, 3)] == [0, 15, 9, 11, 3]
+    assert read == [slice(0, 10), slice(10, 20)]
+
+
+def test_the_fingerprint_changes_with_the_file_and_what_is_read(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3)
+    dataset = HDF5(path)
+    before = dataset.fingerprint()
+    assert before == HDF5(path).fingerprint() != HDF5(path, {"y": "x"}).fingerprint()
+    with h5py.File(path, "a") as file:
+        file["y"] = np.arange(3)
+    assert dataset.fingerprint() != before
+
+
+def test_references_and_other_objects_are_refused_by_name(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3)
+        file.create_dataset("ref", data=[file["x"].ref] * 3, dtype=h5py.ref_dtype)
+        file.create_dataset("many", (3,), h5py.vlen_dtype(h5py.string_dtype()))
+        file["one"] = 3
+    for name, message in (("ref", "it holds references; leave it out, by fields"), ("many", "it holds values of a kind that is not read")):
+        with pytest.raises(DatasetError, match=rf"a\.h5: '/{name}': {message}"):
+            len(HDF5(path, {"x": "x", "y": name}))
+    with pytest.raises(DatasetError, match=r"a\.h5: '/one': a single value; expected a dataset with rows"):
+        len(HDF5(path, {"x": "one"}))
+    assert HDF5(path, {"x": "x"})[2]["x"] == 2
+
+
+def test_memory_is_not_taken_for_rows_or_chunks_that_are_far_too_large(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("row", (3, 1 << 40), "u1", chunks=(1, 1 << 20), maxshape=(None, None))
+        file.create_dataset("flat", (3, 1 << 40), "u1")
+        file.create_dataset("chunk", (1 << 21, 1 << 10), "u1", chunks=((1 << 21) - 1, 1 << 10))
+    for name in ("row", "flat", "chunk"):
+        with pytest.raises(DatasetError, match=rf"a\.h5: '/{name}': its chunks of \d+ rows have \d+ bytes; expected 1073741824 at most"):
+            len(HDF5(path, {"x": name}))
+
+
+def test_rows_that_were_never_written_are_the_fill_value(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (5, 2), "f4", fillvalue=7)
+        file.create_dataset("y", (5, 2), "f4", chunks=(2, 2), fillvalue=8)
+    assert [sample["x"].tolist() + sample["y"].tolist() for sample in HDF5(path)] == [[7, 7, 8, 8]] * 5
+
+
+@pytest.mark.parametrize("content", [b"", b"no HDF5 at all" * 100, None])
+def test_what_is_no_file_of_the_format_or_cut_short_is_named(path, content):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(1000), chunks=(10,))
+    Path(path).write_bytes(Path(path).read_bytes()[:6000] if content is None else content)
+    with pytest.raises(DatasetError, match=r"a\.h5: no HDF5 file, damaged or cut short, or open for writing: .*(signature|truncated)"):
+        len(HDF5(path))
+    with pytest.raises(FileNotFoundError, match=r"none\.h5"):
+        len(HDF5(path.replace("a.h5", "none.h5")))
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "gzip", "single"])
+def test_a_file_that_changes_while_it_is_read_is_named(path, layout):
+    array = values("f8")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=array, **LAYOUTS[layout])
+    dataset = HDF5(path)
+    assert dataset[0]["x"].shape == (3, 4)
+    os.truncate(path, os.path.getsize(path) - 100)
+    with pytest.raises(DatasetError, match=r"a\.h5: it had \d+ bytes when it was first read, and now has \d+ bytes"):
+        dataset[20]
+
+
+def test_damage_in_a_chunk_is_found_by_its_checksum_and_named(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(100, dtype="u1"), chunks=(50,), fletcher32=True)
+        at = file["x"].id.get_chunk_info(1).byte_offset
+    with open(path, "r+b") as file:
+        file.seek(at + 3)
+        file.write(b"\xff")
+    dataset = HDF5(path)
+    assert dataset[49]["x"] == 49
+    with pytest.raises(DatasetError, match=r"a\.h5: '/x': its rows cannot be read, it is damaged or needs a filter: "):
+        dataset[50]
+
+
+def test_without_h5py_there_is_a_sentence_with_the_command(path, monkeypatch):
+    for name in ("library", "columns", "growing"):
+        monkeypatch.delitem(sys.modules, f"highway.datasets.hdf5.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ConfigError, match=r"HDF5 files need h5py: pip install 'highway-data\[hdf5\]'"):
+        len(HDF5(path))
+    with pytest.raises(ConfigError, match="HDF5 files need h5py"), hdf5_writer(path):
+        pass
+    assert not os.path.exists(path)
+
+
+SAMPLES = [
+    {
+        "x": np.full((2, 3), number, np.float32),
+        "turned": np.asfortranarray((np.arange(6).reshape(2, 3) + number).astype(">i2")),
+        "label": np.int32(number),
+        "n": number,
+        "share": number / 2,
+        "is": number > 1,
+        "text": "é" * number,
+        "image": b"\0\xff" * number,
+        "deep/pair": np.array([(number, 0.5)], [("a", "i2"), ("b", "f8")]),
+        "empty": np.zeros((0, 2), np.uint8),
+    }
+    for number in range(2100)
+]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_what_was_written_comes_back(path, compression):
+    with hdf5_writer(path, compression) as writer:
+        for number, sample in enumerate(SAMPLES):
+            writer.add(f"key/{number}", sample)
+        assert not os.path.exists(path)
+    found = HDF5(path)
+    assert found.keys == [f"key/{number}" for number in range(2100)]
+    for sample, expected in zip(found.__getitems__(range(2100)), SAMPLES, strict=True):
+        assert sample.keys() == expected.keys()
+        for name, value in expected.items():
+            if isinstance(value, (bytes, str)):
+                assert type(sample[name]) is type(value) and sample[name] == value
+            else:
+                assert sample[name].dtype == np.asarray(value).dtype and sample[name].shape == np.asarray(value).shape
+                np.testing.assert_array_equal(sample[name], value)
+    with h5py.File(path) as file:  # by h5py itself
+        assert file["n"][5:7].tolist() == [5, 6] and file["x"].compression == compression and file["text"].asstr()[2] == "éé"
+    assert len(HDF5(path).blocks()) == 3
+
+
+def test_memory_that_is_used_again_for_the_next_sample_is_written_as_it_was(path):
+    array, data = np.zeros(3), bytearray(b"0")
+    with hdf5_writer(path) as writer:
+        for number in range(5):
+            array[:], data[:] = number, b"%d" % number
+            writer.add(str(number), {"x": array, "data": data, "view": memoryview(data)})
+    assert [(sample["x"].tolist(), sample["data"], sample["view"]) for sample in HDF5(path)] == [
+        ([n] * 3, b"%d" % n, b"%d" % n) for n in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"x": np.zeros(3)}, {"x": np.zeros(2)}, r"field 'x' is float64 \(2,\), but in the first sample float64 \(3,\)"),
+        ({"x": 1}, {"x": 1.5}, r"field 'x' is float64 \(\), but in the first sample int64 \(\)"),
+        ({"x": b"1"}, {"x": "1"}, "field 'x' holds a str; expected bytes, as in the first sample"),
+        ({"x": "1"}, {"x": b"1"}, "field 'x' holds a bytes; expected a str, as in the first sample"),
+        ({"x": "1"}, {"x": "1\0"}, "field 'x' holds a text with a zero in it; expected a str"),
+        ({"x": 1}, {"y": 1}, "the sample has y, but the first one has x"),
+        ({"x": {}}, None, "field 'x' is a dict, which cannot be the row of an array"),
+        ({"x": np.array(["a"])}, None, "field 'x' is <U1, which HDF5 does not have; convert it to numbers, or to a str"),
+        ({"x": np.datetime64("2026-11-22")}, None, r"field 'x' is datetime64\[D\], which HDF5 does not have"),
+        ({"x": np.zeros(2, [("a", "U3")])}, None, "field 'x' cannot be a dataset: "),
+        ({"x/": 1}, None, "field 'x/' cannot be the name of a dataset; rename it"),
+        ({"x": 1, "x/y": 2}, None, "field 'x/y' cannot be a dataset: "),
+    ],
+)
+def test_what_the_format_does_not_hold_is_an_error_and_nothing_is_left(path, first, second, message):
+    with pytest.raises(ItemError, match=message), hdf5_writer(path) as writer:
+        writer.add("a", first)
+        assert second is not None
+        writer.add("b", second)
+    assert os.listdir(os.path.dirname(path)) == []
+
+
+def test_a_writer_that_is_killed_leaves_no_file_of_that_name(tmp_path):
+    code = """
+import sys, numpy as np
+from highway.datasets.hdf5.writer import hdf5_writer
+with hdf5_writer("a.h5") as writer:
+    for number in range(10_000):
+        writer.add(str(number), {"x": np.zeros(1000)})
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"written\n"
+        process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (tmp_path / "a.h5").exists()
