@@ -12,18 +12,19 @@ import numpy as np
 from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
 from highway.datasets.detection.masks import Segmentation, draw
 from highway.datasets.file import fingerprint_of
-from highway.datasets.image_files import ImageFiles
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import MAX_PIXELS
 from highway.parameters.checks import checked
+from highway.stores.file import read_whole
+from highway.stores.url import join, shown
 
 
 class _Loaded:
     """The annotations of a file, and which of its images are read."""
 
-    def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
-        self.annotations, self.files, self.images = annotations, files, images
+    def __init__(self, annotations: Annotations, images: np.ndarray) -> None:
+        self.annotations, self.images, self.where = annotations, images, annotations.file.path
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
 
 
@@ -76,18 +77,16 @@ class COCO:
         found = load(self.annotations, self.masks, self.keypoints, self.crowds, self.empty_boxes)
         for name in found.names:
             if os.path.isabs(name) or ".." in name.split("/"):
-                raise DatasetError(
-                    f"{self.annotations}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it"
-                )
+                raise DatasetError(f"{found.file.path}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it")
         counts = np.diff(found.begins)
         images = np.flatnonzero(counts) if self.skip_empty else np.arange(len(counts))
-        return _Loaded(found, ImageFiles(self.data_dir, found.names, []), images)
+        return _Loaded(found, images)
 
     @opened
     def keys(self) -> list[str]:
         """The images' files, in the order of the JSON file."""
         loaded = self._loaded
-        return [loaded.files.keys[image] for image in loaded.images.tolist()]
+        return [loaded.annotations.names[image] for image in loaded.images.tolist()]
 
     @property
     def classes(self) -> list[str]:
@@ -111,7 +110,7 @@ class COCO:
         loaded = self._loaded
         found, image = loaded.annotations, int(loaded.images[number])
         rows = slice(int(found.begins[image]), int(found.begins[image + 1]))
-        sample: dict[str, Any] = {"image": loaded.files.read(image), "image_id": found.ids[image]}
+        sample: dict[str, Any] = {"image": read_whole(join(self.data_dir, found.names[image])), "image_id": found.ids[image]}
         columns = {"boxes": found.boxes, "labels": found.labels, "iscrowd": found.iscrowd, "area": found.areas}
         sample |= {name: column[rows].copy() for name, column in columns.items()}
         if self.masks:
@@ -127,7 +126,7 @@ class COCO:
         height, width = found.sizes[image].tolist()
         if not (height > 0 and width > 0 and height * width <= MAX_PIXELS):
             raise DatasetError(
-                f"{self.annotations}: the image {found.names[image]!r} has height {height} and width {width}; expected a size of "
+                f"{loaded.where}: the image {found.names[image]!r} has height {height} and width {width}; expected a size of "
                 f"{MAX_PIXELS} pixels at most, to draw its masks"
             )
         assert found.masks is not None
@@ -138,15 +137,16 @@ class COCO:
             except (msgspec.ValidationError, ValueError) as error:
                 if isinstance(error, DatasetError):
                     raise
-                raise DatasetError(f"{self.annotations}: annotation {number}: its segmentation cannot be drawn: {error}") from error
+                raise DatasetError(f"{loaded.where}: annotation {number}: its segmentation cannot be drawn: {error}") from error
         return masks
 
     def locate(self, number: int) -> str:
         """Return the path of an image."""
-        return self._loaded.files.path(int(self._loaded.images[number]))
+        loaded = self._loaded
+        return shown(join(self.data_dir, loaded.annotations.names[int(loaded.images[number])]))
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the files is written to, or other things are read of them."""
-        files, keys = self._loaded.files, self._loaded.images.tolist()
-        images = fingerprint_of([(self.annotations, self.annotations), *((files.keys[number], files.path(number)) for number in keys)])
-        return f"{images} {self.masks} {self.keypoints} {self.crowds} {self.skip_empty} {self.empty_boxes}"
+        files = [(name, join(self.data_dir, name)) for name in self.keys]
+        read = (self.masks, self.keypoints, self.crowds, self.skip_empty, self.empty_boxes)
+        return f"{fingerprint_of([('', self.annotations), *files])} {read}"

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from highway.datasets.file import UnchangingFile
+from highway.datasets.file import UnchangingFile, open_file
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
 
@@ -104,7 +104,7 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
     """Read a file.
 
     Args:
-        path: The file.
+        path: The file, or its URL.
         masks: Whether to find out where masks are described.
         keypoints: Whether to read keypoints.
         crowds: Whether annotations that stand for a crowd are read.
@@ -114,16 +114,16 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
         OSError: it cannot be read.
         DatasetError: it is not what it should be; names the annotation by its place in the file, from 0.
     """
-    file = UnchangingFile(path)
+    file = open_file(path)
     data = file.read(0, file.state.size)
     try:
         parsed: _Boxes = msgspec.json.decode(data, type=_Fulls if masks or keypoints else _Boxes)
     except msgspec.DecodeError as error:
-        raise DatasetError(f"{path}: no annotations of COCO, damaged or cut short: {_placed(data, error)}") from error
+        raise DatasetError(f"{file.path}: no annotations of COCO, damaged or cut short: {_placed(data, error)}") from error
     try:
         return _Reading(parsed, data).annotations(file, masks, keypoints, crowds, empty_boxes)
     except DatasetError as error:
-        raise DatasetError(f"{path}: {error}") from None
+        raise DatasetError(f"{file.path}: {error}") from None
 
 
 class _Reading:

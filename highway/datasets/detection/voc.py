@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,17 +11,19 @@ import numpy as np
 
 from highway.datasets.detection.voc_xml import read_objects
 from highway.datasets.file import fingerprint_of
-from highway.datasets.image_files import ImageFiles
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import checked_header
 from highway.images.header import opened as opened_image
 from highway.parameters.checks import checked, require
+from highway.stores.file import open_text, read_whole
+from highway.stores.url import join, shown
 
 CLASSES = (  # noqa: SIM905  # one line, not twenty
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train tvmonitor"
 ).split()
 
+_SUFFIXES = {"Annotations": ".xml", "JPEGImages": ".jpg"}
 _MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
 
 
@@ -64,28 +65,25 @@ class VOC:
 
     @property
     def _list(self) -> str:
-        return os.path.join(self.data_dir, "ImageSets", "Segmentation" if self.masks else "Main", f"{self.split}.txt")
+        return join(self.data_dir, f"ImageSets/{'Segmentation' if self.masks else 'Main'}/{self.split}.txt")
 
     def _names(self) -> list[str]:
-        with open(self._list, encoding="utf-8") as file:
+        where = shown(self._list)
+        with open_text(self._list) as file:
             lines = [line.split() for line in file]
         for number, words in enumerate(lines, start=1):
             if len(words) > 1 or any("/" in word for word in words):
                 found = " ".join(words)
-                raise DatasetError(f"{self._list}, line {number}: {found!r}; expected the name of an image: name a list of all images")
+                raise DatasetError(f"{where}, line {number}: {found!r}; expected the name of an image: name a list of all images")
         names = [words[0] for words in lines if words]
         if twice := [name for name, times in Counter(names).items() if times > 1]:
-            raise DatasetError(f"{self._list}: {twice[0]!r} is in it more than once; remove the other lines")
+            raise DatasetError(f"{where}: {twice[0]!r} is in it more than once; remove the other lines")
         return names
 
     @opened
     def keys(self) -> list[str]:
         """The images' names, such as ``2007_000027``."""
         return self._names()
-
-    @opened
-    def _files(self) -> ImageFiles:
-        return ImageFiles(os.path.join(self.data_dir, "JPEGImages"), [f"{name}.jpg" for name in self.keys], [])
 
     @opened
     def _labels(self) -> dict[str, int]:
@@ -96,38 +94,35 @@ class VOC:
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         name = self.keys[number]
-        path = self._path("Annotations", f"{name}.xml")
+        path = self._path("Annotations", name)
         objects = read_objects(path)
         try:
             labels = [self._labels[one] for one in objects.names]
         except KeyError as error:
-            raise DatasetError(f"{path}: {error} is none of the classes; name it in classes=[...]") from None
-        sample: dict[str, Any] = {"image": self._files.read(number), "boxes": objects.boxes, "labels": np.array(labels, np.int32)}
-        sample |= {"difficult": objects.difficult, "truncated": objects.truncated}
+            raise DatasetError(f"{shown(path)}: {error} is none of the classes; name it in classes=[...]") from None
+        sample: dict[str, Any] = {"image": read_whole(self._path("JPEGImages", name)), "boxes": objects.boxes}
+        sample |= {"labels": np.array(labels, np.int32), "difficult": objects.difficult, "truncated": objects.truncated}
         if self.masks is not None:
-            sample["mask"] = _mask(self._path(_MASKS[self.masks], f"{name}.png"))
+            sample["mask"] = _mask(self._path(_MASKS[self.masks], name))
         return sample
 
-    def _path(self, *parts: str) -> str:
-        return os.path.join(self.data_dir, *parts)
+    def _path(self, folder: str, name: str) -> str:
+        return join(self.data_dir, f"{folder}/{name}{_SUFFIXES.get(folder, '.png')}")
 
     def locate(self, number: int) -> str:
         """Return the path of an image."""
-        return self._files.path(number)
+        return shown(self._path("JPEGImages", self.keys[number]))
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the files is written to, or other classes or masks are read."""
-        names = self._names()
-        parts = [("Annotations", "xml"), ("JPEGImages", "jpg"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
-        files = [os.path.join(folder, f"{name}.{suffix}") for name in names for folder, suffix in parts]
-        listed = fingerprint_of([(self._list, self._list), *((file, self._path(file)) for file in files)])
-        return f"{listed} {self.classes}"
+        folders = [*_SUFFIXES, *([_MASKS[self.masks]] if self.masks else [])]
+        files = [(f"{folder}/{name}", self._path(folder, name)) for name in self._names() for folder in folders]
+        return f"{fingerprint_of([(self.split, self._list), *files])} {self.classes}"
 
 
 def _mask(path: str) -> np.ndarray:
     """Return the numbers in a PNG with a palette, uint8 ``(H, W)``. Raises DatasetError."""
-    with open(path, "rb", buffering=0) as file:
-        data = file.read()
+    data = read_whole(path)
     try:
         checked_header(data)
         with opened_image(data) as image:
@@ -135,4 +130,4 @@ def _mask(path: str) -> np.ndarray:
                 raise ValueError(f"its pixels are {image.mode}; expected a palette, whose numbers are the classes or objects")
             return np.array(image)
     except (ValueError, OSError, SyntaxError) as error:
-        raise DatasetError(f"{path}: {error}") from error
+        raise DatasetError(f"{shown(path)}: {error}") from error

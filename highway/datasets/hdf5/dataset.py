@@ -10,9 +10,10 @@ from highway.datasets.choice import chosen
 from highway.datasets.file import UnchangingFile, fingerprint_of
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
-from highway.errors import DatasetError
+from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
+from highway.stores.url import is_url, shown
 
 _BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks
 _VARYING = 1 << 14  # what a value takes whose length differs from row to row, at a guess
@@ -25,6 +26,8 @@ class _Columns:
         from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
         from highway.datasets.hdf5.library import LOCK, h5py
 
+        if is_url(path):
+            raise ConfigError(f"{shown(path)}: HDF5 files are read on this machine alone; copy it here, or convert it to npz")
         file, chunks = UnchangingFile(path), Chunks(cache_bytes)
         with LOCK:
             try:

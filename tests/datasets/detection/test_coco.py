@@ -5,6 +5,7 @@ import logging
 import pickle
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -154,6 +155,21 @@ def test_samples_flow_through_a_reader_and_survive_a_pickle(write):
     assert [passport.keys for _, passport in found] == [(name,) for name in PHOTOS]
     assert [item["image"].ndim for item, _ in found] == [3, 3, 3] and [len(item["boxes"]) for item, _ in found] == [2, 0, 1]
     assert dataset.locate(1) == f"{photos()}/{PHOTOS[1]}"
+
+
+def test_it_is_read_from_a_store_as_from_a_disk(write):
+    ours, files = write(masks=True), fsspec.filesystem("memory")
+    files.put(photos(), "/coco/images", recursive=True)
+    files.put(ours.annotations, "/coco/a.json")
+    try:
+        dataset = COCO("memory://coco/images", "memory://coco/a.json", masks=True)
+        assert dataset.keys == ours.keys and dataset.locate(0) == f"memory://coco/images/{PHOTOS[0]}"
+        for sample, expected in zip(dataset, ours, strict=True):
+            assert sample["image"] == expected["image"]
+            np.testing.assert_array_equal(sample["masks"], expected["masks"])
+        assert dataset.fingerprint() == dataset.fingerprint()
+    finally:
+        files.rm("/coco", recursive=True)
 
 
 def test_the_fingerprint_changes_with_the_file_and_what_is_read_of_it(write):

@@ -4,6 +4,7 @@ import os
 import pickle
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -123,6 +124,20 @@ def test_samples_flow_through_a_reader_and_boxes_follow_the_image(root):
     first = found[0][0]
     width = first["image"].shape[1]
     np.testing.assert_array_equal(first["boxes"], [[width - 96, 10, width, 50], [width - 20, 29.5, width - 19, 40.25]])
+
+
+def test_it_is_read_from_a_store_as_from_a_disk(root):
+    files = fsspec.filesystem("memory")
+    files.put(str(root), "/voc", recursive=True)
+    try:
+        dataset = VOC("memory://voc")
+        assert dataset.keys == VOC(str(root)).keys and dataset.locate(1) == "memory://voc/JPEGImages/2008_000002.jpg"
+        for sample, expected in zip(dataset, VOC(str(root)), strict=True):
+            assert sample.keys() == expected.keys() and sample["image"] == expected["image"]
+            np.testing.assert_array_equal(sample["boxes"], expected["boxes"])
+        assert dataset.fingerprint() == VOC("memory://voc").fingerprint()
+    finally:
+        files.rm("/voc", recursive=True)
 
 
 def test_the_fingerprint_changes_with_the_files_and_what_is_read_of_them(root):
