@@ -10,7 +10,7 @@ from setuptools.command.build_ext import build_ext
 here = Path(__file__).parent
 about = dict(re.findall(r'^__(\w+)__ = "(.+?)"', (here / "highway" / "__init__.py").read_text(), re.M))
 
-fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8"]
+fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8", "stringzilla>=5.3"]
 torch = ["torch>=2.2"]
 shards = ["webdataset>=0.2.86"]
 formats = {

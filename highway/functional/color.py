@@ -1,49 +1,28 @@
-"""Functions that change values, and the colours that they are.
+"""Functions that mix the channels of an image.
 
 ``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
+from highway.distribution import pip_install
+from highway.errors import ConfigError
 from highway.images import ops
-from highway.images.ops import computed_in_float32
+from highway.images.ops import computed_in_float32, cv2_or_none
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
-
-
-@computed_in_float32
-def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
-    """Spread the values over 0 to 255 so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
-
-    The mapping is the cumulated histogram of all channels together: of uint8 exactly, for one channel as OpenCV's ``equalizeHist``; of
-    floats over ``number_bins`` between least and greatest, interpolated linearly. An image of one value is returned as it is.
-    """
-    if image.size == 0 or (low := image.min()) == (high := image.max()):
-        return image
-    if image.dtype == np.uint8:
-        counted = np.bincount(image.ravel(), minlength=256).cumsum()
-        first = counted[low]
-        return ops.lookup(image, ops.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
-    counts, edges = np.histogram(image, number_bins, (low, high))
-    spread: np.ndarray = np.interp(image, edges, np.concatenate([[0.0], counts.cumsum() * (255 / image.size)]))
-    return spread.astype(np.float32)
-
-
-@computed_in_float32
-def brightness(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply all values by ``factor``."""
-    return _linear(image, factor, 0.0)
-
-
-@computed_in_float32
-def contrast(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``."""
-    sums = image.sum(axis=0, dtype=np.float64 if image.dtype.kind == "f" else np.int64)
-    means = sums.reshape(image.shape[1], -1).sum(axis=0) / max(1, image.shape[0] * image.shape[1])
-    grey = float(means @ LUMA if len(means) == 3 else means.mean())
-    return _linear(image, factor, (1 - factor) * grey)
+Three = tuple[float, float, float]
+Rows = tuple[Three, Three, Three]
+EIGENVALUES: Three = (0.2175, 0.0188, 0.0045)  # of ImageNet's colours: "ImageNet classification with deep CNNs", Krizhevsky et al. 2012
+EIGENVECTORS: Rows = ((-0.5675, 0.7192, 0.4009), (-0.5808, -0.0045, -0.814), (-0.5836, -0.6948, 0.4203))
+ColorMode = Literal[
+    "RGB2BGR", "RGB2GRAY", "RGB2HSV", "HSV2RGB", "RGB2HLS", "HLS2RGB", "RGB2LAB", "LAB2RGB", "RGB2LUV", "LUV2RGB",
+    "RGB2XYZ", "XYZ2RGB", "RGB2YCrCb", "YCrCb2RGB", "RGB2YUV", "YUV2RGB", "GRAY2RGB",
+]  # fmt: skip
 
 
 @computed_in_float32
@@ -63,13 +42,73 @@ def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
     return ops.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
 
 
-def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
-    if scale == 1 and offset == 0:
+@computed_in_float32
+def hue(image: np.ndarray, turn: float) -> np.ndarray:
+    """Turn the hue of each pixel by a share of the circle (HSV), from -0.5 to 0.5: 1/3 makes red green. One channel stays as it is.
+
+    uint8 is turned by whole 256ths of the circle.
+    """
+    if turn == 0 or _is_grey(image, "hue"):
         return image
+    if cv2 := cv2_or_none():
+        if image.dtype == np.uint8:
+            hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
+            hsv[..., 0] += np.uint8(round(turn * 256) % 256)
+            turned: np.ndarray = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+            return turned
+        hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
+        hsv[..., 0] = (hsv[..., 0] + 360 * turn) % 360
+        turned = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
+        return turned
+    return ops.saturated(_turned(image.astype(np.float32), round(turn * 256) / 256 if image.dtype == np.uint8 else turn), image.dtype)
+
+
+def _turned(image: np.ndarray, turn: float) -> np.ndarray:
+    """Return what :func:`hue` does by its formula, in float32."""
+    value, least = image.max(axis=2), image.min(axis=2)
+    chroma = value - least
+    red, green, blue = np.moveaxis(image, 2, 0)
+    divisor = np.where(chroma > 0, chroma, 1)
+    sixth = np.where(
+        value == red, (green - blue) / divisor, np.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
+    )
+    place = ((sixth + 6 * turn)[..., None] + np.array([5, 3, 1], np.float32)) % 6
+    turned: np.ndarray = value[..., None] - chroma[..., None] * np.clip(np.minimum(place, 4 - place), 0, 1)
+    return turned
+
+
+@computed_in_float32
+def lighting(
+    image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
+) -> np.ndarray:
+    """Add a colour to all pixels along the main axes of the colours of a data set: AlexNet's noise of light.
+
+    Args:
+        image: RGB; floats span 0 to 1.
+        strengths: How much along each axis.
+        values: The axes' eigenvalues, of colours of 0 to 1; ImageNet's by default.
+        vectors: The axes, a row for red, green and blue, a column for each axis.
+    """
+    _is_grey(image, "lighting")
+    added = np.array(vectors) @ (np.array(values) * np.array(strengths))
     if image.dtype == np.uint8:
-        return ops.lookup(image, ops.saturated(np.arange(256) * scale + offset, image.dtype))
-    result: np.ndarray = image * np.float32(scale) + np.float32(offset)
+        return ops.lookup(image, ops.saturated(np.arange(256) + 255 * added[:, None], image.dtype))
+    result: np.ndarray = image + added.astype(np.float32)
     return result
+
+
+@computed_in_float32
+def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
+    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does, such as ``"RGB2HSV"`` or ``"LAB2RGB"``.
+
+    Raises:
+        ConfigError: OpenCV is not installed.
+    """
+    cv2 = cv2_or_none()
+    if cv2 is None:
+        raise ConfigError(f"color_space: needs OpenCV: {pip_install('fast')}")
+    converted: np.ndarray = cv2.cvtColor(image, getattr(cv2, f"COLOR_{mode}"))
+    return converted
 
 
 def _is_grey(image: np.ndarray, what: str) -> bool:

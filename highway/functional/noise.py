@@ -1,16 +1,28 @@
 """Functions that add noise.
 
-``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`.
+``(H, W, C)`` or ``(H, W)``, uint8 or floats, in RGB: see :mod:`highway.functional`. Without ``rng`` the noise is another each time.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.random import Generator
+import io
+from functools import cache, lru_cache
+from statistics import NormalDist
 
+import numpy as np
+from numpy.random import SFC64, Generator
+from PIL import Image
+
+from highway.functional.color import hue
 from highway.images import ops
-from highway.images.ops import computed_in_float32
+from highway.images.decode import decode, simplejpeg_or_none
+from highway.images.ops import computed_in_float32, cv2_or_none
 from highway.renamed import with_old_names
+
+
+def generator(seed: int | None = None) -> Generator:
+    """Return a generator that makes numbers faster than numpy's own default."""
+    return Generator(SFC64(seed))
 
 
 @with_old_names
@@ -18,11 +30,101 @@ from highway.renamed import with_old_names
 def add_noise(image: np.ndarray, strength: float = 0.2, mu: float = 0.0, sigma: float = 50.0, rng: Generator | None = None) -> np.ndarray:
     """Add ``strength`` times normal noise of mean ``mu`` and deviation ``sigma`` to each value.
 
-    The defaults are in grey levels, 0 to 255; for a float image that spans 0 to 1 give ``sigma`` in its units. Without ``rng`` the noise
-    is another each time.
+    The defaults are in grey levels, 0 to 255; for a float image that spans 0 to 1 give ``sigma`` in its units. The noise is one of 65,536
+    equally frequent values: none is further than 4.2 deviations from the mean.
     """
-    noise = (rng or np.random.default_rng()).standard_normal(image.shape, np.float32)
-    noise *= strength * sigma
-    noise += strength * mu
-    noise += image
-    return ops.saturated(noise, image.dtype)
+    noise = _normal(strength * mu, strength * sigma, image.dtype == np.uint8).take(_shorts(image.size, rng or generator()))
+    if image.dtype == np.uint8:
+        return _plus(image, noise.reshape(image.shape))
+    added: np.ndarray = image + noise.reshape(image.shape)
+    return added
+
+
+@cache
+def _quantiles() -> np.ndarray:
+    """The values that a normal variable takes in the middle of each of 65,536 equally frequent ranges."""
+    half = np.array([NormalDist().inv_cdf((number + 0.5) / 65536) for number in range(32768)])
+    return np.concatenate([half, -half[::-1]])
+
+
+@lru_cache(maxsize=64)
+def _normal(mean: float, deviation: float, whole: bool) -> np.ndarray:
+    values = _quantiles() * deviation + mean
+    chosen: np.ndarray = np.rint(values).clip(-32768, 32767).astype(np.int16) if whole else values.astype(np.float32)
+    return chosen
+
+
+def _shorts(count: int, rng: Generator) -> np.ndarray:
+    """Return evenly drawn uint16, ``(count,)``."""
+    words: np.ndarray = rng.integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
+    shorts: np.ndarray = words.view(np.uint16)[:count]
+    return shorts
+
+
+def _plus(image: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Add int16 to bytes, which saturate."""
+    if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
+        added: np.ndarray = cv2.add(image, noise, dtype=cv2.CV_8U)
+        return added.reshape(image.shape)
+    return ops.saturated(image.astype(np.int32) + noise, image.dtype)
+
+
+@computed_in_float32
+def salt_pepper(image: np.ndarray, salt: float = 0.05, pepper: float = 0.05, rng: Generator | None = None) -> np.ndarray:
+    """Set a share of the pixels to the full range, and another to 0: all channels of a pixel alike.
+
+    Args:
+        image: Floats span 0 to 1.
+        salt: Share of the pixels that become white.
+        pepper: Share that become black.
+        rng: Draws which.
+    """
+    drawn = _shorts(image.shape[0] * image.shape[1], rng or generator()).reshape(image.shape[:2])
+    result = image.copy()
+    result[drawn < pepper * 65536] = 0
+    result[drawn >= 65536 - salt * 65536] = 255 if image.dtype == np.uint8 else 1
+    return result
+
+
+@computed_in_float32
+def iso_noise(image: np.ndarray, color_shift: float = 0.03, intensity: float = 0.3, rng: Generator | None = None) -> np.ndarray:
+    """Add the noise of a camera's sensor at high sensitivity: to the hue of the image, and normal noise to its brightness, in all channels.
+
+    Args:
+        image: RGB; floats span 0 to 1.
+        color_shift: Greatest turn of the hue, as a share of the circle.
+        intensity: Deviation of the noise, in multiples of the deviation of the image's own grey.
+        rng: Draws both.
+    """
+    rng = rng or generator()
+    turned = hue(image, float(rng.uniform(-color_shift, color_shift)))
+    full = 255 if image.dtype == np.uint8 else 1
+    deviation = float(ops.mean_and_deviation(turned)[1].mean()) / full * intensity
+    grey = _shorts(image.shape[0] * image.shape[1], rng).reshape(image.shape[:2])
+    noise = (_quantiles().take(grey) * (deviation * full)).astype(np.float32)
+    if image.ndim == 3:
+        noise = noise[..., None]
+    return ops.saturated(turned + noise, image.dtype)
+
+
+def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
+    """Encode the image as JPEG of a ``quality`` from 1 to 100, and decode it.
+
+    Raises:
+        TypeError: the image is not uint8. ValueError: it has other than 1 or 3 channels.
+    """
+    if image.dtype != np.uint8:
+        raise TypeError(f"jpeg_noise: the image is {image.dtype}; expected uint8: put it before what makes floats, such as Normalize")
+    if image.ndim == 3 and image.shape[2] not in (1, 3):
+        raise ValueError(f"jpeg_noise: the image has {image.shape[2]} channels; expected 1 or 3 (RGB)")
+    grey = image.ndim == 2 or image.shape[2] == 1
+    solid = np.ascontiguousarray(image)
+    if simplejpeg := simplejpeg_or_none():
+        space, planes = ("GRAY", solid.reshape(*image.shape[:2], 1)) if grey else ("RGB", solid)
+        data = simplejpeg.encode_jpeg(planes, quality, space, "444" if grey else "420")
+        pixels: np.ndarray = simplejpeg.decode_jpeg(data, space)
+        return pixels.reshape(image.shape)
+    file = io.BytesIO()
+    Image.fromarray(solid.reshape(image.shape[:2]) if grey else solid).save(file, "JPEG", quality=quality)
+    pixels = decode(file.getvalue())
+    return pixels[..., 0].reshape(image.shape) if grey else pixels

@@ -44,6 +44,49 @@ def normalize(
     return rescale(image, *_scale_and_offset(mean, std, 255.0 if image.dtype == np.uint8 else 1.0), out)
 
 
+def to_float(image: np.ndarray, scale: float = 1 / 255) -> np.ndarray:
+    """Return the image times ``scale`` as float32: bytes become 0 to 1; floats are multiplied too."""
+    scaled: np.ndarray = np.multiply(image, np.float32(scale), dtype=np.float32)
+    return scaled
+
+
+def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
+    """Return floats times ``scale`` as bytes, rounded and saturated; bytes as they are."""
+    return image if image.dtype == np.uint8 else ops.saturated(image * np.float32(scale), np.dtype(np.uint8))
+
+
+def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, all_channel: bool = True) -> np.ndarray:
+    """Stretch the image so that its least value becomes ``low`` and its greatest ``high``, as float32; one of one value becomes ``low``.
+
+    Args:
+        image: Any number of channels.
+        low: The least value of the result.
+        high: The greatest.
+        all_channel: Whether least and greatest are those of all channels, or each channel has its own.
+    """
+    axes = None if all_channel else (0, 1)
+    least, most = (np.float32(bound(axis=axes)) for bound in (image.min, image.max))
+    scale = np.float32(high - low) / np.where(most > least, most - least, 1).astype(np.float32)
+    stretched: np.ndarray = (image - least) * scale + np.float32(low)
+    return stretched
+
+
+def mean_variance_normalize(image: np.ndarray, all_channel: bool = True) -> np.ndarray:
+    """Return ``(image - mean) / deviation`` as float32, by the image's own mean and deviation.
+
+    Args:
+        image: Any number of channels.
+        all_channel: Whether these are of all channels together, or of each. A deviation below ``1 / sqrt(number of values)`` counts as
+            that much.
+    """
+    axes = None if all_channel else (0, 1)
+    wide = image.astype(np.float64)
+    mean, deviation = np.float32(wide.mean(axis=axes)), np.float32(wide.std(axis=axes))
+    least = 1 / np.sqrt(image.size if all_channel else image.shape[0] * image.shape[1])
+    normal: np.ndarray = (image - mean) / np.maximum(deviation, np.float32(least))
+    return normal
+
+
 @lru_cache(maxsize=64)
 def _scale_and_offset(mean: PerChannel, std: PerChannel, full: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, stds = np.broadcast_arrays(np.atleast_1d(mean), np.atleast_1d(std))

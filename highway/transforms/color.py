@@ -1,4 +1,4 @@
-"""Transforms of values: they leave every pixel, and so boxes, points and masks, in place."""
+"""Transforms of colours and of light: they leave every pixel, and so boxes, points and masks, in place."""
 
 from __future__ import annotations
 
@@ -17,80 +17,8 @@ from highway.parameters.ranges import Predicate, Probability, Range
 from highway.transforms.base import Transform, happens
 
 Amount = Annotated[float, Range(ge=0), Predicate(math.isfinite, "a finite number")]
-
-
-@checked
-@dataclass(frozen=True)
-class AdditiveNoise(Transform):
-    """Add normal noise to each value; none without chance.
-
-    Args:
-        strength: Factor of the noise.
-        mu: Mean of the noise, before ``strength``, in the image's own units: grey levels for uint8.
-        sigma: Standard deviation of the noise, before ``strength``, likewise; at least 0. The default is for images of 0 to 255.
-    """
-
-    strength: float = 0.2
-    mu: float = 0.0
-    sigma: Annotated[float, Range(ge=0)] = 50.0
-
-    def draw(self, size: Size, rng: Generator | None) -> int | None:
-        return None if rng is None else int(rng.integers(2**63))  # a seed: how many channels the noise needs is not known here
-
-    def image(self, image: np.ndarray, params: int | None) -> np.ndarray:
-        return image if params is None else F.add_noise(image, self.strength, self.mu, self.sigma, np.random.default_rng(params))
-
-
-@checked
-@dataclass(frozen=True)
-class HistEq(Transform):
-    """Spread the values over 0 to 255, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
-
-    def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.image_histogram_equalization(image)
-
-
-@checked
-@dataclass(frozen=True)
-class RescaleImages(Transform):
-    """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
-
-    Args:
-        scale: A number, or one for each channel.
-        offset: Likewise; taken away before the multiplication.
-    """
-
-    scale: F.PerChannel = 1 / 128
-    offset: F.PerChannel = 128.0
-
-    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
-        return F.rescale(image, self.scale, self.offset, out)
-
-    into = image
-
-
-@checked
-@dataclass(frozen=True)
-class Normalize(Transform):
-    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
-
-    Args:
-        mean: A number, or one for each channel, in units of the full range; ImageNet's by default.
-        std: Likewise, above 0.
-    """
-
-    mean: F.PerChannel = F.IMAGENET_MEAN
-    std: Annotated[F.PerChannel, Range(gt=0, words="numbers above 0")] = F.IMAGENET_STD
-
-    def __post_init__(self) -> None:
-        several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
-        fit = not several or len(self.mean) == len(self.std)  # type: ignore[arg-type]
-        require(fit, self, "mean", f"as many numbers as std={self.std!r}")
-
-    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
-        return F.normalize(image, self.mean, self.std, out)
-
-    into = image
+Factors = Annotated[tuple[float, float], Range(ge=0), Predicate(lambda some: some[0] <= some[1], "(least, greatest), at least 0")]
+Turn = Annotated[float, Range(ge=0, le=0.5, words="a share of the circle, from 0 to 0.5")]
 
 
 @dataclass(frozen=True)
@@ -138,6 +66,68 @@ class Saturation(_Factor):
 
 @checked
 @dataclass(frozen=True)
+class Sharpness(_Factor):
+    """Multiply the distance from a smoothed image by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+
+    change = staticmethod(F.sharpness)
+
+
+@checked
+@dataclass(frozen=True)
+class Hue(Transform):
+    """Turn the hue of each pixel by a share of the circle from ``-amount`` to ``amount``; none without chance.
+
+    Args:
+        amount: From 0 to 0.5.
+    """
+
+    amount: Turn = 0.1
+
+    def draw(self, size: Size, rng: Generator | None) -> float:
+        return 0.0 if rng is None else float(rng.uniform(-self.amount, self.amount))
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.hue(image, params)
+
+
+@checked
+@dataclass(frozen=True)
+class ColorJitter(Transform):
+    """Change brightness, contrast, saturation and hue by factors that are drawn, in an order that is drawn; nothing without chance.
+
+    Args:
+        brightness: How far the factor may be from 1, or its (least, greatest) value.
+        contrast: Likewise.
+        saturation: Likewise.
+        hue: The greatest turn of the hue, as a share of the circle from 0 to 0.5.
+    """
+
+    brightness: Amount | Factors = 0.4
+    contrast: Amount | Factors = 0.4
+    saturation: Amount | Factors = 0.4
+    hue: Turn = 0.1
+
+    changes: ClassVar[tuple[Callable[..., np.ndarray], ...]] = (F.brightness, F.contrast, F.saturation, F.hue)
+
+    def draw(self, size: Size, rng: Generator | None) -> list[tuple[int, float]]:
+        """Return which of the changes are done in which order, and how much."""
+        if rng is None:
+            return []
+        bounds = [
+            (max(0.0, 1 - one), 1 + one) if isinstance(one, float) else one for one in (self.brightness, self.contrast, self.saturation)
+        ]
+        bounds.append((-self.hue, self.hue))
+        drawn = [float(rng.uniform(*some)) for some in bounds]
+        return [(number, drawn[number]) for number in rng.permutation(4).tolist() if bounds[number][0] < bounds[number][1]]
+
+    def image(self, image: np.ndarray, params: list[tuple[int, float]]) -> np.ndarray:
+        for number, amount in params:
+            image = type(self).changes[number](image, amount)
+        return image
+
+
+@checked
+@dataclass(frozen=True)
 class Grayscale(Transform):
     """Turn RGB into grey with probability ``p``.
 
@@ -157,3 +147,41 @@ class Grayscale(Transform):
 
     def image(self, image: np.ndarray, params: bool) -> np.ndarray:
         return F.grayscale(image, self.keep_channels) if params else image
+
+
+@checked
+@dataclass(frozen=True)
+class ColorSpace(Transform):
+    """Convert RGB to another colour space, or back, as OpenCV's ``cvtColor`` does; needs OpenCV.
+
+    Args:
+        mode: Such as ``"RGB2HSV"`` or ``"LAB2RGB"``. ``"RGB2GRAY"`` gives ``(H, W, 1)``.
+    """
+
+    mode: F.ColorMode
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        converted = F.color_space(image, self.mode)
+        return converted[..., None] if converted.ndim == 2 else converted
+
+
+@checked
+@dataclass(frozen=True)
+class Lighting(Transform):
+    """Add a colour along the main axes of the colours of a data set, of normal strengths: AlexNet's noise of light; none without chance.
+
+    Args:
+        std: Deviation of the strengths.
+        eigval: Eigenvalues of the axes, of colours of 0 to 1; ImageNet's by default.
+        eigvec: The axes: a row for red, green and blue, a column for each axis.
+    """
+
+    std: Amount = 0.1
+    eigval: F.Three = F.EIGENVALUES
+    eigvec: F.Rows = F.EIGENVECTORS
+
+    def draw(self, size: Size, rng: Generator | None) -> tuple[float, ...] | None:
+        return None if rng is None else tuple((rng.standard_normal(3) * self.std).tolist())
+
+    def image(self, image: np.ndarray, params: tuple[float, float, float] | None) -> np.ndarray:
+        return image if params is None else F.lighting(image, params, self.eigval, self.eigvec)

@@ -1,0 +1,185 @@
+"""Functions that change the levels of each channel, by a table where they are bytes.
+
+``(H, W, C)`` or ``(H, W)``, uint8 or floats: see :mod:`highway.functional`. Where levels mean something, floats span 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from highway.distribution import pip_install
+from highway.errors import ConfigError
+from highway.functional.color import LUMA
+from highway.images import ops
+from highway.images.ops import computed_in_float32, cv2_or_none
+
+_LEVELS = np.arange(256)
+
+
+@computed_in_float32
+def image_histogram_equalization(image: np.ndarray, number_bins: int = 256) -> np.ndarray:
+    """Spread the values over 0 to 255 so that each is about equally frequent; one mapping for all channels, so that grey stays grey.
+
+    The mapping is the cumulated histogram of all channels together: of uint8 exactly, for one channel as OpenCV's ``equalizeHist``; of
+    floats over ``number_bins`` between least and greatest, interpolated linearly. An image of one value is returned as it is.
+    """
+    if image.size == 0 or (low := image.min()) == (high := image.max()):
+        return image
+    if image.dtype == np.uint8:
+        counted = np.bincount(image.ravel(), minlength=256).cumsum()
+        first = counted[low]
+        return ops.lookup(image, ops.saturated((counted - first) * (255 / (image.size - first)), image.dtype))
+    counts, edges = np.histogram(image, number_bins, (low, high))
+    spread: np.ndarray = np.interp(image, edges, np.concatenate([[0.0], counts.cumsum() * (255 / image.size)]))
+    return spread.astype(np.float32)
+
+
+@computed_in_float32
+def brightness(image: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply all values by ``factor``."""
+    return _linear(image, factor, 0.0)
+
+
+@computed_in_float32
+def contrast(image: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply the distance of all values from the image's mean grey by ``factor``."""
+    means = ops.sums(image) / max(1, image.shape[0] * image.shape[1])
+    grey = float(means @ LUMA if len(means) == 3 else means.mean())
+    return _linear(image, factor, (1 - factor) * grey)
+
+
+@computed_in_float32
+def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
+    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0."""
+    return image if exponent == 1 else _by_level(image, lambda share: np.maximum(share, 0) ** exponent)
+
+
+@computed_in_float32
+def invert(image: np.ndarray) -> np.ndarray:
+    """Return the full range less the image: 255 less it, or 1 less it if it is of floats."""
+    return _by_level(image, lambda share: 1 - share)
+
+
+@computed_in_float32
+def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
+    """Invert all values from a threshold on, which is a share of the full range, as Pillow's ``ImageOps.solarize`` does."""
+    return _by_level(image, lambda share: np.where(share < threshold, share, 1 - share))
+
+
+@computed_in_float32
+def posterize(image: np.ndarray, bits: int) -> np.ndarray:
+    """Keep that many upper bits, 0 to 8, of each value of a byte; floats are taken as bytes of 0 to 1 and keep their type."""
+    if bits >= 8:
+        return image
+    if image.dtype != np.uint8:
+        kept: np.ndarray = np.clip(image * 255, 0, 255).astype(np.uint8) & (256 - (1 << 8 - bits))
+        return kept.astype(np.float32) / np.float32(255)
+    return ops.lookup(image, (_LEVELS & (256 - (1 << 8 - bits))).astype(np.uint8))
+
+
+def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray:
+    """Move values outside ``low`` to ``high`` to the nearer of these."""
+    if image.dtype == np.uint8:
+        return image if low <= 0 and high >= 255 else ops.lookup(image, _LEVELS.clip(low, high).astype(np.uint8))
+    within: np.ndarray = image.clip(low, high)
+    return within
+
+
+@computed_in_float32
+def autocontrast(image: np.ndarray) -> np.ndarray:
+    """Stretch each channel so that its least value becomes 0 and its greatest the full range, as Pillow's ``ImageOps.autocontrast`` does.
+
+    A channel of one value stays as it is.
+    """
+    planes = image[..., None] if image.ndim == 2 else image
+    if image.size == 0:
+        return image
+    low, high = (_extremes(planes, least) for least in (True, False))
+    if (low == high).all():
+        return image
+    if image.dtype == np.uint8:
+        scale = np.where(low < high, 255 / np.maximum(high - low, 1), 1.0)[:, None]
+        tables = (_LEVELS * scale - np.where(low < high, low, 0)[:, None] * scale).clip(0, 255).astype(np.uint8)
+        return _by_tables(image, tables)
+    scale = np.where(low < high, 1 / np.where(low < high, high - low, 1), 1.0).astype(np.float32)
+    stretched: np.ndarray = (planes - np.where(low < high, low, 0).astype(np.float32)) * scale
+    return stretched.reshape(image.shape)
+
+
+def equalize(image: np.ndarray) -> np.ndarray:
+    """Spread the values of each channel over 0 to 255 so that each is about equally frequent, as Pillow's ``ImageOps.equalize`` does.
+
+    Raises:
+        TypeError: the image is not uint8.
+    """
+    _expect_bytes(image, "equalize")
+    counts = ops.histograms(image)
+    last = counts[np.arange(len(counts)), 255 - (counts[:, ::-1] > 0).argmax(axis=1)]
+    steps = (counts.sum(axis=1) - last) // 255
+    before = np.cumsum(counts, axis=1) - counts
+    spread = (steps[:, None] // 2 + before) // np.maximum(steps, 1)[:, None]
+    return _by_tables(image, np.where(steps[:, None] > 0, spread.clip(0, 255), _LEVELS).astype(np.uint8))
+
+
+def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (8, 8)) -> np.ndarray:
+    """Spread the values in each tile of an image, with limited contrast (CLAHE); of RGB the lightness (LAB).
+
+    Args:
+        image: uint8, of 1 or 3 channels.
+        clip_limit: How often a value may occur, in multiples of the average; what is more is dealt out to all.
+        tiles: In how many rows and columns of tiles the image is divided.
+
+    Raises:
+        ConfigError: OpenCV is not installed. TypeError: the image is not uint8.
+    """
+    _expect_bytes(image, "clahe")
+    cv2 = cv2_or_none()
+    if cv2 is None:
+        raise ConfigError(f"clahe: needs OpenCV: {pip_install('fast')}")
+    equalizer = cv2.createCLAHE(clip_limit, tiles[::-1])
+    if image.ndim == 2 or image.shape[2] == 1:
+        plane: np.ndarray = equalizer.apply(np.ascontiguousarray(image.reshape(image.shape[:2])))
+        return plane.reshape(image.shape)
+    lab = list(cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2LAB)))
+    lab[0] = equalizer.apply(lab[0])
+    spread: np.ndarray = cv2.cvtColor(cv2.merge(lab), cv2.COLOR_LAB2RGB)
+    return spread
+
+
+def _expect_bytes(image: np.ndarray, what: str) -> None:
+    if image.dtype != np.uint8:
+        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8: put it before what makes floats, such as Normalize")
+
+
+def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
+    """Return the least, or greatest, value of each channel of ``(H, W, C)``, float64 ``(C,)``."""
+    if (cv2 := cv2_or_none()) and planes.shape[2] <= 4:
+        rows = cv2.reduce(planes, 0, cv2.REDUCE_MIN if least else cv2.REDUCE_MAX).reshape(-1, planes.shape[2])
+    else:
+        rows = planes.reshape(-1, planes.shape[2])
+    return np.asarray(rows.min(axis=0) if least else rows.max(axis=0), np.float64)
+
+
+def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Apply a function of shares of the full range."""
+    if image.dtype == np.uint8:
+        return ops.lookup(image, ops.saturated(255 * function(_LEVELS / 255), image.dtype))
+    return function(image).astype(np.float32, copy=False)
+
+
+def _by_tables(image: np.ndarray, tables: np.ndarray) -> np.ndarray:
+    """Apply a table to each channel, uint8 ``(C, 256)``."""
+    if image.ndim == 2 or (tables == tables[0]).all():
+        return ops.lookup(image, tables[0])
+    return ops.lookup(image, tables)
+
+
+def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
+    if scale == 1 and offset == 0:
+        return image
+    if image.dtype == np.uint8:
+        return ops.lookup(image, ops.saturated(np.arange(256) * scale + offset, image.dtype))
+    result: np.ndarray = image * np.float32(scale) + np.float32(offset)
+    return result

@@ -1,0 +1,85 @@
+"""Transforms that blur: they leave every pixel, and so boxes, points and masks, in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.images.ops import Size
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Predicate, Range
+from highway.transforms.base import Transform
+from highway.transforms.color import Factors
+
+Widths = Annotated[
+    tuple[int, int],
+    Range(ge=1),
+    Predicate(lambda some: some[0] <= some[1] and some[0] % 2 == some[1] % 2 == 1, "(least, greatest) in pixels, both odd"),
+]
+
+
+@checked
+@dataclass(frozen=True)
+class GaussianBlur(Transform):
+    """Blur by a Gaussian whose deviation is drawn; not without chance.
+
+    Args:
+        sigma: Least and greatest deviation in pixels, above 0.
+        size: Width of the kernel in pixels, odd; by default three deviations to each side.
+    """
+
+    sigma: Factors = (0.1, 2.0)
+    size: Annotated[int, Range(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.sigma[0] > 0, self, "sigma", "(least, greatest), above 0")
+        require(self.size is None or self.size % 2 == 1, self, "size", "an odd number")
+
+    def draw(self, size: Size, rng: Generator | None) -> float:
+        return 0.0 if rng is None else float(rng.uniform(*self.sigma))
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.gaussian_blur(image, params, self.size) if params else image
+
+
+@dataclass(frozen=True)
+class _ByWidth(Transform):
+    """A blur whose width is drawn.
+
+    Args:
+        size: Least and greatest width in pixels, both odd.
+    """
+
+    size: Widths = (3, 7)
+
+    def draw_size(self, rng: Generator) -> int:
+        """Return an odd width."""
+        return self.size[0] + 2 * int(rng.integers((self.size[1] - self.size[0]) // 2 + 1))
+
+
+@checked
+@dataclass(frozen=True)
+class MedianBlur(_ByWidth):
+    """Replace each value by the median of a square about it whose width is drawn; not without chance."""
+
+    def draw(self, size: Size, rng: Generator | None) -> int:
+        return 1 if rng is None else self.draw_size(rng)
+
+    def image(self, image: np.ndarray, params: int) -> np.ndarray:
+        return F.median_blur(image, params) if params > 1 else image
+
+
+@checked
+@dataclass(frozen=True)
+class MotionBlur(_ByWidth):
+    """Blur along a line whose length and direction are drawn; not without chance."""
+
+    def draw(self, size: Size, rng: Generator | None) -> tuple[int, float]:
+        return (1, 0.0) if rng is None else (self.draw_size(rng), float(rng.uniform(0, 180)))
+
+    def image(self, image: np.ndarray, params: tuple[int, float]) -> np.ndarray:
+        return F.motion_blur(image, *params)

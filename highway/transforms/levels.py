@@ -1,0 +1,161 @@
+"""Transforms of the levels of each channel: they leave every pixel, and so boxes, points and masks, in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.images.ops import Size
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Probability, Range, Shape
+from highway.transforms.base import Transform, happens
+from highway.transforms.color import Factors
+
+
+@dataclass(frozen=True)
+class _Maybe(Transform):
+    """A transform that happens with probability ``p``.
+
+    Args:
+        p: Probability, from 0 to 1.
+    """
+
+    p: Probability = 0.5
+
+    def draw(self, size: Size, rng: Generator | None) -> bool:
+        return happens(self.p, rng)
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        """Return the changed image."""
+        raise NotImplementedError
+
+    def image(self, image: np.ndarray, params: bool) -> np.ndarray:
+        return self.change(image) if params else image
+
+
+@checked
+@dataclass(frozen=True)
+class Gamma(Transform):
+    """Raise all values, as shares of the full range, to a power that is drawn; 1 without chance.
+
+    Args:
+        exponent: Least and greatest; below 1 is brighter.
+    """
+
+    exponent: Factors = (0.8, 1.2)
+
+    def draw(self, size: Size, rng: Generator | None) -> float:
+        return 1.0 if rng is None else float(rng.uniform(*self.exponent))
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.gamma(image, params)
+
+
+@checked
+@dataclass(frozen=True)
+class Posterize(_Maybe):
+    """Keep that many upper bits of each byte, with probability ``p``.
+
+    Args:
+        bits: From 0 to 8.
+    """
+
+    p: Probability = 0.5
+    bits: Annotated[int, Range(ge=0, le=8)] = 4
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.posterize(image, self.bits)
+
+
+@checked
+@dataclass(frozen=True)
+class Solarize(_Maybe):
+    """Invert all values from a threshold on, with probability ``p``.
+
+    Args:
+        threshold: A share of the full range.
+    """
+
+    p: Probability = 0.5
+    threshold: Annotated[float, Range(ge=0, le=1, words="a share of the full range, from 0 to 1")] = 0.5
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.solarize(image, self.threshold)
+
+
+@checked
+@dataclass(frozen=True)
+class Invert(_Maybe):
+    """Replace each value by the full range less it, with probability ``p``."""
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.invert(image)
+
+
+@checked
+@dataclass(frozen=True)
+class AutoContrast(_Maybe):
+    """Stretch each channel over the full range, with probability ``p`` (:func:`highway.functional.autocontrast`)."""
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.autocontrast(image)
+
+
+@checked
+@dataclass(frozen=True)
+class Equalize(_Maybe):
+    """Make the levels of each channel about equally frequent, with probability ``p`` (:func:`highway.functional.equalize`); uint8 only."""
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.equalize(image)
+
+
+@checked
+@dataclass(frozen=True)
+class CLAHE(_Maybe):
+    """Spread the levels in each tile, with limited contrast, with probability ``p``; uint8 only; needs OpenCV.
+
+    Args:
+        clip_limit: How often a level may occur in a tile, in multiples of the average.
+        tiles: In how many rows and columns of tiles the image is divided.
+    """
+
+    p: Probability = 0.5
+    clip_limit: Annotated[float, Range(gt=0)] = 4.0
+    tiles: Shape = (8, 8)
+
+    def change(self, image: np.ndarray) -> np.ndarray:
+        return F.clahe(image, self.clip_limit, self.tiles)
+
+
+@checked
+@dataclass(frozen=True)
+class HistEq(Transform):
+    """Spread the values over 0 to 255, by one mapping for all channels (:func:`highway.functional.image_histogram_equalization`)."""
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.image_histogram_equalization(image)
+
+
+@checked
+@dataclass(frozen=True)
+class Clip(Transform):
+    """Move values outside ``min`` to ``max`` to the nearer of these.
+
+    Args:
+        min: The least value.
+        max: The greatest.
+    """
+
+    min: float = 0.0
+    max: float = 255.0
+
+    def __post_init__(self) -> None:
+        require(self.min <= self.max, self, "max", f"at least min={self.min}")
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.clip(image, self.min, self.max)

@@ -1,0 +1,120 @@
+"""Transforms of what values stand for: their range, their type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from highway import functional as F
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Range
+from highway.transforms.base import Transform
+
+
+@checked
+@dataclass(frozen=True)
+class RescaleImages(Transform):
+    """Return ``(image - offset) * scale`` as float32; by default 0 to 255 becomes -1 to 1.
+
+    Args:
+        scale: A number, or one for each channel.
+        offset: Likewise; taken away before the multiplication.
+    """
+
+    scale: F.PerChannel = 1 / 128
+    offset: F.PerChannel = 128.0
+
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
+        return F.rescale(image, self.scale, self.offset, out)
+
+    into = image
+
+
+@checked
+@dataclass(frozen=True)
+class Normalize(Transform):
+    """Return ``(image - mean) / std`` as float32; uint8 is divided by 255 first.
+
+    Args:
+        mean: A number, or one for each channel, in units of the full range; ImageNet's by default.
+        std: Likewise, above 0.
+    """
+
+    mean: F.PerChannel = F.IMAGENET_MEAN
+    std: Annotated[F.PerChannel, Range(gt=0, words="numbers above 0")] = F.IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
+        fit = not several or len(self.mean) == len(self.std)  # type: ignore[arg-type]
+        require(fit, self, "mean", f"as many numbers as std={self.std!r}")
+
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
+        return F.normalize(image, self.mean, self.std, out)
+
+    into = image
+
+
+@checked
+@dataclass(frozen=True)
+class ToFloat(Transform):
+    """Return the image times ``scale`` as float32.
+
+    Args:
+        scale: By default 0 to 255 becomes 0 to 1.
+    """
+
+    scale: float = 1 / 255
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.to_float(image, self.scale)
+
+
+@checked
+@dataclass(frozen=True)
+class ToUint8(Transform):
+    """Return floats times ``scale`` as bytes, rounded and saturated; bytes stay as they are.
+
+    Args:
+        scale: By default 0 to 1 becomes 0 to 255.
+    """
+
+    scale: float = 255.0
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.to_uint8(image, self.scale)
+
+
+@checked
+@dataclass(frozen=True)
+class MinMaxNormalize(Transform):
+    """Stretch the image so that its least value becomes ``min`` and its greatest ``max``, as float32.
+
+    Args:
+        min: The least value of the result.
+        max: The greatest.
+        all_channel: Whether least and greatest are those of all channels, or each channel has its own.
+    """
+
+    min: float = 0.0
+    max: float = 255.0
+    all_channel: bool = True
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.min_max_normalize(image, self.min, self.max, self.all_channel)
+
+
+@checked
+@dataclass(frozen=True)
+class MeanVarianceNormalize(Transform):
+    """Return ``(image - mean) / deviation`` as float32, by the image's own mean and deviation.
+
+    Args:
+        all_channel: Whether these are of all channels together, or of each.
+    """
+
+    all_channel: bool = True
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.mean_variance_normalize(image, self.all_channel)

@@ -1,0 +1,3 @@
+from image_backends import image_backend
+
+__all__ = ["image_backend"]
