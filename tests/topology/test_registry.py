@@ -5,13 +5,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import pytest
 
 from highway.engine.stage import Stage
 from highway.errors import ConfigError
 from highway.modules import Augmentations, ImageFileReader, Mix, Noise, Repeat
+from highway.parameters.hints import parameters_of
 from highway.parameters.location import Location
 from highway.topology.components import PACKAGES, Components, built_in
 from highway.topology.registry import Registry
@@ -281,10 +282,10 @@ def test_every_component_can_be_described_and_given_any_value_as_a_parameter(cls
     assert not re.search(r":\w+:`|``", docstring)
     unexplained = [name for name in inspect.signature(cls).parameters if not re.search(rf"^    {name}: \S", docstring, re.M)]
     assert not unexplained, f"{cls.__name__} does not say what these parameters are"
-    for hint in get_type_hints(cls.__init__).values():
+    for parameter in parameters_of(cls).values():
         for value in ("no such thing", 0.5, [], {"no": "such thing"}, None):
             with contextlib.suppress(ConfigError):  # and nothing else: the hint is one that a value can be checked against
-                convert(value, hint)
+                convert(value, parameter.annotation)
 
 
 def test_no_two_components_have_the_same_name():
