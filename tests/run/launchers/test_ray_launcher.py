@@ -56,12 +56,22 @@ def name_of(pid):
 
 
 SITE = """
-import importlib.metadata, os
+import importlib.metadata, os, sys
 own = importlib.metadata.version
+
+def is_marked(word):
+    return os.path.exists(f"FOLDER/{word}-{os.environ.get('PLACE')}")
+
 def version(name):
-    is_other = name in ("pillow", "opencv-python-headless") and os.path.exists(f"FOLDER/other-{os.environ.get('PLACE')}")
-    return "9.9" if is_other else own(name)
+    return "9.9" if name in ("pillow", "opencv-python-headless") and is_marked("other") else own(name)
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name == "highway" and is_marked("absent"):
+            raise ModuleNotFoundError("No module named 'highway'")
+
 importlib.metadata.version = version
+sys.meta_path.insert(0, Absent())
 """
 METRICS, DASHBOARD = 8090, 8265
 
@@ -69,7 +79,7 @@ METRICS, DASHBOARD = 8090, 8265
 class Cluster:
     """A head and three more nodes; what is launched is launched on the head, with the token of the cluster.
 
-    A node for which there is a file ``other-NAME`` has another version of what makes pixels.
+    A node for which there is a file ``other-NAME`` has another version of what makes pixels, one with ``absent-NAME`` has no highway.
     """
 
     def __init__(self, hosts, folder):
@@ -98,16 +108,15 @@ class Cluster:
         return done.stdout
 
     @contextlib.contextmanager
-    def other_pixels(self, *names):
-        """Have nodes with another version of what makes pixels."""
-        paths = [self.folder / f"other-{name}" for name in names]
+    def marked(self, *names):
+        """Have nodes with something else installed."""
         try:
-            for path in paths:
-                path.touch()
+            for name in names:
+                (self.folder / name).touch()
             yield
         finally:
-            for path in paths:
-                path.unlink()
+            for name in names:
+                (self.folder / name).unlink()
 
     def start(self, *names):
         """Start the nodes of some hosts, and wait until they have joined."""
@@ -400,7 +409,7 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
 
 def test_a_decoder_that_differs_between_nodes_is_said_before_anything_starts(cluster, launch, write):
     path = write(FILE)
-    with cluster.other_pixels("second"):
+    with cluster.marked("other-second"):
         code, _, error = launch(path).end()
         alike = launch(path, "--set", "count=10", "--set", "place=in(first, third)").end()
     assert (code, error.count("\n")) == (2, 1), error
@@ -415,10 +424,18 @@ def test_a_decoder_that_differs_between_nodes_is_said_before_anything_starts(clu
     assert alike[0] == 0, alike
 
 
+def test_a_node_without_highway_is_said_before_anything_starts(cluster, launch, write):
+    with cluster.marked("absent-third"):
+        code, _, error = launch(write(FILE)).end()
+    assert (code, error.count("\n")) == (2, 1), error
+    said = "highway: the node 10.77.0.4 has no highway that could be imported (No module named 'highway'), and this is highway 0."
+    assert error.startswith(said) and error.endswith("; install the same version on all nodes and here\n"), error
+
+
 def test_a_node_whose_decoder_has_changed_since_the_launch_is_said(cluster, launch, write):
     run = launch(write(FILE))
     pids = run.pids(2)
-    with cluster.other_pixels("first", "second", "third"):
+    with cluster.marked("other-first", "other-second", "other-third"):
         os.kill(pids["worker[0]"], signal.SIGKILL)
         said = run.error.until(r"worker\[0\] failed \(exit code 1\): the node (\S+) has (.*), and others that it ran on have (.*); install")
         assert said[3] == software() != said[2]
