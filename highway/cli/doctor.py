@@ -27,6 +27,16 @@ _FEW_FILES = 4096  # descriptors: a reader needs one per worker, but a link per 
 _SMALL_SHM = 1 << 30
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("numpy", "pillow", "pyzmq", "simplejpeg", "opencv-python-headless", "webdataset", "torch", "threadpoolctl")
+_FORMATS = {  # extras of formats and stores, and their packages
+    "arrow": "pyarrow",
+    "huggingface": "datasets",
+    "tfrecord": "google-crc32c",
+    "arrayrecord": "array-record",
+    "lmdb": "lmdb",
+    "leveldb": "plyvel",
+    "hdf5": "h5py",
+    "stores": "obstore",
+}
 
 
 class Finding(NamedTuple):
@@ -63,9 +73,19 @@ def look() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
     yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Finding("packages", ", ".join(f"{name} {version_of(name) or 'absent'}" for name in _PACKAGES))
+    yield _formats()
     yield from (_extension(), _decoder(), _pixels(), _cores(), _blas())
     yield Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
     yield from (_links(), _shared_memory(), _files())
+
+
+def _formats() -> Finding:
+    """Say which formats can be read; of those that cannot, how: that is no advice, since few need them."""
+    found = {extra: version_of(package) for extra, package in _FORMATS.items()}
+    parts = [f"{extra} ({_FORMATS[extra]} {version})" for extra, version in found.items() if version]
+    if absent := [extra for extra, version in found.items() if not version]:
+        parts.append(f"and with {pip_install(','.join(absent))} the others")
+    return Finding("formats", ", ".join(parts))
 
 
 def _extension() -> Finding:

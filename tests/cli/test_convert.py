@@ -6,6 +6,7 @@ import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -422,6 +423,24 @@ def test_streams_are_converted_one_after_the_other_and_go_on(squares, tmp_path, 
     assert convert(source, tmp_path / "o" / "s-%d.tar", "--shard-size", 6) == 0
     assert "6 samples written; 14 were there already" in capsys.readouterr().out
     assert (tmp_path / "o" / "s-1.tar").read_bytes() == (tmp_path / "s-1.tar").read_bytes()
+
+
+def test_a_source_may_lie_in_an_object_store(squares, tmp_path, capsys):
+    store = fsspec.filesystem("memory")
+    for path in squares.rglob("*.png"):
+        store.pipe(f"/convert/{path.relative_to(squares)}", path.read_bytes())
+        store.pipe(f"/convert-flat/{path.name}", path.read_bytes())
+    assert convert("memory://convert", tmp_path / "s.tar", "--check") == 0
+    assert convert(squares, tmp_path / "t.tar") == 0
+    assert (tmp_path / "s.tar").read_bytes() == (tmp_path / "t.tar").read_bytes()
+    store.pipe("/convert.tar", (tmp_path / "s.tar").read_bytes())
+    assert convert("memory://convert.tar?attempts=2", tmp_path / "f", "--to", "folder", "--check") == 0
+    assert files(tmp_path / "f") == files(squares)
+    assert convert("memory://convert-flat", tmp_path / "flat.npz") == 0
+    assert list(Npz(str(tmp_path / "flat.npz"))[0]) == ["image"]
+    assert convert(squares, "s3://user:secret@bucket/s.tar") == 2
+    error = capsys.readouterr().err
+    assert "DST is written on this machine" in error and "secret" not in error
 
 
 def test_the_help_lists_the_formats(capsys):

@@ -25,6 +25,7 @@ def test_it_says_what_is_installed_and_in_use(capsys):
         "python",
         "system",
         "packages",
+        "formats",
         "C extension",
         "shm links",
         "cores",
@@ -33,6 +34,17 @@ def test_it_says_what_is_installed_and_in_use(capsys):
         "/dev/shm",
         "files",
     }
+
+
+def test_it_says_which_formats_can_be_read_and_what_the_others_need(monkeypatch):
+    versions = {"lmdb": "3.0", "pyarrow": "26.0"}
+    monkeypatch.setattr(doctor, "version_of", lambda name: versions.get(name, ""))
+    assert found()["formats"].found == (
+        "arrow (pyarrow 26.0), lmdb (lmdb 3.0), "
+        "and with pip install 'highway-data[huggingface,tfrecord,arrayrecord,leveldb,hdf5,stores]' the others"
+    )
+    versions.update(dict.fromkeys(("datasets", "google-crc32c", "array-record", "plyvel", "h5py", "obstore"), "1"))
+    assert found()["formats"].found.endswith("hdf5 (h5py 1), stores (obstore 1)")
 
 
 def test_without_the_fast_packages_it_names_what_to_install(tmp_path):

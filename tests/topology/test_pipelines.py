@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from highway import Pipeline
+from highway.datasets import LMDB, ImageFolder
+from highway.modules import ImageFileReader
 from highway.topology import check, load
 from highway.topology.graph import graph, mermaid
 
@@ -35,6 +38,15 @@ def test_every_pipeline_of_the_project_is_without_mistakes(path):
 def test_every_topology_in_the_documentation_is_without_mistakes(over, block, tmp_path):
     (tmp_path / "t.yaml").write_text(block)
     assert check(load([ROOT / over, tmp_path / "t.yaml"] if over else tmp_path / "t.yaml")) == []
+
+
+def test_what_prepare_writes_is_read_as_the_folder_is(tmp_path):
+    path = str(tmp_path / "photos.mdb")
+    Pipeline.from_yaml(ROOT / "pipelines" / "prepare.yaml", role="prepare", out=path, shape=[48, 64]).run()
+    dataset, folder = LMDB(path), ImageFolder("highway:photos/train")
+    assert [sample["cls"] for sample in dataset] == [label for _, label in folder] and list(dataset.keys) == list(folder.keys)
+    with Pipeline([ImageFileReader(dataset, 16, (48, 64), epochs=1)]) as pipeline:
+        assert sum(len(labels) for images, labels in pipeline if images.shape[1:] == (48, 64, 3)) == len(folder)
 
 
 @pytest.mark.slow
@@ -128,4 +140,6 @@ def test_the_ranks_read_as_many_batches_each(tmp_path):
 
 
 def test_every_pipeline_of_the_project_is_run_by_a_test():
-    assert [path.stem for path in FILES] == ["imagenet", "quickstart", "ranks", "single-host-shm"], "add a test that runs it small"
+    assert [path.stem for path in FILES] == ["imagenet", "prepare", "quickstart", "ranks", "single-host-shm"], (
+        "add a test that runs it small"
+    )

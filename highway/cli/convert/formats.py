@@ -8,6 +8,7 @@ from highway.cli.convert import reading
 from highway.cli.convert.format import Format
 from highway.datasets.folder_writer import place_of
 from highway.datasets.shards import key_in_shard
+from highway.stores.url import is_url
 
 
 def _holds(path: str, *suffixes: str) -> bool:
@@ -151,7 +152,7 @@ _ROWS = (
         "image files, in one folder per label or in one",
         reading.folder,
         writer="datasets.folder_writer:image_folder_writer",
-        is_at=os.path.isdir,  # what a folder is if it is nothing else: the last row
+        is_at=lambda path: os.path.isdir(path) or is_url(path),  # what a folder is if it is nothing else: the last row
         images="files",
         layout="keys",
         key=lambda key, sample: place_of(key, sample.get("cls", sample.get("label"))),

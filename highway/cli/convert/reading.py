@@ -24,6 +24,7 @@ from highway.engine.cancel import check_cancelled
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError
 from highway.modules.webdataset import WebDatasetSource
+from highway.stores.url import is_url
 
 LABELS = "labels.txt"  # in a folder of images: their labels, if those of the folders are others
 _AT_ONCE = 16  # samples that are read together where each request has a price
@@ -205,9 +206,16 @@ def folder(paths: list[str], options: Options) -> Dataset:
     root = _one(paths)
     if os.path.isfile(os.path.join(root, LABELS)):
         options = {"labels": LABELS, **options}
-    names = [name for name in os.listdir(root) if not name.startswith(".")] if os.path.isdir(root) else []
-    is_flat = options or not any(os.path.isdir(os.path.join(root, name)) for name in names)
-    return _NamedImages(built("Files" if is_flat else "ImageFolder", root, options))
+    return _NamedImages(built("Files" if options or not _has_folders(root) else "ImageFolder", root, options))
+
+
+def _has_folders(root: str) -> bool:
+    if is_url(root):
+        try:
+            return bool(ImageFolder(root).classes)
+        except FileNotFoundError:  # and if there are no images either, Files says so
+            return False
+    return os.path.isdir(root) and any(os.path.isdir(os.path.join(root, name)) for name in os.listdir(root) if not name.startswith("."))
 
 
 def shards(paths: list[str], options: Options) -> Dataset | Iterable[Stamped]:

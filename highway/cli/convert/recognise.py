@@ -11,6 +11,7 @@ from highway.cli.convert.reading import resolved
 from highway.datasets.paths import expanded
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
+from highway.stores.url import is_url, shown, without_options
 
 
 def table() -> str:
@@ -31,6 +32,10 @@ def written_to(path: str, name: str | None) -> Format:
     Raises:
         ConfigError: it does not say, or the format is read only.
     """
+    if is_url(path):
+        raise ConfigError(
+            f"{shown(path)}: DST is written on this machine; name a path, and copy what was written, by `aws s3 cp` for example"
+        )
     found = _named(name) if name else _by_suffix([path])
     writers = [row.name for row in FORMATS.values() if row.writer]
     if found is None:
@@ -50,7 +55,7 @@ def read_from(paths: Sequence[str], name: str | None) -> tuple[Format, list[str]
     found = [one for path in paths for one in expanded(path)]
     of = _named(name) if name else _by_suffix(found) or _by_content(found)
     if of is None:
-        if missing := next((path for path in found if not os.path.exists(resolved(path)) and "://" not in path), ""):
+        if missing := next((path for path in found if not os.path.exists(resolved(path))), ""):
             raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
         raise ConfigError(f"{found[0]}: none of the formats, by its name and content; say --from {', '.join(FORMATS)}")
     return of, found
@@ -67,7 +72,7 @@ def _by_suffix(paths: Sequence[str]) -> Format | None:
 
 
 def _ends(path: str, row: Format) -> bool:
-    return path.endswith(row.suffixes) or (row.name == "shards" and path.startswith("pipe:"))
+    return without_options(path).endswith(row.suffixes) or (row.name == "shards" and path.startswith("pipe:"))
 
 
 def _by_content(paths: Sequence[str]) -> Format | None:
