@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from highway import Pipeline
-from highway.datasets import LMDB, ImageFolder, Tar, TFRecord
+from highway.datasets import LMDB, Arrow, ImageFolder, Parquet, Tar, TFRecord
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
+from highway.datasets.tables.writers import arrow_writer, parquet_writer
 from highway.modules import ImageFileReader, Reader
 
 FOLDER = ImageFolder("highway:photos/val")
@@ -43,6 +44,8 @@ FORMATS = {
     "tar": tar,
     "tfrecord": written(tfrecord_writer, lambda path: TFRecord(path, example=True)),
     "lmdb": written(lmdb_writer, LMDB),
+    "arrow": written(arrow_writer, Arrow),
+    "parquet": written(parquet_writer, Parquet),
 }
 
 
@@ -55,7 +58,7 @@ def read(reader):
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "folder"])
 def test_the_same_samples_stand_at_the_same_places_from_every_format(tmp_path, name, options):
     options = {"batch_size": 8, "shape": (16, 16), "epochs": 2, **options}
-    expected, found = (read(ImageFileReader(FORMATS[one](str(tmp_path / one)), **options)) for one in ("folder", name))
+    expected, found = (read(ImageFileReader(FORMATS[one](str(tmp_path / f"photos.{one}")), **options)) for one in ("folder", name))
     assert len(expected) == len(found)
     for (*place, keys, images, labels), (*other, names, pixels, numbers) in zip(expected, found, strict=True):
         assert place == other and [key.rpartition(".")[0] for key in keys] == list(names)
@@ -64,7 +67,7 @@ def test_the_same_samples_stand_at_the_same_places_from_every_format(tmp_path, n
 
 def test_keys_are_the_same_in_every_format(tmp_path):
     for name, make in FORMATS.items():
-        dataset = make(str(tmp_path / name))
+        dataset = make(str(tmp_path / f"photos.{name}"))
         with Pipeline([Reader(dataset, epochs=1, shuffle=False)]) as pipeline:
             keys = [passport.keys[0] for _, passport in pipeline.stamped()]
         assert [key.removesuffix(".jpg") for key in keys] == [key for key, *_ in SAMPLES], name

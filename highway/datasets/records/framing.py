@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -49,27 +50,30 @@ def framed(data: bytes) -> bytes:
     return b"".join((length, _CHECKSUM.pack(checksum(length)), data, _CHECKSUM.pack(checksum(data))))
 
 
-def read_record(path: str, record: bytes, offset: int) -> bytes:
-    """Return the data of a record.
+def read_records(path: str, data: bytes, begin: int, places: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the data of records.
 
     Args:
         path: The file, for messages.
-        record: What stands in it from ``offset`` on, with both checksums and nothing behind.
-        offset: Where it begins.
+        data: What stands in it from ``begin`` on.
+        begin: Where the first of them begins.
+        places: Where in the file each begins and ends.
 
     Raises:
-        DatasetError: its length or its data do not fit their checksums.
+        DatasetError: one has another length, or its data do not fit their checksum.
     """
-    data = record[HEADER:-FOOTER]
-    if record[:HEADER] != (length := _LENGTH.pack(len(data))) + _CHECKSUM.pack(checksum(length)):
-        raise DatasetError(
-            f"{path}: byte {offset}: expected a record of {len(data)} bytes, found {record[:HEADER].hex()}; remove the index"
-        )
-    found, expected = checksum(data), _CHECKSUM.unpack(record[-FOOTER:])[0]
-    if found != expected:
-        how = f"expected {expected:#010x}, found {found:#010x}"
-        raise DatasetError(f"{path}: byte {offset}: the checksum of its {len(data)} bytes does not fit ({how}): the record is damaged")
-    return data
+    found, crc32c, length_at, checksum_at = list[bytes](), _crc32c(), _LENGTH.unpack_from, _CHECKSUM.unpack_from
+    for first, last in places:
+        start, end = first - begin, last - begin - FOOTER
+        record = data[start + HEADER : end]
+        if (length := length_at(data, start)[0]) != len(record):
+            raise DatasetError(f"{path}: byte {first}: expected a record of {len(record)} bytes, found one of {length}; remove the index")
+        crc = crc32c(record)
+        if (((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF,) != (expected := checksum_at(data, end)):
+            how = f"expected {expected[0]:#010x}, found {checksum(record):#010x}"
+            raise DatasetError(f"{path}: byte {first}: the checksum of its {length} bytes does not fit ({how}): the record is damaged")
+        found.append(record)
+    return found
 
 
 def offsets_of(file: UnchangingFile, index: bool | str) -> np.ndarray:

@@ -12,7 +12,7 @@ from highway.datasets.file import UnchangingFile
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import RecordFile, Records
-from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_record
+from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_records
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
 
@@ -27,27 +27,25 @@ class _TFRecordFile:
     def __init__(self, path: str, index: bool | str, reopen: Any) -> None:
         self.path, self._reopen = path, reopen
         file = UnchangingFile(path)
-        self._state, self._offsets = file.state, offsets_of(file, index)
+        self._state, self._offsets = file.state, offsets_of(file, index).data  # whose items are found faster one by one
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         file: UnchangingFile = self._reopen(self.path, self._state)
-        found, first = list[bytes](), 0
-        places = [self._offsets[number : number + 2].tolist() for number in numbers]
+        offsets, found, first = self._offsets, list[bytes](), 0
+        places = [(offsets[number], offsets[number + 1]) for number in numbers]
         for last in range(1, len(places) + 1):
-            begin = places[first][0]
-            if last < len(places) and places[last][0] == places[last - 1][1] and places[last][1] - begin <= _TOGETHER:
+            begin, end = places[first][0], places[last - 1][1]
+            if last < len(places) and places[last][0] == end and places[last][1] - begin <= _TOGETHER:
                 continue
-            data = file.read(begin, places[last - 1][1] - begin)
-            found += [read_record(self.path, data[start - begin : end - begin], start) for start, end in places[first:last]]
+            found += read_records(self.path, file.read(begin, end - begin), begin, places[first:last])
             first = last
         return found
 
     def start(self, number: int) -> bytes:
-        begin, end = self._offsets[number : number + 2].tolist()
-        begin += HEADER
+        begin, end = self._offsets[number] + HEADER, self._offsets[number + 1]
         file: UnchangingFile = self._reopen(self.path, self._state)
         return file.read(begin, min(_START, end - FOOTER - begin))
 
