@@ -93,6 +93,8 @@ CLASSES: Final[Mapping[str, str]] = {
     "CaffeLMDB": "highway.modules.LMDBSource, which recognises Caffe's databases",
     "LMDBSerializer": "highway.modules.LMDBSink and LMDBSource, which reads what LMDBSerializer has written; or `highway convert`",
     "NumpySerializer": "highway.modules.NpzSink, and highway.datasets.Npz",
+    "HDF5Data": "highway.modules.HDF5Source, or highway.datasets.HDF5, which a Reader reads",
+    "HDF5Serializer": "highway.modules.HDF5Sink and HDF5Source",
     "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
 }
 """Where to find what a class was for, by its old name."""

@@ -4,11 +4,13 @@ from .cache import CacheReader as CacheReader
 from .decode import DecodeImage as DecodeImage
 from .encoded_images import DecodeBatch as DecodeBatch
 from .encoded_images import EncodedImageReader as EncodedImageReader
+from .file_sinks import HDF5Sink as HDF5Sink
 from .file_sinks import LevelDBSink as LevelDBSink
 from .file_sinks import LMDBSink as LMDBSink
 from .file_sinks import NpzSink as NpzSink
 from .file_sinks import ParquetSink as ParquetSink
 from .file_sinks import TFRecordSink as TFRecordSink
+from .file_sources import HDF5Source as HDF5Source
 from .file_sources import LevelDBSource as LevelDBSource
 from .file_sources import LMDBSource as LMDBSource
 from .file_sources import TFRecordSource as TFRecordSource

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from highway.datasets.hdf5.writer import hdf5_writer
 from highway.datasets.keyed.leveldb import leveldb_writer
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
@@ -187,3 +188,20 @@ class LevelDBSink(_FileSink):
 
     def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
         return leveldb_writer(path)
+
+
+@checked
+@dataclass
+class HDF5Sink(_Numbered):
+    """Write samples that are alike as the rows of datasets, into HDF5 files, which :class:`~highway.datasets.HDF5` reads.
+
+    Files, keys and errors are as for :class:`NpzSink`.
+
+    Args:
+        compression: The filter that arrays go through, if any.
+    """
+
+    compression: Literal["gzip", "lzf"] | None = None
+
+    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
+        return hdf5_writer(path, self.compression)

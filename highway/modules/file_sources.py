@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from highway.datasets.dataset import Dataset
+from highway.datasets.hdf5.dataset import HDF5
 from highway.datasets.keyed.leveldb import LevelDB
 from highway.datasets.keyed.lmdb import LMDB
 from highway.datasets.keyed.values import Decode
@@ -93,3 +94,23 @@ class LevelDBSource(_KeyedSource):
 
     def open(self) -> LevelDB:
         return LevelDB(self.path, self.decode, self.fields)
+
+
+@checked
+@dataclass
+class HDF5Source(_FileSource):
+    """Read the rows of the datasets in an HDF5 file: ``Reader(HDF5(path), batch_size)``. In chunks, ``shuffle="blocks"`` is fastest.
+
+    Args:
+        path: The file.
+        fields: The datasets to read, under new names: ``{"image": "train/images"}``. ``None`` reads all that have rows.
+        group: The group whose datasets are meant.
+
+    Yields:
+        Dicts with a row of each dataset, or of a row for each sample if there is a ``batch_size``.
+    """
+
+    group: str = "/"
+
+    def open(self) -> HDF5:
+        return HDF5(self.path, self.fields, self.group)

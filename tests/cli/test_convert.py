@@ -197,6 +197,8 @@ WAYS = {  # what is written and compared, from a folder of images of one size
     "parquet": ("a-%d.parquet", "--shard-size", "6"),
     "one parquet": ("a.parquet", "--write", "rows_per_block=3"),
     "arrow": ("a-%d.arrow", "--shard-size", "6"),
+    "hdf5": ("a-%d.h5", "--shard-size", "6"),
+    "one hdf5": ("a.hdf5", "--images", "decoded", "--write", "compression=gzip"),
     "lmdb": ("a.lmdb",),
     "one lmdb": ("a.mdb",),
     "ten": ("t", "--to", "ten"),

