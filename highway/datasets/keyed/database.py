@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,10 +19,11 @@ T = TypeVar("T")
 class Database(Protocol):
     """A database that is open."""
 
-    def read(self, keys: Sequence[bytes], use: Callable[[int, Data | None], T]) -> list[T]:
-        """Return what ``use`` makes of each of some keys' place and value, ``None`` if there is none. A value is there while it is used.
+    def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
+        """Return what ``use`` makes of the value of each key. A value is there while it is used.
 
         Raises:
+            BadValue: a key is not there, or ``use`` raises a ValueError.
             DatasetError: the database has changed, or is damaged.
         """
 
@@ -34,6 +35,32 @@ class Database(Protocol):
 
     def count(self) -> int | None:
         """Return how many keys there are, or ``None`` if only listing them tells."""
+
+
+class BadValue(Exception):
+    """A value cannot be used.
+
+    Args:
+        place: That of its key among those that were asked for.
+        reason: Why.
+    """
+
+    def __init__(self, place: int, reason: object) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason = place, reason
+
+
+def use_all(keys: Iterable[bytes], get: Callable[[bytes], Data | None], use: Callable[[Data], T]) -> list[T]:
+    """Return what ``use`` makes of what ``get`` returns for each key. Raises as :meth:`Database.read`."""
+    found: list[T] = []
+    try:
+        for key in keys:
+            if (value := get(key)) is None:
+                raise ValueError("it is listed, but not there any more; write the database anew")
+            found.append(use(value))
+    except (ValueError, RecursionError) as error:
+        raise BadValue(len(found), error) from error
+    return found
 
 
 class _Contents(NamedTuple):
@@ -77,7 +104,7 @@ class KeyedDataset(ABC):
         name: str | None = self.decode
         if name is None:
             first = [keys.encoded(0)] if len(keys) else []
-            name = next(iter(database.read(first, lambda _, value: recognised(value or b""))), "bytes")
+            name = next(iter(database.read(first, recognised)), "bytes")
             if name == "bytes" and self.fields is not None:
                 raise ConfigError(f"{self.path}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
         decoder, fields = DECODERS[name], self.fields  # and not this dataset, whose last reference closes the database
@@ -92,16 +119,10 @@ class KeyedDataset(ABC):
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples."""
         database, keys, decode = self._contents
-
-        def sample(place: int, value: Data | None) -> Any:
-            if value is None:
-                raise DatasetError(f"{self.locate(numbers[place])}: it is listed, but not there any more; write the database anew")
-            try:
-                return decode(value)
-            except ValueError as error:
-                raise DatasetError(f"{self.locate(numbers[place])}: {error}") from error
-
-        return database.read([keys.encoded(number) for number in numbers], sample)
+        try:
+            return database.read(keys.several(numbers), decode)
+        except BadValue as bad:
+            raise DatasetError(f"{self.locate(numbers[bad.place])}: {bad.reason}") from bad.__cause__
 
     @property
     def keys(self) -> Sequence[str]:
@@ -121,8 +142,8 @@ def _listed(database: Database) -> Keys:
     count = database.count()
     if count is not None:
         try:
-            keys = database.read([LIST], lambda _, value: Keys(listed(value or b"")))[0]
-        except ValueError:  # there is none, or one of another writer, such as a pickle
+            keys = database.read([LIST], lambda value: Keys(listed(value)))[0]
+        except BadValue:  # there is none, or one of another writer, such as a pickle
             keys = None
         if keys is not None and len(keys) == count - 1:
             return keys

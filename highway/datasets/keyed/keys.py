@@ -61,6 +61,13 @@ class Keys(Sequence[str]):
         begin, end = self._ends[number : number + 2].tolist()  # type: ignore[index]  # there is one of both
         return self._row[begin:end]
 
+    def several(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return several keys as they are in the database. Raises IndexError."""
+        if (width := self._width) is None:
+            return list(map(self.encoded, numbers))
+        row, all_numbers = self._row, range(self._length)
+        return [row[(at := all_numbers[number] * width) : at + width] for number in numbers]
+
 
 class ZeroKeys(Keys):
     """Keys of n zero bytes, as Highway of 2017 wrote them; as texts they are n.
@@ -70,7 +77,7 @@ class ZeroKeys(Keys):
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        self._sizes = np.fromiter(map(len, keys), np.uint32)
+        self._width, self._sizes = None, np.fromiter(map(len, keys), np.uint32)
         self._length = len(self._sizes)
 
     @overload

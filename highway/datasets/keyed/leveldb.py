@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from highway.datasets.file import fingerprint_of
-from highway.datasets.keyed.database import Database, KeyedDataset
+from highway.datasets.keyed.database import Database, KeyedDataset, use_all
 from highway.datasets.keyed.keys import is_sample
 from highway.datasets.keyed.shared import shared
 from highway.datasets.keyed.values import encode_sample
@@ -54,10 +55,10 @@ class _LevelDBDatabase:
                 "or convert it to LMDB, which any number of processes read"
             )
 
-    def read(self, keys: Sequence[bytes], use: Callable[[int, Data | None], T]) -> list[T]:
+    def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self.check_process()
         try:
-            return [use(place, self._database.get(key, verify_checksums=True)) for place, key in enumerate(keys)]
+            return use_all(keys, partial(self._database.get, verify_checksums=True), use)
         except self._error as error:
             raise DatasetError(f"{self._path}: damaged: LevelDB says: {_text(error)}") from error
 

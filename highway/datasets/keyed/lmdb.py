@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from highway.datasets.file import UnchangingFile, fingerprint_of
-from highway.datasets.keyed.database import Database, KeyedDataset
+from highway.datasets.keyed.database import Database, KeyedDataset, use_all
 from highway.datasets.keyed.keys import LIST, is_sample, pack_list
 from highway.datasets.keyed.shared import shared
 from highway.datasets.keyed.values import encode_sample
@@ -70,11 +70,10 @@ class _LMDBDatabase:
         if pages * size > self._file.state.size:
             raise DatasetError(f"{path}: expected at least {pages * size} bytes, found {self._file.state.size}: it was cut short")
 
-    def read(self, keys: Sequence[bytes], use: Callable[[int, Data | None], T]) -> list[T]:
+    def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         try:
             with self._lmdb.begin(buffers=True) as transaction:
-                get = transaction.get
-                return [use(place, get(key)) for place, key in enumerate(keys)]
+                return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise DatasetError(f"{self._file.path}: damaged, or written to: LMDB says: {error}") from error
         finally:
@@ -143,6 +142,7 @@ class LMDBWriter:
         Raises:
             ItemError: the key is empty, too long, or not one of a sample.
             TypeError: none of its fields' files can hold a value.
+            OSError: it cannot be written.
         """
         self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
@@ -150,18 +150,26 @@ class LMDBWriter:
         """Add a value of any bytes, as :meth:`add` does."""
         if not is_sample(key):
             raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
-        if not 0 < len(key) <= _LONGEST:
-            raise ItemError(f"a key of {len(key)} bytes, {key[:40]!r}...; LMDB takes 1 to {_LONGEST}")
         whole = key
-        while not self._put(whole, value):
-            times = self._times[key] = self._times.get(key, 1) + 1
-            whole = b"%b-%d" % (key, times)
+        with self._errors_as_os_errors():
+            while not self._put(whole, value):
+                times = self._times[key] = self._times.get(key, 1) + 1
+                whole = b"%b-%d" % (key, times)
+            if self._bytes > _AT_ONCE:
+                self._commit()
         self.samples += 1
-        if self._bytes > _AT_ONCE:
-            self._commit()
+
+    @contextmanager
+    def _errors_as_os_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors.Error as error:
+            raise OSError(f"LMDB says: {error}") from error
 
     def _put(self, key: bytes, value: bytes) -> bool:
         """Put a value where there is none, and say whether there was none."""
+        if not 0 < len(key) <= _LONGEST:
+            raise ItemError(f"a key of {len(key)} bytes, {key[:40]!r}...; LMDB takes 1 to {_LONGEST}")
         while True:
             try:
                 if not self._transaction.put(key, value, overwrite=False):
@@ -194,11 +202,12 @@ class LMDBWriter:
 
     def finish(self) -> None:
         """List all keys in ``__keys__``, and write what is left."""
-        self._commit()
-        with self._transaction.cursor() as cursor:
-            keys = pack_list(cursor.iternext(keys=True, values=False), self.samples)
-        self._put(LIST, keys)
-        self._commit()
+        with self._errors_as_os_errors():
+            self._commit()
+            with self._transaction.cursor() as cursor:
+                keys = pack_list(cursor.iternext(keys=True, values=False), self.samples)
+            self._put(LIST, keys)
+            self._commit()
 
     def close(self) -> None:
         """Close the file."""

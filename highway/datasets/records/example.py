@@ -64,7 +64,7 @@ def decode_example(data: Data, wanted: Collection[str] | None = None) -> dict[st
         if wanted is None or name in wanted or name == TYPES:
             found[name] = _feature(data, begin, end)
     types = found.pop(TYPES, None)
-    if types is not None:
+    if isinstance(types, bytes):
         for name, kind in _types(types).items():
             if name in found:
                 found[name] = _restored(name, found[name], kind)
@@ -173,10 +173,11 @@ def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
     return np.array([begin], np.uint64).view(np.int64)
 
 
-def _types(value: Any) -> dict[str, Any]:
+@lru_cache
+def _types(value: bytes) -> dict[str, Any]:
     try:
         types = json.loads(value)
-    except (TypeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the feature {TYPES!r} holds no JSON: {error}") from None
     if not isinstance(types, dict):
         raise ValueError(f"the feature {TYPES!r} holds a {type(types).__name__}; expected an object")

@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import re
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -238,6 +240,31 @@ def test_a_writer_that_fails_leaves_nothing_and_what_was_there_stays(ten):
     with pytest.raises(TypeError, match="field 'x' holds a NoneType"), lmdb_writer(ten) as writer:
         writer.add("0", {"x": None})
     assert len(LMDB(ten)) == 10 and os.listdir(ten) == ["data.mdb"]
+
+
+def test_a_disk_that_is_full_is_an_os_error_that_names_the_database(tmp_path):
+    code = f"""
+import resource
+from highway.datasets.keyed.lmdb import lmdb_writer
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    with lmdb_writer({str(tmp_path / "a")!r}) as writer:
+        for n in range(1000):
+            writer.add(str(n), {{"bin": bytes(1000)}})
+except OSError as error:
+    print(error, *error.__notes__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.search(r"LMDB says: .* while writing .*/a/data\.mdb: free space, or choose another path", done.stdout)
+    assert os.listdir(tmp_path / "a") == []
+
+
+def test_a_value_that_is_gone_is_said(ten):
+    dataset = LMDB(ten)
+    assert len(dataset) == 10
+    dataset._contents.keys._row = dataset._contents.keys._row.replace(b"k/7", b"k/x")
+    with pytest.raises(DatasetError, match=r"sample 'k/x': it is listed, but not there any more; write the database anew"):
+        dataset.__getitems__([5, 7])
 
 
 def test_a_database_may_be_one_file(tmp_path):
