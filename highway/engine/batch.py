@@ -73,6 +73,21 @@ def rebuild(item: Item, values: Sequence[Any]) -> Item:
     return tuple(values) if isinstance(item, tuple) else values[0]
 
 
+def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
+    """Return what :func:`rebuild` does, with more fields: ``<field>_<what>`` in a dict, else behind all others.
+
+    Raises:
+        ValueError: the item has a field of that name.
+    """
+    if isinstance(item, dict):
+        named = {f"{name}_{what}": value for name, value in more.items()}
+        if taken := named.keys() & item.keys():
+            raise ValueError(f"there is a field {min(taken)!r} already; Rename it")
+        return {**dict(zip(item, values, strict=True)), **named}
+    together = [*values, *more.values()]
+    return together if isinstance(item, list) else tuple(together)
+
+
 def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``, and memory aligned to 64 bytes.
 
@@ -86,6 +101,12 @@ def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
         ValueError: there are no samples, they differ in kind or fields, or in the shape or dtype of one field, or a number is too large for
             int32; the message names the field.
     """
+    known, values = columns(samples)
+    return rebuild(samples[0], values if as_lists else list(map(stack, known, values)))
+
+
+def columns(samples: Sequence[Item]) -> tuple[tuple[Field, ...], list[list[Any]]]:
+    """Return how the fields of samples are addressed, and the values of each. Raises as :func:`collate`."""
     if not samples:
         raise ValueError("collate: no samples")
     first, known = samples[0], names(samples[0])
@@ -95,8 +116,7 @@ def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
         raise ValueError(
             f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
         )
-    columns = list(map(list, zip(*map(values, samples), strict=True)))
-    return rebuild(first, columns if as_lists else list(map(_stack, known, columns)))
+    return known, list(map(list, zip(*map(values, samples), strict=True)))
 
 
 def split(batch: Item) -> list[Item]:
@@ -166,7 +186,8 @@ def _check(item: Item, field: Field) -> None:
         raise KeyError(f"no field {field!r}; the item has {', '.join(map(repr, known)) or 'no fields'}")
 
 
-def _stack(name: Field, values: list[Any]) -> np.ndarray:
+def stack(name: Field, values: list[Any]) -> np.ndarray:
+    """Return the values of a field as an array with a new first axis. Raises as :func:`collate`."""
     kind = type(values[0]) if len(set(map(type, values))) == 1 else None
     if kind in (int, float):
         numbers = np.asarray(values)
@@ -174,7 +195,7 @@ def _stack(name: Field, values: list[Any]) -> np.ndarray:
             batch = aligned(numbers.shape, _NARROW[numbers.dtype])
             batch[:] = numbers
             return batch
-    arrays = values if kind is np.ndarray else [value if type(value) is np.ndarray else _array(name, value) for value in values]
+    arrays = values if kind is np.ndarray else [value if type(value) is np.ndarray else array_of(name, value) for value in values]
     shapes, dtypes = set(map(_SHAPE, arrays)), set(map(_DTYPE, arrays))
     if len(shapes) > 1:
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
@@ -204,7 +225,8 @@ _ZERO = ("\0", b"\0")
 _NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.float32)}
 
 
-def _array(name: Field, value: Any) -> np.ndarray:
+def array_of(name: Field, value: Any) -> np.ndarray:
+    """Return a value of a field as it stands in batches. Raises as :func:`collate`."""
     if isinstance(value, (str, bytes)) and value[-1:] in _ZERO:
         shown = f"{value[-20:]!r} in the end" if len(value) > 20 else repr(value)
         raise ValueError(

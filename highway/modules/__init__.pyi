@@ -1,4 +1,8 @@
 from .augment import Augmentations as Augmentations
+from .batching import Batch as Batch
+from .batching import BatchByShape as BatchByShape
+from .batching import Bucket as Bucket
+from .batching import Unbatch as Unbatch
 from .cache import Cache as Cache
 from .cache import CacheReader as CacheReader
 from .decode import DecodeImage as DecodeImage
@@ -35,13 +39,10 @@ from .sources import Concat as Concat
 from .sources import FromQueue as FromQueue
 from .sources import Mix as Mix
 from .sources import Zip as Zip
-from .streams import Batch as Batch
-from .streams import BatchByShape as BatchByShape
 from .streams import Duplicate as Duplicate
 from .streams import Shuffle as Shuffle
 from .streams import Take as Take
 from .streams import Tee as Tee
-from .streams import Unbatch as Unbatch
 from .ten_files import TenSink as TenSink
 from .ten_files import TenSource as TenSource
 from .webdataset import ShardSink as ShardSink

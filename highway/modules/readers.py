@@ -10,8 +10,9 @@ from highway.datasets.dataset import Dataset
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.mixing.mixed import opened_parts
 from highway.datasets.tar import Tar, names_shards
+from highway.engine.ragged import RaggedOptions
 from highway.errors import ConfigError
-from highway.parameters.checks import checked
+from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Epochs, Shape
 from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.decode import DecodeOptions
@@ -29,7 +30,7 @@ class _OfDataset:
 
 @checked
 @dataclass
-class Reader(Sampling, _OfDataset):
+class Reader(RaggedOptions, Sampling, _OfDataset):
     """Read a dataset by number, and yield its samples or batches of them.
 
     A dataset is whatever has ``__len__`` and ``__getitem__``: those of :mod:`highway.datasets`, a torch or Hugging Face dataset, a list, an
@@ -41,6 +42,12 @@ class Reader(Sampling, _OfDataset):
         dataset: What is read. It is used by several threads at once; for one that cannot be, say ``num_workers=1``.
         batch_size: Samples per batch, at least 1; ``None`` for samples one by one.
         epochs: Passes over the dataset, or ``None`` to repeat for ever.
+        ragged: What becomes of fields whose first axis differs from sample to sample, with ``batch_size``: ``"pad"``, ``"offsets"`` or
+            ``"list"``, as in :class:`~highway.modules.batching.Batch`, and so what follows.
+        fields: Which fields these are, by name or position; ``None``: all that have an axis.
+        multiple: What the length of a padded field is rounded up to a multiple of.
+        size: The length of padded fields, for all or by field.
+        fill: What stands in the rows of a padded field that are none.
 
     Yields:
         Samples as the dataset returns them, or batches: tuples, lists or dicts like the samples, with a new first axis in each field.
@@ -59,6 +66,8 @@ class Reader(Sampling, _OfDataset):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.ragged is None or self.batch_size is not None, self, "ragged", "None, or a batch_size")
         if isinstance(self.dataset, (str, bytes)):
             raise ConfigError(f"Reader: dataset={self.dataset!r} is a text; name what is to be read, such as ImageFolder({self.dataset!r})")
 
@@ -68,7 +77,7 @@ class Reader(Sampling, _OfDataset):
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how batches are made."""
-        return Stacked()
+        return Stacked(self)
 
 
 def images_at(data_dir: str | Dataset, folder: Callable[[str], Dataset]) -> Dataset:

@@ -2,150 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from numpy.random import Generator, Philox
 
-from highway.engine.batch import Item, collate, fields, names, split
 from highway.engine.cancel import seed_or
 from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Items, Passport, Stamped
+from highway.engine.stage import Items, Stamped
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range, Seed
-
-
-@checked
-@dataclass
-class Batch:
-    """Stack samples into batches.
-
-    Args:
-        batch_size: Samples per batch, at least 1.
-        drop_last: Whether to leave out a last batch that is smaller.
-        as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
-
-    Yields:
-        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. Passport: epoch, origin
-        and times of the first sample, a running index, and the keys of all samples.
-
-    Raises:
-        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; the message names it.
-    """
-
-    makes: ClassVar = "batches"
-    per_epoch: ClassVar[bool] = True
-
-    batch_size: Count
-    drop_last: bool = False
-    as_list: bool = False
-
-    def length(self, samples: int) -> int:
-        """Return how many batches come of so many samples."""
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
-
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(items, self.batch_size, self.drop_last, lambda sample: None, self.as_list)
-
-    def remake(self, samples: list[Stamped], part: None) -> Stamped:
-        """Return a batch of samples."""
-        return _batch(samples, 0, self.as_list)
-
-
-@checked
-@dataclass
-class BatchByShape:
-    """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
-
-    Args:
-        batch_size: Samples per batch, at least 1.
-        drop_last: Whether to leave out what is left at the end, in batches that are smaller.
-
-    Up to ``batch_size - 1`` samples wait for each kind of shape.
-    """
-
-    makes: ClassVar = "batches"
-    per_epoch: ClassVar[bool] = True
-
-    batch_size: Count
-    drop_last: bool = False
-
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        return _batches(items, self.batch_size, self.drop_last, _shapes, as_list=False)
-
-    def remake(self, samples: list[Stamped], part: None) -> Stamped:
-        """Return a batch of samples."""
-        return _batch(samples, 0, as_list=False)
-
-
-def _batches(items: Items, batch_size: int, drop_last: bool, kind: Callable[[Item], Any], as_list: bool) -> Iterator[Stamped]:
-    """Yield batches of samples of one kind, each as soon as it is full; in the end those that are not."""
-    begun = saved() or Saved(0)
-    index: int = begun.state
-    waiting: dict[Any, list[Stamped]] = defaultdict(list)
-    for stamped in begun.held:
-        waiting[kind(stamped.item)].append(stamped)
-    keep(lambda: Saved(index, [stamped for samples in waiting.values() for stamped in samples]))
-    for item in items:
-        key = kind(item)
-        waiting[key].append(Stamped(item, items.passport))
-        if len(waiting[key]) == batch_size:
-            yield _batch(waiting.pop(key), index, as_list)
-            index += 1
-    for samples in () if drop_last else waiting.values():
-        yield _batch(samples, index, as_list)
-        index += 1
-
-
-def _batch(samples: list[Stamped], index: int, as_list: bool) -> Stamped:
-    keys = tuple(key for _, passport in samples for key in passport.keys)
-    made_of = (None, tuple(passport for _, passport in samples), None)
-    item = collate([item for item, _ in samples], as_list)
-    return Stamped(item, samples[0].passport._replace(index=index, keys=keys, made_of=made_of))
-
-
-def _shapes(sample: Item) -> Any:
-    arrays = [np.asarray(value) for value in fields(sample)]
-    return type(sample), names(sample), tuple((array.shape, array.dtype.str) for array in arrays)
-
-
-@checked
-@dataclass
-class Unbatch:
-    """Split batches into samples, which are views of them.
-
-    Yields:
-        Items like the batches, without the first axis of each field. Passport: that of the batch, a running index, and the sample's key.
-
-    Raises:
-        ValueError: the fields of a batch differ in their first axis.
-    """
-
-    makes: ClassVar = "samples"
-    per_epoch: ClassVar[bool] = True
-
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        index: int = (saved() or Saved(0)).state
-        keep(lambda: Saved(index))
-        for item in items:
-            passport, samples = items.passport, split(item)
-            for row in range(len(samples)):
-                sample = _row(samples, passport, row)
-                index += 1
-                yield Stamped(sample.item, sample.passport._replace(index=index - 1))
-
-    def remake(self, batch: list[Stamped], row: int) -> Stamped:
-        """Return a sample of a batch."""
-        return _row(split(batch[0].item), batch[0].passport, row)
-
-
-def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:
-    keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
-    return Stamped(samples[row], passport._replace(keys=keys, made_of=(None, (passport,), row)))
 
 
 @checked

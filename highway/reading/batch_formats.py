@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from highway.engine.batch import Item, collate, fields
+from highway.engine.batch import Item, fields
+from highway.engine.ragged import RaggedOptions
 from highway.reading.draws import Draws
 
 NO_ERRORS: Mapping[int, Exception] = {}
@@ -58,12 +59,12 @@ class BadRow(Exception):
 
 
 class Stacked:
-    """Arrays of one shape, stacked; or with ``as_list`` the lists of the samples' values."""
+    """Arrays of one shape, stacked; and those whose first axis differs, as is asked for."""
 
     takes_files = False
 
-    def __init__(self, as_list: bool = False) -> None:
-        self._as_list = as_list
+    def __init__(self, options: RaggedOptions | None = None) -> None:
+        self._options = options or _STACKED
 
     def memory(self, length: int) -> list[Any]:
         return [None] * length
@@ -75,17 +76,20 @@ class Stacked:
 
     def item(self, memory: list[Any]) -> Item:
         try:
-            return collate(memory, self._as_list)
+            return self._options.collated(memory)
         except ValueError as error:
-            raise odd_one(memory, error) from error
+            raise odd_one(memory, error, self._options) from error
 
 
-def odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
+_STACKED = RaggedOptions()
+
+
+def odd_one(samples: Sequence[Any], error: ValueError, options: RaggedOptions = _STACKED) -> BadRow:
     """Return which sample of a batch that cannot be stacked, because of an ``error``, is not like most others."""
     forms: list[str] = []
     for row, sample in enumerate(samples):
         try:
-            forms.append(_form(sample))
+            forms.append(_form(sample, options))
         except ValueError as own:
             return BadRow(row, own)
     (usual, _), *others = Counter(forms).most_common()
@@ -96,10 +100,23 @@ def odd_one(samples: Sequence[Any], error: ValueError) -> BadRow:
     return BadRow(row, ValueError(f"the sample is {forms[row]}, but others of its batch are {usual}; {way_out}"))
 
 
-def _form(sample: Any) -> str:
-    """Return what has to be the same in all samples of a batch, in words."""
-    arrays = [array[0] for array in fields(collate([sample]))]
-    parts = ["str or object" if array.dtype.kind in "USO" else f"{array.dtype} {array.shape}" for array in arrays]
+def _form(sample: Any, options: RaggedOptions) -> str:
+    """Return what has to be the same in all samples of a batch, in words.
+
+    Raises:
+        ValueError: the sample fits no batch.
+    """
+    options.collated([sample])
+    arrays = RaggedOptions(options.ragged and "list", options.fields).collated([sample])
+    parts = [_shape_of(column[0], isinstance(column, list)) for column in fields(arrays if isinstance(sample, _SEVERAL) else (arrays,))]
     if isinstance(sample, dict):
         parts = [f"{name!r}: {part}" for name, part in zip(sample, parts, strict=True)]
-    return f"{type(sample).__name__} ({', '.join(parts)})" if isinstance(sample, (dict, tuple, list)) else parts[0]
+    return f"{type(sample).__name__} ({', '.join(parts)})" if isinstance(sample, _SEVERAL) else parts[0]
+
+
+_SEVERAL = (dict, tuple, list)
+
+
+def _shape_of(array: Any, is_ragged: bool) -> str:
+    shape = str(("*", *array.shape[1:])).replace("'", "") if is_ragged else array.shape
+    return "str or object" if array.dtype.kind in "USO" else f"{array.dtype} {shape}"

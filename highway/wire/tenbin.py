@@ -98,6 +98,7 @@ def no_array(field: object, found: type) -> ItemError:
     way_out = "make it one, such as np.asarray(value, np.int32)"
     if found is list:
         way_out += "; images of different sizes need one first, such as by Augmentations([Resize((224, 224))])"
+        way_out += ", and fields of different lengths Batch(ragged='pad') or 'offsets' in place of 'list'"
     return ItemError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from waiting import wait_until
 
 from highway import DROP, Pipeline, Stage
-from highway.datasets import ImageFolder
+from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
 from highway.engine import cancel
@@ -30,6 +30,7 @@ from highway.modules import (
     Augmentations,
     Batch,
     BatchByShape,
+    Bucket,
     Cache,
     Concat,
     DecodeBatch,
@@ -73,6 +74,13 @@ class SomeBad(list):
 
     def __getitem__(self, number):
         return fails(super().__getitem__(number))
+
+
+class Sequences(list):
+    """A dataset of arrays of different lengths."""
+
+    def __getitem__(self, number):
+        return np.full(1 + number % 5, number), number
 
 
 def noise(item, rng):
@@ -154,6 +162,15 @@ PIPELINES = {
         Pipeline([Pipeline([Reader(range(60), 4, epochs=2), Unbatch(), Shuffle(9)]), noise, Batch(3)]),
         Unbatch(),
         Shuffle(5),
+    ],
+    "padded": lambda: [Reader(range(120), epochs=2), Stage(ragged, num_workers=2), Batch(7, ragged="pad", multiple=2), Shuffle(3)],
+    "offsets": lambda: [Reader(range(120), epochs=2), Stage(ragged, num_workers=2), Batch(7, ragged="offsets"), Shuffle(3)],
+    "padded by the reader": lambda: [Reader(Sequences(range(120)), 7, epochs=2, ragged="pad", fields=[0]), Shuffle(3)],
+    "bucket": lambda: [Reader(range(120), epochs=2), Stage(ragged, num_workers=2), Bucket([2, 3], [5, 4, 3]), Shuffle(4)],
+    "mixed datasets": lambda: [
+        Reader(MixedDataset([range(40), range(90)], weights={0: [1, 1], 50: [3, 1]}, stop="restart"), epochs=3),
+        THREE,
+        Shuffle(9),
     ],
     "take": lambda: [Reader(range(40)), Tee(id), Take(133), Batch(2)],
     "repeat": lambda: [Repeat(list(range(50)), 3), noise, Shuffle(10), Batch(4)],

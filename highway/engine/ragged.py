@@ -1,0 +1,146 @@
+"""Fields whose first axis differs from sample to sample, in a batch: padded, as lists, or one after the other."""
+
+# Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from highway.engine.batch import Field, Item, array_of, collate, columns, extended, get, names, rebuild, stack
+from highway.parameters.checks import require
+from highway.parameters.ranges import Count
+from highway.process.aligned import aligned, aligned_copy
+
+_BEHIND = {"pad": "count", "offsets": "offsets"}  # what is handed on beside a field, and how it is called
+
+
+@dataclass
+class RaggedOptions:
+    """What becomes of fields whose first axis differs from sample to sample. Components have these parameters by having this as a base.
+
+    Args:
+        ragged: ``"pad"``: ``(B, N, ...)``, where N is the most that a sample has, rounded up, and behind it int32 ``(B,)``, how many each
+            has. ``"offsets"``: the samples' values one after the other, ``(sum, ...)``, and int32 ``(B + 1,)``, where each begins, and the
+            end. ``"list"``: the list of the samples' arrays. ``None``: there are no such fields.
+        fields: Which these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples agree is not
+            rounded up.)
+        multiple: What N is rounded up to a multiple of, so that batches have few shapes.
+        size: N itself, for all fields or by field; a sample that has more is an error.
+        fill: What stands in the rows that are none, for all fields or by field.
+
+    What is handed on beside a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``; in a tuple it stands behind all fields.
+    """
+
+    ragged: Literal["pad", "list", "offsets"] | None = None
+    fields: list[str | int] | None = None
+    multiple: Count = 8
+    size: Count | dict[str | int, Count] | None = None
+    fill: float | dict[str | int, float] = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("fields", "multiple", "size", "fill"):
+            how = ["pad", "list", "offsets"] if name == "fields" else ["pad"]
+            given = getattr(self, name) != getattr(type(self), name)
+            require(not given or self.ragged in how, self, name, f"nothing without ragged={' or '.join(map(repr, how))}")
+
+    def collated(self, samples: Sequence[Item], size: int | None = None) -> Item:
+        """Return a batch of samples; ``size`` is that of all padded fields, if it is given.
+
+        Raises:
+            ValueError: they do not go together, or a sample has more than fits; the message names the field.
+            KeyError: there is no field of a name in ``fields``.
+        """
+        if self.ragged is None:
+            return collate(samples)
+        values, behind = list[Any](), dict[Field, np.ndarray]()
+        for name, column in zip(*columns(samples), strict=True):
+            if not self.has(name, samples[0]):
+                values.append(stack(name, column))
+                continue
+            arrays = _arrays(name, column)
+            counts = np.array([len(array) for array in arrays])
+            if self.ragged == "pad":
+                values.append(_padded(name, arrays, counts, self._size(name, counts, size), _of(self.fill, name, 0.0)))
+                behind[name] = aligned_copy(counts.astype(np.int32))
+            elif self.ragged == "offsets":
+                values.append(_joined(name, arrays, counts))
+                behind[name] = aligned_copy(np.append(0, np.cumsum(counts)).astype(np.int32))
+            else:
+                values.append(arrays)
+        return extended(samples[0], values, behind, _BEHIND[self.ragged]) if behind else rebuild(samples[0], values)
+
+    def has(self, name: Field, sample: Item) -> bool:
+        """Say whether a field is ragged; ``sample`` is any one."""
+        if self.fields is None:
+            return array_of(name, get(sample, name)).ndim > 0
+        for field in self.fields:
+            get(sample, field)  # raises if there is none
+        return name in self.fields or (isinstance(name, int) and name - len(names(sample)) in self.fields)
+
+    def _size(self, name: Field, counts: np.ndarray, size: int | None) -> int:
+        """Return N."""
+        if size is None:
+            size = self.size if isinstance(self.size, int) else (self.size or {}).get(name)
+        longest = int(counts.max())
+        if size is None:
+            agree = self.fields is None and longest == counts.min()
+            return longest if agree else max(-(-longest // self.multiple), 1) * self.multiple
+        if longest > size:
+            where = f"in sample {int(counts.argmax())}"
+            raise ValueError(f"collate: field {name!r} has length {longest} {where}, more than size={size}; cut it, or give a greater size")
+        return size
+
+
+def _of(given: Any, name: Field, default: Any) -> Any:
+    return given.get(name, default) if isinstance(given, dict) else given
+
+
+def _arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
+    """Return the arrays of a ragged field, which agree but for their first axes."""
+    for place, value in enumerate(column):
+        if isinstance(value, (list, tuple)) and not value:
+            way_out = "make it an array such as np.zeros((0, 4), np.float32)"
+            raise ValueError(f"collate: field {name!r} is an empty list in sample {place}, which has no dtype; {way_out}")
+    arrays = [array_of(name, value) for value in column]
+    if (flat := next((place for place, array in enumerate(arrays) if array.ndim == 0), None)) is not None:
+        raise ValueError(f"collate: field {name!r} has no axis in sample {flat} that could be ragged; leave it out of fields")
+    shapes, dtypes = {array.shape[1:] for array in arrays}, {array.dtype for array in arrays}
+    if len(shapes) > 1:
+        shown = ", ".join(sorted(str(("*", *shape)).replace("'", "") for shape in shapes))
+        raise ValueError(f"collate: field {name!r} has shapes {shown}; all axes but the first have to agree")
+    if len(dtypes) > 1 and any(dtype.kind not in "US" for dtype in dtypes):
+        raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
+    return arrays
+
+
+def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size: int, fill: float) -> np.ndarray:
+    dtype = _expect_no_objects(name, np.result_type(*arrays))
+    batch = aligned((len(arrays), size, *arrays[0].shape[1:]), dtype)
+    value: Any = "" if dtype.kind == "U" else b"" if dtype.kind == "S" else fill
+    if dtype.kind in "iub":
+        lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if not (float(fill).is_integer() and lowest <= fill <= highest):
+            raise ValueError(f"collate: field {name!r} has dtype {dtype}, which does not hold fill={fill:g}")
+        value = int(fill)
+    for row, array, count in zip(batch, arrays, counts.tolist(), strict=True):
+        row[:count] = array
+        row[count:] = value
+    return batch
+
+
+def _joined(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray) -> np.ndarray:
+    dtype = _expect_no_objects(name, np.result_type(*arrays))
+    if (total := int(counts.sum())) >= 2**31:
+        raise ValueError(
+            f"collate: field {name!r} has {total:,} values in a batch, more than int32 offsets can count; make batches smaller"
+        )
+    values = aligned((total, *arrays[0].shape[1:]), dtype)
+    np.concatenate(arrays, out=values)
+    return values
+
+
+def _expect_no_objects(name: Field, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.hasobject:
+        raise ValueError(f"collate: field {name!r} holds Python objects; say ragged='list'")
+    return dtype

@@ -1,0 +1,251 @@
+"""Streams that put samples together into batches, and take them apart."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from highway.engine.batch import Item, collate, fields, get, names, split
+from highway.engine.ragged import RaggedOptions
+from highway.engine.resume import Saved, keep, saved
+from highway.engine.stage import Items, Passport, Stamped
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Count, Predicate
+
+
+@dataclass
+class _OfSamples:
+    batch_size: Count
+    drop_last: bool = False
+    as_list: bool = False
+
+
+@checked
+@dataclass
+class Batch(RaggedOptions, _OfSamples):
+    """Stack samples into batches.
+
+    Args:
+        batch_size: Samples per batch, at least 1.
+        drop_last: Whether to leave out a last batch that is smaller.
+        as_list: Whether each field becomes the list of its samples' values instead, which may have any shapes and types.
+        ragged: What becomes of fields whose first axis differs from sample to sample, such as boxes. ``"pad"``: ``(B, N, ...)``, where N is
+            the most that a sample has, rounded up, and beside it ``<field>_count``, int32 ``(B,)``. ``"offsets"``: the samples' values one
+            after the other, and ``<field>_offsets``, int32 ``(B + 1,)``. ``"list"``: the list of the samples' arrays.
+        fields: Which fields these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples of a batch
+            agree is not rounded up.)
+        multiple: What N is rounded up to a multiple of, so that batches have few shapes.
+        size: N itself, for all fields or by field; a sample that has more is an error.
+        fill: What stands in the rows of a padded field that are none, for all fields or by field.
+
+    Yields:
+        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. What stands beside a
+        ragged field has a name in a dict, and in a tuple a place behind all fields. Passport: epoch, origin and times of the first sample,
+        a running index, and the keys of all samples.
+
+    Raises:
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; or a sample has more than ``size``, or a
+            dtype does not hold ``fill``. The message names the field.
+        KeyError: there is no field of a name in ``fields``.
+    """
+
+    makes: ClassVar = "batches"
+    per_epoch: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(not (self.as_list and self.ragged), self, "as_list", "False, or no ragged fields")
+
+    def length(self, samples: int) -> int:
+        """Return how many batches come of so many samples."""
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        return _batches(items, lambda sample: None, lambda kind: self.batch_size, self.drop_last, self._collated)
+
+    def remake(self, samples: list[Stamped], part: None) -> Stamped:
+        """Return a batch of samples."""
+        return _batch(samples, 0, self._collated)
+
+    def _collated(self, samples: list[Item]) -> Item:
+        return collate(samples, as_lists=True) if self.as_list else self.collated(samples)
+
+
+@checked
+@dataclass
+class BatchByShape:
+    """Stack samples of equal shapes and dtypes into batches; a batch leaves as soon as it is full.
+
+    Args:
+        batch_size: Samples per batch, at least 1.
+        drop_last: Whether to leave out what is left at the end, in batches that are smaller.
+
+    Up to ``batch_size - 1`` samples wait for each kind of shape.
+    """
+
+    makes: ClassVar = "batches"
+    per_epoch: ClassVar[bool] = True
+
+    batch_size: Count
+    drop_last: bool = False
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        return _batches(items, _shapes, lambda kind: self.batch_size, self.drop_last, collate)
+
+    def remake(self, samples: list[Stamped], part: None) -> Stamped:
+        """Return a batch of samples."""
+        return _batch(samples, 0, collate)
+
+
+def _ascending(boundaries: list[int]) -> bool:
+    return all(low < high for low, high in pairwise(boundaries))
+
+
+@dataclass
+class _OfLengths:
+    boundaries: Annotated[list[Count], Predicate(_ascending, "each above the one before")]
+    batch_sizes: list[Count]
+    by: str | int | Callable[[Any], int] = 0
+    drop_last: bool = False
+    pad_to_boundary: bool = False
+
+
+@checked
+@dataclass
+class Bucket(RaggedOptions, _OfLengths):
+    """Put samples of like length into batches, so that little is padded; a batch leaves as soon as it is full.
+
+    Args:
+        boundaries: Lengths at which buckets end, ascending: with ``[64, 128]`` there is one for lengths below 64, one from 64 to 127, and
+            one for all from 128 on.
+        batch_sizes: Samples per batch of each bucket, one more than there are boundaries.
+        by: What a length is: that of a field, by its name or position, or what a function returns for a sample.
+        drop_last: Whether to leave out what is left in the buckets at the end, in batches that are smaller.
+        pad_to_boundary: Whether fields are padded to the greatest length of their bucket, which is one less than its boundary, in place of
+            the greatest in the batch. A sample in the last bucket, which has none, is an error then.
+        ragged: As in :class:`Batch`, and so what follows; ``None``: samples are stacked as they are.
+        fields: Which fields are ragged; ``None``: all that have an axis.
+        multiple: What the length of a padded field is rounded up to a multiple of.
+        size: The length of padded fields, for all or by field.
+        fill: What stands in the rows of a padded field that are none.
+
+    Yields:
+        Batches, as :class:`Batch` does.
+
+    Raises:
+        ValueError: as :class:`Batch`.
+
+    >>> from highway import Pipeline
+    >>> with Pipeline([[[0], [1, 2, 3, 4], [5, 6, 7], [8, 9]], np.array, Bucket([3], [2, 2])]) as pipeline:
+    ...     [(tokens.tolist(), counts.tolist()) for tokens, counts in pipeline]
+    [([[1, 2, 3, 4], [5, 6, 7, 0]], [4, 3]), ([[0, 0], [8, 9]], [1, 2])]
+    """
+
+    makes: ClassVar = "batches"
+    per_epoch: ClassVar[bool] = True
+
+    ragged: Literal["pad", "list", "offsets"] | None = "pad"
+    multiple: Count = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        buckets = len(self.boundaries) + 1
+        require(len(self.batch_sizes) == buckets, self, "batch_sizes", f"one for each of {buckets} buckets")
+        fixed = self.ragged == "pad" and self.size is None
+        require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without size")
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        return _batches(items, self._bucket, self.batch_sizes.__getitem__, self.drop_last, self._collated)
+
+    def remake(self, samples: list[Stamped], part: None) -> Stamped:
+        """Return a batch of samples."""
+        return _batch(samples, 0, self._collated)
+
+    def _bucket(self, sample: Item) -> int:
+        length = self.by(sample) if callable(self.by) else len(get(sample, self.by))
+        return bisect_right(self.boundaries, int(length))
+
+    def _collated(self, samples: list[Item]) -> Item:
+        if not self.pad_to_boundary:
+            return self.collated(samples)
+        bucket = self._bucket(samples[0])
+        if bucket == len(self.boundaries):
+            raise ValueError(
+                f"Bucket: a sample is not below the last of boundaries={self.boundaries}, as pad_to_boundary=True needs it; give a greater "
+                "boundary, or cut the sample"
+            )
+        return self.collated(samples, self.boundaries[bucket] - 1)
+
+
+def _batches(
+    items: Items, kind: Callable[[Item], Any], size: Callable[[Any], int], drop_last: bool, collated: Callable[[list[Item]], Item]
+) -> Iterator[Stamped]:
+    """Yield batches of samples of one kind, each as soon as it has the ``size`` of the kind; in the end those that are smaller."""
+    begun = saved() or Saved(0)
+    index: int = begun.state
+    waiting: dict[Any, list[Stamped]] = defaultdict(list)
+    for stamped in begun.held:
+        waiting[kind(stamped.item)].append(stamped)
+    keep(lambda: Saved(index, [stamped for samples in waiting.values() for stamped in samples]))
+    for item in items:
+        key = kind(item)
+        waiting[key].append(Stamped(item, items.passport))
+        if len(waiting[key]) == size(key):
+            yield _batch(waiting.pop(key), index, collated)
+            index += 1
+    for samples in () if drop_last else waiting.values():
+        yield _batch(samples, index, collated)
+        index += 1
+
+
+def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], Item]) -> Stamped:
+    keys = tuple(key for _, passport in samples for key in passport.keys)
+    made_of = (None, tuple(passport for _, passport in samples), None)
+    item = collated([item for item, _ in samples])
+    return Stamped(item, samples[0].passport._replace(index=index, keys=keys, made_of=made_of))
+
+
+def _shapes(sample: Item) -> Any:
+    arrays = [np.asarray(value) for value in fields(sample)]
+    return type(sample), names(sample), tuple((array.shape, array.dtype.str) for array in arrays)
+
+
+@checked
+@dataclass
+class Unbatch:
+    """Split batches into samples, which are views of them.
+
+    Yields:
+        Items like the batches, without the first axis of each field. Passport: that of the batch, a running index, and the sample's key.
+
+    Raises:
+        ValueError: the fields of a batch differ in their first axis.
+    """
+
+    makes: ClassVar = "samples"
+    per_epoch: ClassVar[bool] = True
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        index: int = (saved() or Saved(0)).state
+        keep(lambda: Saved(index))
+        for item in items:
+            passport, samples = items.passport, split(item)
+            for row in range(len(samples)):
+                sample = _row(samples, passport, row)
+                index += 1
+                yield Stamped(sample.item, sample.passport._replace(index=index - 1))
+
+    def remake(self, batch: list[Stamped], row: int) -> Stamped:
+        """Return a sample of a batch."""
+        return _row(split(batch[0].item), batch[0].passport, row)
+
+
+def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:
+    keys = passport.keys[row : row + 1] if len(passport.keys) == len(samples) else passport.keys
+    return Stamped(samples[row], passport._replace(keys=keys, made_of=(None, (passport,), row)))

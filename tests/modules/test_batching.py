@@ -1,0 +1,150 @@
+"""Batches of what differs in length: padded, flat, as lists, and by buckets of like length."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from highway import Pipeline, Stage
+from highway.errors import ConfigError, ItemError
+from highway.modules import Batch, Bucket, Reader
+from highway.wire.tenbin import check_acceptable_input_type
+
+
+def sequence(number):
+    return {"tokens": np.full(number % 11, number, np.int32), "id": number}
+
+
+SEQUENCES = [sequence(number) for number in range(100)]
+
+
+def batches(*stages, stamped=False):
+    with Pipeline(list(stages), seed=1) as pipeline:
+        return list(pipeline.stamped()) if stamped else list(pipeline)
+
+
+def assert_whole(batch):
+    """Check that a padded batch holds what the samples do."""
+    for tokens, count, number in zip(batch["tokens"], batch["tokens_count"], batch["id"], strict=True):
+        assert tokens[:count].tolist() == [number] * (number % 11) and not tokens[count:].any()
+
+
+def test_a_batch_is_padded_behind_maps_of_any_number_of_workers():
+    for workers in (1, 3):
+        found = batches(Reader(SEQUENCES, epochs=1), Stage(dict, num_workers=workers), Batch(8, ragged="pad", fields=["tokens"]))
+        assert [len(batch["id"]) for batch in found] == [8] * 12 + [4]
+        assert all(batch["tokens"].shape[1] % 8 == 0 for batch in found)
+        for batch in found:
+            assert_whole(batch)
+
+
+@pytest.mark.parametrize("ragged", ["pad", "offsets", "list"])
+def test_a_reader_makes_the_same_batches(ragged):
+    ours = batches(Reader(SEQUENCES, 8, epochs=1, ragged=ragged, fields=["tokens"]))
+    behind = batches(Reader(SEQUENCES, epochs=1), Batch(8, ragged=ragged, fields=["tokens"]))
+    for batch, other in zip(ours, behind, strict=True):
+        assert list(batch) == list(other)
+        for value, expected in zip(batch.values(), other.values(), strict=True):
+            for left, right in zip(value, expected, strict=True):
+                np.testing.assert_array_equal(left, right)
+
+
+def test_a_sample_that_does_not_fit_is_named_by_the_reader_and_may_be_left_out():
+    samples = [*SEQUENCES[:9], {"tokens": np.zeros((2, 2), np.int32), "id": 0}]
+    with pytest.raises(ValueError, match=r"'tokens': int32 \(\*, 2\).*, but others of its batch are .*'tokens': int32 \(\*,\)") as raised:
+        batches(Reader(samples, 10, ragged="pad", epochs=1))
+    assert "sample 9 of list" in str(raised.value.__notes__)
+    with pytest.raises(ValueError, match="field 'tokens' has length 8 in sample 0, more than size=7"):
+        batches(Reader(SEQUENCES[:9], 9, ragged="pad", size=7, epochs=1))
+    (batch,) = batches(Stage(Reader(samples, 10, ragged="pad", epochs=1), on_error="skip"))
+    assert_whole(batch)
+
+
+def test_lists_are_refused_on_the_wire_and_arrays_are_not():
+    for ragged in ("pad", "offsets"):
+        (batch, *_) = batches(Reader(SEQUENCES, 8, epochs=1, ragged=ragged))
+        check_acceptable_input_type(list(batch.values()), allow64=False)
+    (batch, *_) = batches(Reader(SEQUENCES, 8, epochs=1, ragged="list"))
+    with pytest.raises(ItemError, match=r"fields of different lengths Batch\(ragged='pad'\) or 'offsets' in place of 'list'"):
+        check_acceptable_input_type(list(batch.values()), allow64=False)
+
+
+def test_a_bucket_holds_samples_of_like_length():
+    found = batches(Reader(SEQUENCES, epochs=1), Bucket([4, 8], [16, 8, 4], by="tokens"), stamped=True)
+    assert Counter(number for batch, _ in found for number in batch["id"].tolist()) == Counter(range(100))
+    full = 0
+    for place, (batch, passport) in enumerate(found):
+        assert_whole(batch)
+        assert passport.index == place
+        buckets = {(length >= 4) + (length >= 8) for length in batch["tokens_count"].tolist()}
+        assert len(buckets) == 1 and len(batch["id"]) <= [16, 8, 4][min(buckets)]
+        assert batch["tokens"].shape[1] == max(batch["tokens_count"])
+        full += len(batch["id"]) == [16, 8, 4][min(buckets)]
+    assert full >= len(found) - 3
+    dropped = batches(Reader(SEQUENCES, epochs=1), Bucket([4, 8], [16, 8, 4], by="tokens", drop_last=True))
+    assert len(dropped) == full and all(len(batch["id"]) in (16, 8, 4) for batch in dropped)
+
+
+def test_a_batch_leaves_a_bucket_as_soon_as_it_is_full():
+    lengths = [1, 5, 2, 6, 7, 1]
+    found = batches([np.full(length, place) for place, length in enumerate(lengths)], Bucket([4], [3, 2]))
+    assert [values[:, 0].tolist() for values, _ in found] == [[1, 3], [0, 2, 5], [4]]
+
+
+def test_keys_and_epochs_are_those_of_the_samples():
+    class Named(list):
+        keys = [f"key {number}" for number in range(100)]
+
+    for epoch in range(2):
+        found = batches(Reader(Named(SEQUENCES), epochs=2), Bucket([4, 8], [16, 8, 4], by="tokens"), stamped=True)
+        mine = [(batch, passport) for batch, passport in found if passport.epoch == epoch]
+        assert sum(len(batch["id"]) for batch, _ in mine) == 100
+        assert all(passport.keys == tuple(f"key {number}" for number in batch["id"]) for batch, passport in mine)
+
+
+def test_what_a_length_is_may_be_a_function():
+    by = batches(Reader(SEQUENCES, epochs=1), Bucket([4, 8], [16, 8, 4], by=lambda sample: len(sample["tokens"])))
+    other = batches(Reader(SEQUENCES, epochs=1), Bucket([4, 8], [16, 8, 4], by="tokens"))
+    assert [batch["id"].tolist() for batch in by] == [batch["id"].tolist() for batch in other]
+
+
+def test_fields_may_be_padded_to_the_greatest_length_of_their_bucket():
+    short = [each for each in SEQUENCES if len(each["tokens"]) < 8]
+    found = batches(short, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True, fill={"tokens": -1}))
+    assert {batch["tokens"].shape[1] for batch in found} == {3, 7}
+    assert all((tokens[count:] == -1).all() for batch in found for tokens, count in zip(batch["tokens"], batch["tokens_count"], strict=True))
+    with pytest.raises(ValueError, match=r"a sample is not below the last of boundaries=\[4, 8\], as pad_to_boundary=True needs it"):
+        batches(SEQUENCES, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True))
+
+
+def test_a_bucket_need_not_pad():
+    pairs = [(np.zeros(length), place) for place, length in enumerate([3, 5, 3, 5])]
+    found = batches(pairs, Bucket([4], [2, 2], ragged=None))
+    assert [(values.shape, numbers.tolist()) for values, numbers in found] == [((2, 3), [0, 2]), ((2, 5), [1, 3])]
+    flat = batches(SEQUENCES, Bucket([4, 8], [16, 8, 4], by="tokens", ragged="offsets"))
+    assert all(len(batch["tokens"]) == batch["tokens_offsets"][-1] for batch in flat)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Batch(4, as_list=True, ragged="pad"), "Batch: as_list=True; expected False, or no ragged fields"),
+        (lambda: Batch(4, fields=["a"]), "Batch: fields=['a']; expected nothing without ragged="),
+        (lambda: Batch(4, ragged="no"), "Batch: ragged='no'; expected one of pad, list, offsets or None"),
+        (lambda: Reader([1], ragged="pad"), "Reader: ragged='pad'; expected None, or a batch_size"),
+        (lambda: Bucket([4, 8], [1, 2]), "Bucket: batch_sizes=[1, 2]; expected one for each of 3 buckets"),
+        (lambda: Bucket([8, 4], [1, 2, 3]), "Bucket: boundaries=[8, 4]; expected each above the one before"),
+        (lambda: Bucket([4], [1, 0]), "Bucket: batch_sizes=[1, 0]; expected at least 1"),
+        (lambda: Bucket([4], [1, 1], pad_to_boundary=True, size=8), "pad_to_boundary=True; expected False, or ragged='pad' without size"),
+        (lambda: Bucket([4], [1, 1], ragged=None, multiple=4), "Bucket: multiple=4; expected nothing without ragged='pad'"),
+    ],
+)
+def test_a_wrong_parameter_is_named(make, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make()
+
+
+def test_a_field_that_is_not_there_is_named():
+    with pytest.raises(KeyError, match="no field 0; the item has 'tokens', 'id'"):
+        batches(SEQUENCES, Bucket([4], [1, 1]))
