@@ -12,6 +12,7 @@ from highway.parameters.checks import require
 from highway.parameters.ranges import Count
 from highway.process.aligned import aligned, aligned_copy
 
+Fill = float | dict[str | int, float]
 _BEHIND = {"pad": "count", "offsets": "offsets"}  # what is handed on beside a field, and how it is called
 
 
@@ -36,7 +37,7 @@ class RaggedOptions:
     fields: list[str | int] | None = None
     multiple: Count = 8
     size: Count | dict[str | int, Count] | None = None
-    fill: float | dict[str | int, float] = 0.0
+    fill: Fill = 0.0
 
     def __post_init__(self) -> None:
         for name in ("fields", "multiple", "size", "fill"):
@@ -58,10 +59,10 @@ class RaggedOptions:
             if not self.has(name, samples[0]):
                 values.append(stack(name, column))
                 continue
-            arrays = _arrays(name, column)
+            arrays = ragged_arrays(name, column)
             counts = np.array([len(array) for array in arrays])
             if self.ragged == "pad":
-                values.append(_padded(name, arrays, counts, self._size(name, counts, size), _of(self.fill, name, 0.0)))
+                values.append(_padded(name, arrays, counts, self._size(name, counts, size), self.fill))
                 behind[name] = aligned_copy(counts.astype(np.int32))
             elif self.ragged == "offsets":
                 values.append(_joined(name, arrays, counts))
@@ -92,12 +93,12 @@ class RaggedOptions:
         return size
 
 
-def _of(given: Any, name: Field, default: Any) -> Any:
-    return given.get(name, default) if isinstance(given, dict) else given
+def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
+    """Return the values of a ragged field as arrays, which agree but for their first axes.
 
-
-def _arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
-    """Return the arrays of a ragged field, which agree but for their first axes."""
+    Raises:
+        ValueError: they do not, or one has no such axis.
+    """
     for place, value in enumerate(column):
         if isinstance(value, (list, tuple)) and not value:
             way_out = "make it an array such as np.zeros((0, 4), np.float32)"
@@ -114,19 +115,31 @@ def _arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
     return arrays
 
 
-def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size: int, fill: float) -> np.ndarray:
+def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size: int, fill: Fill) -> np.ndarray:
     dtype = _expect_no_objects(name, np.result_type(*arrays))
     batch = aligned((len(arrays), size, *arrays[0].shape[1:]), dtype)
-    value: Any = "" if dtype.kind == "U" else b"" if dtype.kind == "S" else fill
-    if dtype.kind in "iub":
-        lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if not (float(fill).is_integer() and lowest <= fill <= highest):
-            raise ValueError(f"collate: field {name!r} has dtype {dtype}, which does not hold fill={fill:g}")
-        value = int(fill)
+    value = fill_value(name, dtype, fill)
     for row, array, count in zip(batch, arrays, counts.tolist(), strict=True):
         row[:count] = array
         row[count:] = value
     return batch
+
+
+def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:
+    """Return what stands where a field has no values.
+
+    Raises:
+        ValueError: its dtype does not hold it.
+    """
+    value = fill.get(name, 0.0) if isinstance(fill, dict) else fill
+    if dtype.kind in "US":
+        return "" if dtype.kind == "U" else b""
+    if dtype.kind not in "iub":
+        return value
+    lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (float(value).is_integer() and lowest <= value <= highest):
+        raise ValueError(f"collate: field {name!r} has dtype {dtype}, which does not hold fill={value:g}")
+    return int(value)
 
 
 def _joined(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray) -> np.ndarray:

@@ -133,7 +133,7 @@ def test_nothing_is_lost(counts, multiple, trailing):
 )
 def test_what_does_not_go_together_is_named(options, samples, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        bare = [tuple([each]) if isinstance(each, (np.ndarray, list)) else each for each in samples]
+        bare = [(each,) if isinstance(each, (np.ndarray, list)) else each for each in samples]
         RaggedOptions(*options).collated(bare)
 
 

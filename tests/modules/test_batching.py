@@ -94,7 +94,7 @@ def test_a_batch_leaves_a_bucket_as_soon_as_it_is_full():
 
 def test_keys_and_epochs_are_those_of_the_samples():
     class Named(list):
-        keys = [f"key {number}" for number in range(100)]
+        keys = tuple(f"key {number}" for number in range(100))
 
     for epoch in range(2):
         found = batches(Reader(Named(SEQUENCES), epochs=2), Bucket([4, 8], [16, 8, 4], by="tokens"), stamped=True)
@@ -113,7 +113,9 @@ def test_fields_may_be_padded_to_the_greatest_length_of_their_bucket():
     short = [each for each in SEQUENCES if len(each["tokens"]) < 8]
     found = batches(short, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True, fill={"tokens": -1}))
     assert {batch["tokens"].shape[1] for batch in found} == {3, 7}
-    assert all((tokens[count:] == -1).all() for batch in found for tokens, count in zip(batch["tokens"], batch["tokens_count"], strict=True))
+    assert all(
+        (tokens[count:] == -1).all() for batch in found for tokens, count in zip(batch["tokens"], batch["tokens_count"], strict=True)
+    )
     with pytest.raises(ValueError, match=r"a sample is not below the last of boundaries=\[4, 8\], as pad_to_boundary=True needs it"):
         batches(SEQUENCES, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True))
 
