@@ -99,11 +99,13 @@ def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
     Raises:
         ValueError: they do not, or one has no such axis.
     """
-    for place, value in enumerate(column):
-        if isinstance(value, (list, tuple)) and not value:
-            way_out = "make it an array such as np.zeros((0, 4), np.float32)"
-            raise ValueError(f"collate: field {name!r} is an empty list in sample {place}, which has no dtype; {way_out}")
-    arrays = [array_of(name, value) for value in column]
+    arrays = list(column)
+    if set(map(type, arrays)) != {np.ndarray}:
+        for place, value in enumerate(column):
+            if isinstance(value, (list, tuple)) and not value:
+                way_out = "make it an array such as np.zeros((0, 4), np.float32)"
+                raise ValueError(f"collate: field {name!r} is an empty list in sample {place}, which has no dtype; {way_out}")
+        arrays = [array_of(name, value) for value in column]
     if (flat := next((place for place, array in enumerate(arrays) if array.ndim == 0), None)) is not None:
         raise ValueError(f"collate: field {name!r} has no axis in sample {flat} that could be ragged; leave it out of fields")
     shapes, dtypes = {array.shape[1:] for array in arrays}, {array.dtype for array in arrays}

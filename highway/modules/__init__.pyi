@@ -25,8 +25,8 @@ from .maps import Map as Map
 from .maps import Rename as Rename
 from .maps import Select as Select
 from .noise import Noise as Noise
-from .packing import ConcatThenSplit as ConcatThenSplit
-from .packing import Pack as Pack
+from .packing.concat_then_split import ConcatThenSplit as ConcatThenSplit
+from .packing.pack import Pack as Pack
 from .printing import Benchmark as Benchmark
 from .printing import Peek as Peek
 from .processes import Processes as Processes

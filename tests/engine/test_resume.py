@@ -33,12 +33,14 @@ from highway.modules import (
     Bucket,
     Cache,
     Concat,
+    ConcatThenSplit,
     DecodeBatch,
     Duplicate,
     EncodedImageReader,
     FromQueue,
     ImageFileReader,
     Mix,
+    Pack,
     Processes,
     Reader,
     Repeat,
@@ -81,6 +83,17 @@ class Sequences(list):
 
     def __getitem__(self, number):
         return np.full(1 + number % 5, number), number
+
+
+class Arrays(Sequences):
+    """The same without numbers."""
+
+    def __getitem__(self, number):
+        return super().__getitem__(number)[:1]
+
+
+def first_field(sample):
+    return sample[0]
 
 
 def noise(item, rng):
@@ -167,6 +180,20 @@ PIPELINES = {
     "offsets": lambda: [Reader(range(120), epochs=2), Stage(ragged, num_workers=2), Batch(7, ragged="offsets"), Shuffle(3)],
     "padded by the reader": lambda: [Reader(Sequences(range(120)), 7, epochs=2, ragged="pad", fields=[0]), Shuffle(3)],
     "bucket": lambda: [Reader(range(120), epochs=2), Stage(ragged, num_workers=2), Bucket([2, 3], [5, 4, 3]), Shuffle(4)],
+    "packed": lambda: [Reader(Sequences(range(300)), epochs=2), first_field, Pack(16, bins=3), Shuffle(4), Batch(2)],
+    "packed batches": lambda: [
+        Reader(Sequences(range(300)), 7, epochs=2, ragged="offsets", fields=[0]),
+        lambda batch: (batch[0], batch[2]),
+        Pack(16, bins=3, batched=True),
+        Shuffle(4),
+        Batch(2),
+    ],
+    "split": lambda: [Reader(Sequences(range(200)), epochs=2), first_field, ConcatThenSplit(4), Shuffle(9)],
+    "split batches": lambda: [
+        Reader(Arrays(range(200)), 7, epochs=2, ragged="list", fields=[0]),
+        ConcatThenSplit(4, batched=True),
+        Shuffle(9),
+    ],
     "mixed datasets": lambda: [
         Reader(MixedDataset([range(40), range(90)], weights={0: [1, 1], 50: [3, 1]}, stop="restart"), epochs=3),
         THREE,

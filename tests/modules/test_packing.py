@@ -1,0 +1,209 @@
+"""Sequences in rows of one length: none is lost, cut where it must not be, or taken for another."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from highway import Pipeline
+from highway.errors import ConfigError
+from highway.modules import Batch, ConcatThenSplit, Pack, Reader
+
+COUNTS = st.lists(st.integers(1, 10), max_size=60)
+
+
+def sequences(counts):
+    """Return arrays of these lengths, in which every value is another one."""
+    ends = np.cumsum([0, *counts])
+    return [np.arange(begin + 1, end + 1, dtype=np.int32) for begin, end in pairwise(ends)]
+
+
+def rows(*stages, stamped=False):
+    with Pipeline(list(stages), seed=1) as pipeline:
+        return list(pipeline.stamped()) if stamped else list(pipeline)
+
+
+def first_fit(counts, length, bins, most=None):
+    """Return which sequences stand in each row, as plainly as can be."""
+    done, waiting = [], []
+    for number, count in enumerate(counts):
+        for row in waiting:
+            if sum(counts[other] for other in row) + count <= length and len(row) != most:
+                row.append(number)
+                break
+        else:
+            if len(waiting) == bins:
+                done, waiting = done + waiting, []
+            waiting.append([number])
+    return done + waiting
+
+
+def assert_row(row, expected, length, fill=0):
+    """Check that a row holds these sequences one after the other."""
+    values, segment_ids, positions = row
+    assert {part.dtype for part in row} == {np.dtype(np.int32)} and {len(part) for part in row} == {length}
+    begin = 0
+    for number, array in enumerate(expected, start=1):
+        here = slice(begin, begin + len(array))
+        np.testing.assert_array_equal(values[here], array)
+        assert set(segment_ids[here].tolist()) <= {number}
+        assert positions[here].tolist() == list(range(len(array)))
+        begin += len(array)
+    assert (values[begin:] == fill).all() and not segment_ids[begin:].any() and not positions[begin:].any()
+
+
+@settings(deadline=None, max_examples=60)
+@given(COUNTS, st.integers(10, 25), st.integers(1, 5), st.none() | st.integers(1, 3))
+def test_each_sequence_stands_in_the_first_row_that_has_room(counts, length, bins, most):
+    arrays = sequences(counts)
+    found = rows(arrays, Pack(length, bins, most, fill=-1))
+    expected = first_fit(counts, length, bins, most)
+    assert len(found) == len(expected)
+    for row, numbers in zip(found, expected, strict=True):
+        assert_row(row, [arrays[number] for number in numbers], length, fill=-1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(COUNTS, st.integers(1, 25))
+def test_what_is_joined_is_cut_where_a_row_is_full(counts, length):
+    arrays = sequences(counts)
+    found = rows(arrays, ConcatThenSplit(length))
+    total = sum(counts)
+    assert len(found) == -(-total // length)
+    values = np.concatenate([values for values, _, _ in found]) if found else np.array([])
+    assert values[:total].tolist() == list(range(1, total + 1)) and not values[total:].any()
+    for row, begin in zip(found, range(0, total, length), strict=True):
+        parts = [array[(array > begin) & (array <= begin + length)] for array in arrays]
+        assert_row(row, [part for part in parts if len(part)], length)
+    assert len(rows(arrays, ConcatThenSplit(length, drop_last=True))) == total // length
+
+
+@pytest.mark.parametrize("ragged", ["list", "offsets"])
+@pytest.mark.parametrize("make", [lambda **how: Pack(20, 3, **how), lambda **how: ConcatThenSplit(20, **how)])
+def test_batches_of_sequences_make_the_same_rows(make, ragged):
+    data = [{"tokens": array, "weights": array / 2} for array in sequences([1 + number % 9 for number in range(200)])]
+    expected = rows(Reader(data, epochs=2), make())
+    for size in (1, 7, 200):
+        found = rows(Reader(data, size, epochs=2, ragged=ragged), make(batched=True))
+        assert len(found) == len(expected)
+        for row, other in zip(found, expected, strict=True):
+            assert list(row) == list(other)
+            for name in row:
+                np.testing.assert_array_equal(row[name], other[name])
+    pairs = [(each["tokens"], each["weights"]) for each in data]
+    for row, other in zip(rows(Reader(pairs, 7, epochs=2, ragged=ragged), make(batched=True)), expected, strict=True):
+        assert all(np.array_equal(left, right) for left, right in zip(row, other.values(), strict=True))
+
+
+def test_fields_may_have_lengths_of_their_own():
+    data = [{"inputs": np.full(3, number), "targets": np.full(1 + number % 2, number, np.float32)} for number in range(6)]
+    found = rows(data, Pack({"inputs": 9, "targets": 3}, bins=2))
+    assert list(found[0]) == [f"{name}{part}" for part in ("", "_segment_ids", "_positions") for name in ("inputs", "targets")]
+    assert [row["inputs"].tolist() for row in found] == [
+        [0] * 3 + [1] * 3 + [0] * 3,
+        [2] * 3 + [3] * 3 + [0] * 3,
+        [4] * 3 + [5] * 3 + [0] * 3,
+    ]
+    assert [row["targets"].tolist() for row in found] == [[0, 1, 1], [2, 3, 3], [4, 5, 5]]
+    assert found[1]["targets_segment_ids"].tolist() == [1, 2, 2] and found[1]["targets"].dtype == np.float32
+
+
+def test_a_row_is_like_the_samples():
+    (row,) = rows([(np.ones(2, np.uint16), [5, 6], 7)], Pack(4))
+    assert [(part.tolist(), part.dtype.name) for part in row[:3]] == [
+        ([1, 1, 0, 0], "uint16"),
+        ([5, 6, 0, 0], "int32"),
+        ([7, 0, 0, 0], "int32"),
+    ]
+    assert len(row) == 9
+    (row,) = rows([{"x": np.ones((2, 3, 4))}], Pack(5))
+    assert row["x"].shape == (5, 3, 4) and row["x_positions"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_sequences_of_no_values_are_sequences():
+    (row,) = rows([np.array([1]), np.array([], np.int64), np.array([2])], Pack(4))
+    assert [part.tolist() for part in row] == [[1, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0]]
+    (row,) = rows([np.array([1]), np.array([], np.int64), np.array([2])], ConcatThenSplit(4))
+    assert row[1].tolist() == [1, 2, 0, 0]
+
+
+class Named(list):
+    keys = tuple(f"key {number}" for number in range(100))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("make", [lambda batched: Pack(10, 4, batched=batched), lambda batched: ConcatThenSplit(10, batched=batched)])
+def test_a_row_has_the_keys_of_its_sequences_and_rows_of_two_epochs_are_kept_apart(make, batched):
+    data = Named(np.full(1 + number % 4, number) for number in range(100))
+    reader = Reader(data, 7, epochs=2, ragged="offsets") if batched else Reader(data, epochs=2)
+    found = rows(reader, make(batched), stamped=True)
+    assert {passport.epoch for _, passport in found} == {0, 1}
+    seen = {0: set(), 1: set()}
+    places = []
+    for (values, segment_ids, _), passport in found:
+        assert passport.keys == tuple(f"key {values[segment_ids == number][0]}" for number in range(1, segment_ids.max() + 1))
+        seen[passport.epoch] |= set(passport.keys)
+        places.append((passport.epoch, passport.index))
+    assert seen == {0: set(data.keys), 1: set(data.keys)}
+    assert places == sorted(set(places))
+
+
+def test_rows_are_batched():
+    data = [{"tokens": array} for array in sequences([1 + number % 9 for number in range(100)])]
+    batches = rows(Reader(data, 32, epochs=1, ragged="offsets"), Pack(16, batched=True), Batch(8))
+    assert list(batches[0]) == ["tokens", "tokens_segment_ids", "tokens_positions"]
+    assert {(value.shape, value.dtype) for value in batches[0].values()} == {((8, 16), np.dtype(np.int32))}
+    assert sum(int((batch["tokens"] > 0).sum()) for batch in batches) == sum(len(each["tokens"]) for each in data)
+
+
+@pytest.mark.parametrize(
+    ("stream", "samples", "message"),
+    [
+        (Pack(4), [np.zeros(5)], "Pack: a sequence of field 0 has 5 values, more than a row of length=4; cut it before, by a map, or say"),
+        (
+            Pack({"a": 9}),
+            [{"a": [1], "b": [2]}],
+            "field 'b' is not one of length={'a': 9}; say its length, or leave it out by Select before",
+        ),
+        (Pack(9), [{"a": [1]}, {"b": [2]}], "Pack: a sample has fields ('b',), but others have ('a',); expected the same in all"),
+        (Pack(9), [np.zeros(1), np.zeros(1, np.int32)], "field 0 has dtypes ['float64', 'int32']; convert to one dtype"),
+        (Pack(9), [np.zeros((1, 2)), np.zeros((1, 3))], "field 0 has shapes (*, 2), (*, 3); all axes but the first have to agree"),
+        (Pack(9, fill=-1), [np.zeros(1, np.uint8)], "field 0 has dtype uint8, which does not hold fill=-1"),
+        (Pack(9, batched=True), [np.zeros(3)], "batched=True, but what comes in is no batch of sequences"),
+        (Pack(9, batched=True), [{"a": [np.zeros(1)], "b": np.zeros(3)}], "batched=True, but what comes in is no batch of sequences"),
+        (
+            Pack(9, batched=True),
+            [{"a": np.zeros((2, 3)), "a_count": np.ones(2)}],
+            "batched=True, but what comes in is no batch of sequences",
+        ),
+        (Pack(9, batched=True), [(np.zeros((2, 3)), np.ones((2, 3), int))], "batched=True, but what comes in is no batch of sequences"),
+        (Pack(9, batched=True), [[np.zeros(3), np.zeros(2)]], "batched=True, but what comes in is no batch of sequences"),
+        (
+            ConcatThenSplit(4),
+            [(np.zeros(2), np.zeros(3))],
+            "ConcatThenSplit: the fields of a sequence have lengths {0: 2, 1: 3}; expected one",
+        ),
+        (ConcatThenSplit(4), [np.zeros(1), np.zeros(9, np.int32)], "field 0 has dtypes ['float64', 'int32']"),
+    ],
+)
+def test_what_does_not_fit_is_named(stream, samples, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rows(samples, stream)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Pack(0), "Pack: length=0; expected at least 1"),
+        (lambda: Pack({"a": 0}), "Pack: length={'a': 0}; expected at least 1"),
+        (lambda: Pack(1, 0), "Pack: bins=0; expected at least 1"),
+        (lambda: Pack(1, 1, 0), "Pack: max_sequences_per_bin=0; expected at least 1"),
+        (lambda: ConcatThenSplit(0), "ConcatThenSplit: length=0; expected at least 1"),
+    ],
+)
+def test_a_wrong_parameter_is_named(make, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make()
