@@ -13,6 +13,7 @@ rng = np.random.default_rng(0)
 SEQUENCES = [
     {"inputs": rng.integers(1, 1000, count, np.int32), "targets": rng.random((max(1, count // 3), 2))} for count in rng.integers(1, 64, 500)
 ]
+UNLIKE = {"inputs": 128, "targets": 30}
 
 
 def ours(*stages):
@@ -34,7 +35,7 @@ def theirs(samples, make, **how):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize(("length", "bins", "most"), [(64, 8, None), ({"inputs": 128, "targets": 30}, 5, None), (200, 64, 3), (64, 1, None)])
+@pytest.mark.parametrize(("length", "bins", "most"), [(64, 8, None), (UNLIKE, 5, None), (200, 64, 3), (64, 1, None)])
 def test_rows_are_those_of_grain(length, bins, most, batched):
     lengths = dict.fromkeys(("inputs", "targets"), length) if isinstance(length, int) else length
     expected = theirs(
