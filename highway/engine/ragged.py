@@ -27,7 +27,7 @@ class RaggedOptions:
         fields: Which these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples agree is not
             rounded up.)
         multiple: What N is rounded up to a multiple of, so that batches have few shapes.
-        size: N itself, for all fields or by field; a sample that has more is an error.
+        pad_to: N itself, for all fields or by field; a sample that has more is an error.
         fill: What stands in the rows that are none, for all fields or by field.
 
     What is handed on beside a field ``boxes`` is called ``boxes_count`` or ``boxes_offsets``; in a tuple it stands behind all fields.
@@ -36,11 +36,11 @@ class RaggedOptions:
     ragged: Literal["pad", "list", "offsets"] | None = None
     fields: list[str | int] | None = None
     multiple: Count = 8
-    size: Count | dict[str | int, Count] | None = None
+    pad_to: Count | dict[str | int, Count] | None = None
     fill: Fill = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("fields", "multiple", "size", "fill"):
+        for name in ("fields", "multiple", "pad_to", "fill"):
             how = ["pad", "list", "offsets"] if name == "fields" else ["pad"]
             given = getattr(self, name) != getattr(type(self), name)
             require(not given or self.ragged in how, self, name, f"nothing without ragged={' or '.join(map(repr, how))}")
@@ -82,14 +82,16 @@ class RaggedOptions:
     def _size(self, name: Field, counts: np.ndarray, size: int | None) -> int:
         """Return N."""
         if size is None:
-            size = self.size if isinstance(self.size, int) else (self.size or {}).get(name)
+            size = self.pad_to if isinstance(self.pad_to, int) else (self.pad_to or {}).get(name)
         longest = int(counts.max())
         if size is None:
             agree = self.fields is None and longest == counts.min()
             return longest if agree else max(-(-longest // self.multiple), 1) * self.multiple
         if longest > size:
             where = f"in sample {int(counts.argmax())}"
-            raise ValueError(f"collate: field {name!r} has length {longest} {where}, more than size={size}; cut it, or give a greater size")
+            raise ValueError(
+                f"collate: field {name!r} has length {longest} {where}, more than pad_to={size}; cut it, or give a greater one"
+            )
         return size
 
 

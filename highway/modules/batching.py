@@ -41,7 +41,7 @@ class Batch(RaggedOptions, _OfSamples):
         fields: Which fields these are, by name or position; ``None``: all that have an axis. (Of those, one in which all samples of a batch
             agree is not rounded up.)
         multiple: What N is rounded up to a multiple of, so that batches have few shapes.
-        size: N itself, for all fields or by field; a sample that has more is an error.
+        pad_to: N itself, for all fields or by field; a sample that has more is an error.
         fill: What stands in the rows of a padded field that are none, for all fields or by field.
 
     Yields:
@@ -50,8 +50,8 @@ class Batch(RaggedOptions, _OfSamples):
         a running index, and the keys of all samples.
 
     Raises:
-        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; or a sample has more than ``size``, or a
-            dtype does not hold ``fill``. The message names the field.
+        ValueError: the samples of a batch differ in their fields, or in the shape or dtype of one; or a sample has more than ``pad_to``, or
+            a dtype does not hold ``fill``. The message names the field.
         KeyError: there is no field of a name in ``fields``.
     """
 
@@ -132,7 +132,7 @@ class Bucket(RaggedOptions, _OfLengths):
         ragged: As in :class:`Batch`, and so what follows; ``None``: samples are stacked as they are.
         fields: Which fields are ragged; ``None``: all that have an axis.
         multiple: What the length of a padded field is rounded up to a multiple of.
-        size: The length of padded fields, for all or by field.
+        pad_to: The length of padded fields, for all or by field.
         fill: What stands in the rows of a padded field that are none.
 
     Yields:
@@ -157,8 +157,8 @@ class Bucket(RaggedOptions, _OfLengths):
         super().__post_init__()
         buckets = len(self.boundaries) + 1
         require(len(self.batch_sizes) == buckets, self, "batch_sizes", f"one for each of {buckets} buckets")
-        fixed = self.ragged == "pad" and self.size is None
-        require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without size")
+        fixed = self.ragged == "pad" and self.pad_to is None
+        require(fixed or not self.pad_to_boundary, self, "pad_to_boundary", "False, or ragged='pad' without pad_to")
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         return _batches(items, self._bucket, self.batch_sizes.__getitem__, self.drop_last, self._collated)

@@ -46,7 +46,7 @@ class Reader(RaggedOptions, Sampling, _OfDataset):
             ``"list"``, as in :class:`~highway.modules.batching.Batch`, and so what follows.
         fields: Which fields these are, by name or position; ``None``: all that have an axis.
         multiple: What the length of a padded field is rounded up to a multiple of.
-        size: The length of padded fields, for all or by field.
+        pad_to: The length of padded fields, for all or by field.
         fill: What stands in the rows of a padded field that are none.
 
     Yields:

@@ -86,12 +86,12 @@ def test_named_fields_are_rounded_up_whatever_the_samples_are():
     assert RaggedOptions("pad", FIELDS, multiple=5).collated(SAMPLES)["boxes"].shape[1] == 10
 
 
-def test_a_size_may_be_given():
-    assert RaggedOptions("pad", FIELDS, size=10).collated(SAMPLES)["labels"].shape == (3, 10)
-    batch = RaggedOptions("pad", FIELDS, size={"boxes": 9}).collated(SAMPLES)
+def test_a_length_may_be_given():
+    assert RaggedOptions("pad", FIELDS, pad_to=10).collated(SAMPLES)["labels"].shape == (3, 10)
+    batch = RaggedOptions("pad", FIELDS, pad_to={"boxes": 9}).collated(SAMPLES)
     assert (batch["boxes"].shape[1], batch["labels"].shape[1]) == (9, 16)
-    with pytest.raises(ValueError, match=r"field 'boxes' has length 9 in sample 2, more than size=8; cut it, or give a greater size"):
-        RaggedOptions("pad", FIELDS, size=8).collated(SAMPLES)
+    with pytest.raises(ValueError, match=r"field 'boxes' has length 9 in sample 2, more than pad_to=8; cut it, or give a greater one"):
+        RaggedOptions("pad", FIELDS, pad_to=8).collated(SAMPLES)
 
 
 def test_what_fills_the_rest_may_be_given_by_field():
@@ -148,7 +148,7 @@ def test_a_field_that_is_not_there_is_named():
         ({"fields": ["a"]}, "fields=['a']; expected nothing without ragged='pad' or 'list' or 'offsets'"),
         ({"ragged": "offsets", "multiple": 4}, "multiple=4; expected nothing without ragged='pad'"),
         ({"ragged": "list", "fill": 1.0}, "fill=1.0; expected nothing without ragged='pad'"),
-        ({"size": 4}, "size=4; expected nothing without ragged='pad'"),
+        ({"pad_to": 4}, "pad_to=4; expected nothing without ragged='pad'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(how, message):

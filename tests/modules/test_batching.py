@@ -55,8 +55,8 @@ def test_a_sample_that_does_not_fit_is_named_by_the_reader_and_may_be_left_out()
     with pytest.raises(ValueError, match=r"'tokens': int32 \(\*, 2\).*, but others of its batch are .*'tokens': int32 \(\*,\)") as raised:
         batches(Reader(samples, 10, ragged="pad", epochs=1))
     assert "sample 9 of list" in str(raised.value.__notes__)
-    with pytest.raises(ValueError, match="field 'tokens' has length 8 in sample 0, more than size=7"):
-        batches(Reader(SEQUENCES[:9], 9, ragged="pad", size=7, epochs=1))
+    with pytest.raises(ValueError, match="field 'tokens' has length 8 in sample 0, more than pad_to=7"):
+        batches(Reader(SEQUENCES[:9], 9, ragged="pad", pad_to=7, epochs=1))
     (batch,) = batches(Stage(Reader(samples, 10, ragged="pad", epochs=1), on_error="skip"))
     assert_whole(batch)
 
@@ -138,7 +138,10 @@ def test_a_bucket_need_not_pad():
         (lambda: Bucket([4, 8], [1, 2]), "Bucket: batch_sizes=[1, 2]; expected one for each of 3 buckets"),
         (lambda: Bucket([8, 4], [1, 2, 3]), "Bucket: boundaries=[8, 4]; expected each above the one before"),
         (lambda: Bucket([4], [1, 0]), "Bucket: batch_sizes=[1, 0]; expected at least 1"),
-        (lambda: Bucket([4], [1, 1], pad_to_boundary=True, size=8), "pad_to_boundary=True; expected False, or ragged='pad' without size"),
+        (
+            lambda: Bucket([4], [1, 1], pad_to_boundary=True, pad_to=8),
+            "pad_to_boundary=True; expected False, or ragged='pad' without pad_to",
+        ),
         (lambda: Bucket([4], [1, 1], ragged=None, multiple=4), "Bucket: multiple=4; expected nothing without ragged='pad'"),
     ],
 )
