@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from highway.datasets.field_codecs import encode_field
+from highway.datasets.tar_samples import key_and_extension
 from highway.datasets.writing import writing
+from highway.errors import ItemError
 
 
 class EncodedSample(NamedTuple):
@@ -29,8 +31,19 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
 
     Raises:
         TypeError: no file can hold one of its values.
+        ItemError: it has no fields, or a file of this name would not be read as one of this key and field.
     """
-    return EncodedSample(key_in_shard(key), [encode_field(field, value) for field, value in sample.items()])
+    name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
+    for extension, _ in files:
+        if key_and_extension(f"{name}.{extension}") != (name, extension):
+            file = f"{name}.{extension}"
+            raise ItemError(
+                f"the key {key!r} and the field {extension!r} make the file {file!r}, which would be read as another, or not at all: a "
+                "key has a name behind its last slash, and does not begin with '__'; a field is in lower case, without slashes"
+            )
+    if not files:
+        raise ItemError(f"the sample {key!r} has no fields, of which nothing would be in the shard; leave it out (return DROP)")
+    return EncodedSample(name, files)
 
 
 def key_in_shard(key: str) -> str:

@@ -29,6 +29,12 @@ def shards_of(urls: str | list[str]) -> list[str]:
     return [shard for url in ([urls] if isinstance(urls, str) else urls) for shard in expand_braces(url)]
 
 
+def key_and_extension(path: str) -> tuple[str, str] | None:
+    """Return the key of the sample that a file belongs to, and its extension in lower case; ``None`` for a file of no sample."""
+    name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
+    return None if name is None else (name[1], name[2].lower())
+
+
 def grouped_by_key(
     members: Iterable[tuple[str, T]], ignored: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, list[tuple[str, T]]]]:
@@ -40,15 +46,15 @@ def grouped_by_key(
     """
     current, files = "", list[tuple[str, T]]()
     for path, content in members:
-        name = None if "__" in path and _META.match(path) else _NAME.fullmatch(path)
+        name = key_and_extension(path)
         if name is None:
             ignored()
             continue
-        if files and name[1] != current:
+        if files and name[0] != current:
             yield current, files
             files = []
-        current = name[1]
-        files.append((name[2].lower(), content))
+        current = name[0]
+        files.append((name[1], content))
     if files:
         yield current, files
 

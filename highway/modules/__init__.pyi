@@ -47,5 +47,6 @@ from .streams import Take as Take
 from .streams import Tee as Tee
 from .ten_files import TenSink as TenSink
 from .ten_files import TenSource as TenSource
+from .voc import VOCReader as VOCReader
 from .webdataset import ShardSink as ShardSink
 from .webdataset import WebDatasetSource as WebDatasetSource

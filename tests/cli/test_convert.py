@@ -236,6 +236,32 @@ def test_what_was_written_is_compared_with_what_it_was_made_from(squares, tmp_pa
     assert "all 20 samples are the same" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("target", ["s.tar", "a.tfrecord", "a.parquet", "a.arrow", "a.mdb", *(["a.leveldb"] if "leveldb" in WAYS else [])])
+def test_samples_with_fields_of_any_length_are_kept_as_they_are(squares, tmp_path, capsys, target):
+    images = sorted(squares.rglob("*.png"))
+    with shard_writer(str(tmp_path / "objects.tar")) as writer:
+        for number in range(7):
+            count = number % 3
+            sample = {
+                "png": images[number].read_bytes(),
+                "boxes": np.arange(4 * count, dtype=np.float32).reshape(count, 4),
+                "labels": np.arange(count, dtype=np.int64),
+                "difficult": np.arange(count) == 1,
+                "area": np.float32(number / 3),
+                "wide": np.full((2, 2, 2), number, np.uint16),
+                "txt": "é" * number,
+                "cls": number,
+                "bin": bytes(range(number)),
+            }
+            writer.add(f"folder/{number}", sample)
+    assert convert(tmp_path / "objects.tar", tmp_path / target, "--check") == 0, capsys.readouterr().out
+    assert "all 7 samples are the same" in capsys.readouterr().out
+    assert convert(tmp_path / target, tmp_path / "back.tar", "--check") == 0, capsys.readouterr().out
+    for sample, other in zip(Tar(str(tmp_path / "objects.tar")), Tar(str(tmp_path / "back.tar")), strict=True):
+        assert sorted(sample) == sorted(other)
+        assert [check.difference(sample[name], other[name]) for name in sample] == [""] * len(sample)
+
+
 KILL = """
 import json, os, signal, sys
 from highway.cli import main

@@ -1,0 +1,61 @@
+"""Images with boxes, of PASCAL VOC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from highway.datasets.dataset import Dataset
+from highway.datasets.detection.voc import VOC
+from highway.modules.decode import DecodeImage
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Epochs
+from highway.reading.batch_formats import BatchFormat, Stacked
+from highway.reading.sampling import Sampling
+
+
+@dataclass
+class _OfVOC:
+    data_dir: str
+    split: str = "train"
+    epochs: Epochs = None
+    masks: Literal["class", "object"] | None = None
+
+
+@checked
+@dataclass
+class VOCReader(Sampling, _OfVOC):
+    """Read images of PASCAL VOC, decoded, with the boxes and labels of the objects in them.
+
+    They come one by one, since they differ in size and in their objects: ``Augmentations(transforms, field="image", boxes="boxes")`` behind
+    it crops, scales and mirrors both alike, and ``Batch`` makes batches. For other labels, or encoded images, read the dataset:
+    ``Reader(VOC(...))``.
+
+    Args:
+        data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
+        split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
+        epochs: Passes over the images, or ``None`` to repeat for ever.
+        masks: Whether samples have ``mask``, and by what, as for :class:`~highway.datasets.VOC`.
+
+    Yields:
+        Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
+        ``difficult`` and ``truncated``, bool ``(N,)``; and ``mask``, uint8 ``(H, W)``, if that is asked for.
+
+    Raises:
+        OSError: a file is not there, or cannot be read.
+        DatasetError: the list, or an annotation, is not what it should be.
+        ImageError: an image is damaged.
+    """
+
+    batch_size: ClassVar[None] = None
+
+    def open(self) -> Dataset:
+        """Return the dataset."""
+        return VOC(self.data_dir, self.split, masks=self.masks)
+
+    def batch_format(self, dataset: Dataset) -> BatchFormat:
+        """Return how samples go out."""
+        return Stacked()
+
+    def stages(self) -> list[Any]:
+        return [*super().stages(), DecodeImage("image")]

@@ -1,0 +1,41 @@
+"""Samples written into shards."""
+
+import re
+
+import pytest
+
+from highway.datasets import Tar
+from highway.datasets.shards import shard_writer
+from highway.errors import ItemError
+
+
+def test_keys_and_fields_come_back(tmp_path):
+    path = str(tmp_path / "s.tar")
+    keys = ["a", "b/c", "b/.../d", "ünï/ß", "x__y__", "a b", "1" * 200]
+    with shard_writer(path) as writer:
+        for key in keys:
+            writer.add(key, {"txt": key, "seg.png": b"1"})
+    found = Tar(path)
+    assert list(found.keys) == keys and [sample["txt"] for sample in found] == keys and found[0]["seg.png"] == b"1"
+
+
+@pytest.mark.parametrize(
+    ("key", "sample"),
+    [
+        ("", {"txt": "a"}),
+        ("a/", {"txt": "a"}),
+        ("__a__/b", {"txt": "a"}),
+        ("a", {"TXT": b"a"}),
+        ("a", {"b/txt": b"a"}),
+    ],
+)
+def test_what_would_not_be_read_is_refused(tmp_path, key, sample):
+    message = re.escape(f"the key {key!r} and the field {next(iter(sample))!r} make the file")
+    with pytest.raises(ItemError, match=message), shard_writer(str(tmp_path / "s.tar")) as writer:
+        writer.add(key, sample)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sample_without_fields_is_refused(tmp_path):
+    with pytest.raises(ItemError, match="the sample 'a' has no fields"), shard_writer(str(tmp_path / "s.tar")) as writer:
+        writer.add("a", {})
