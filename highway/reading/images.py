@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from highway.reading.decode import DecodeOptions
 from highway.reading.draws import Draws
 
 _NO_IMAGE = np.empty((0, 0, 3), np.uint8)
-_IMAGE_FIELDS = ("image", "jpg", "jpeg", "png", "webp", "bmp", "ppm", "tif", "tiff", "gif")
+_IMAGE_FIELDS = ("image", "img", "jpg", "jpeg", "png", "webp", "bmp", "ppm", "tif", "tiff", "gif")
 _LABEL_FIELDS = ("label", "cls", "class", "fine_label")
 
 
@@ -133,7 +134,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
         labelled: Whether it must have a label.
 
     Raises:
-        TypeError: it is none of that.
+        TypeError: it is none of that, or the label no whole number.
     """
     if isinstance(sample, dict):
         image = next((sample[name] for name in _IMAGE_FIELDS if name in sample), None)
@@ -147,7 +148,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1:
         image = image.tobytes()
     if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
-        return bytes(image), label
+        return bytes(image), _whole(label) if labelled else None
     expected = "(encoded image, label)" if labelled else "(encoded image,)"
     way_out = "; for Hugging Face, cast_column('image', Image(decode=False)) leaves images encoded"
     raise TypeError(f"the sample is {_described(sample)}; expected {expected}{way_out if isinstance(sample, dict) else ''}")
@@ -159,6 +160,15 @@ def _described(sample: Any) -> str:
     if isinstance(sample, (tuple, list)):
         return f"({', '.join(type(value).__name__ for value in sample)})"
     return f"of type {type(sample).__name__}"
+
+
+def _whole(label: Any) -> int:
+    try:
+        return operator.index(label)
+    except TypeError:
+        if (number := int(label)) != label:  # an array of int32 would take 2.7 for 2
+            raise TypeError(f"the label is {label!r}; expected a whole number") from None
+        return number
 
 
 def number_of_classes(dataset: Dataset) -> int:

@@ -532,3 +532,14 @@ def test_with_skip_every_rank_still_has_as_many_batches_as_the_others():
     dataset = Samples(24, {number: np.zeros(3) for number in range(0, 24, 4)})
     lengths = {len(read(Reader(dataset, 2, 2, rank=rank, world_size=3), on_error="skip")) for rank in range(3)}
     assert lengths == {8}
+
+
+@pytest.mark.parametrize(
+    ("label", "message"), [(np.float64(2.7), "the label is .*2.7.*; expected a whole number"), (2**40, "int32"), ("cat", "cat")]
+)
+def test_a_label_that_is_no_whole_number_is_an_error_and_no_other_number(label, message):
+    data, _ = ImageFolder("highway:photos/val")[0]
+    good = [{"image": data, "label": np.float64(2)}, {"img": data, "label": np.int64(3)}]
+    assert [labels.tolist() for _, labels in Pipeline([ImageFileReader(good, 1, (8, 8), shuffle=False, epochs=1)])] == [[2], [3]]
+    with pytest.raises(Exception, match=message):
+        list(Pipeline([ImageFileReader([{"image": data, "label": label}], 1, (8, 8), epochs=1)]))
