@@ -12,6 +12,7 @@ from .npy.rows import Npz as Npz
 from .records.arrayrecord import ArrayRecord as ArrayRecord
 from .records.tfrecord import TFRecord as TFRecord
 from .tables.arrow import Arrow as Arrow
+from .tables.huggingface import HuggingFace as HuggingFace
 from .tables.parquet import Parquet as Parquet
 from .tar import Tar as Tar
 from .ten import TenFiles as TenFiles

@@ -18,6 +18,7 @@ from .file_sources import HDF5Source as HDF5Source
 from .file_sources import LevelDBSource as LevelDBSource
 from .file_sources import LMDBSource as LMDBSource
 from .file_sources import TFRecordSource as TFRecordSource
+from .huggingface import HuggingFaceSource as HuggingFaceSource
 from .links import ZMQSink as ZMQSink
 from .links import ZMQSource as ZMQSource
 from .maps import Identity as Identity

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from highway.datasets.file import FileState
+from highway.datasets.tables.files import FilesTable
 from highway.datasets.tables.library import ipc, pa
-from highway.datasets.tables.table import DecodedRows, Piece, Table
+from highway.datasets.tables.rows import DecodedRows
+from highway.datasets.tables.table import Piece
 from highway.datasets.tables.values import IN_MEMORY, Access, Bytes, in_memory
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
@@ -87,7 +89,7 @@ class _Mapped:
         return offset if 0 <= offset <= self.content.size - buffer.size else None
 
 
-class ArrowTable(Table):
+class ArrowTable(FilesTable):
     """The rows of Arrow files and streams."""
 
     format, piece = "Arrow", "record batch"
@@ -103,8 +105,7 @@ class ArrowTable(Table):
         self._mapped.append(mapped)
         return mapped.schema, mapped.counts
 
-    def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
-        self.open(piece.file).check()
+    def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
         mapped, columns = self._mapped[piece.file], self.selection.columns
         if mapped.is_mapped:
             batch, size = mapped.batches[piece.index], 0
@@ -123,7 +124,7 @@ class ArrowTable(Table):
             return copied
         return lambda begin, end: copied(begin, end) if end - begin < _LARGE else self.open(file).read(offset + begin, end - begin)
 
-    def _column(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
+    def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         mapped = self._mapped[file]
         number = mapped.schema.get_field_index(name)
         if mapped.is_mapped:

@@ -1,4 +1,4 @@
-"""What Parquet and Arrow have in common: rows of several files by number, each a dict."""
+"""What Parquet, Arrow and Hugging Face have in common: rows by number, each a dict."""
 
 from __future__ import annotations
 
@@ -18,30 +18,12 @@ if TYPE_CHECKING:
     from highway.datasets.tables.table import Table
 
 
-@dataclass
-class OfTables(ABC):
-    """Rows by number; the parameters that such datasets share."""
-
-    suffixes: ClassVar[tuple[str, ...]]
-
-    paths: str | list[str]
-    fields: dict[str, str] | None = None
-    key: str | None = None
-    nulls: dict[str, Any] | None = None
-    cache_mb: Count = 1024
+class OfTable(ABC):
+    """Rows of a table by number."""
 
     @abstractmethod
     def _opened(self) -> Table:
-        """Open the files."""
-
-    @property
-    def files(self) -> list[str]:
-        """The files' paths, as they are found now."""
-        paths = [self.paths] if isinstance(self.paths, str) else self.paths
-        return [file for path in paths for file in self._files_at(path)]
-
-    def _files_at(self, path: str) -> Sequence[str]:
-        return files_at(path, self.suffixes)
+        """Open the table."""
 
     @opened
     def _table(self) -> Table:
@@ -64,7 +46,7 @@ class OfTables(ABC):
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the labels, if Hugging Face has written them into the files."""
+        """The names of the labels, if Hugging Face has written them down."""
         return self._table.classes
 
     def blocks(self) -> list[range]:
@@ -74,6 +56,28 @@ class OfTables(ABC):
     def locate(self, number: int) -> str:
         """Return the file of a sample, and the number of its row there."""
         return self._table.locate(number)
+
+
+@dataclass
+class OfTables(OfTable):
+    """The rows of several files; the parameters that such datasets share."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    paths: str | list[str]
+    fields: dict[str, str] | None = None
+    key: str | None = None
+    nulls: dict[str, Any] | None = None
+    cache_mb: Count = 1024
+
+    @property
+    def files(self) -> list[str]:
+        """The files' paths, as they are found now."""
+        paths = [self.paths] if isinstance(self.paths, str) else self.paths
+        return [file for path in paths for file in self._files_at(path)]
+
+    def _files_at(self, path: str) -> Sequence[str]:
+        return files_at(path, self.suffixes)
 
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to, or other fields are read."""

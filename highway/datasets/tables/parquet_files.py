@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from highway.datasets.file import UnchangingFile
+from highway.datasets.tables.files import FilesTable
 from highway.datasets.tables.library import pa, pq
-from highway.datasets.tables.table import DecodedRows, Piece, Table
+from highway.datasets.tables.rows import DecodedRows
+from highway.datasets.tables.table import Piece
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
 
@@ -43,7 +45,7 @@ class _Stream(io.RawIOBase):
         return data
 
 
-class ParquetTable(Table):
+class ParquetTable(FilesTable):
     """The rows of Parquet files."""
 
     format, piece = "Parquet", "row group"
@@ -76,7 +78,7 @@ class ParquetTable(Table):
                 "raise cache_mb, or read fewer columns by fields="
             )
 
-    def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
+    def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
         columns = self.selection.columns
         table = self._file(piece.file, self._metadata[piece.file]).read_row_group(
             piece.index, list(dict.fromkeys(columns)), use_threads=False
@@ -86,6 +88,6 @@ class ParquetTable(Table):
         table.validate(full=True)
         return DecodedRows(table.to_batches(), columns), table.get_total_buffer_size()
 
-    def _column(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
+    def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         column: pa.Table = self._file(file, self._metadata[file]).read([name], use_threads=False)
         yield from column.to_batches()

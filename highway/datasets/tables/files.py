@@ -1,0 +1,96 @@
+"""The rows of several files as one table."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, ClassVar
+
+from highway.datasets.file import FileState, UnchangingFile
+from highway.datasets.tables.library import UNREADABLE, pa
+from highway.datasets.tables.rows import DecodedRows
+from highway.datasets.tables.schema import Selection, check_same, select
+from highway.datasets.tables.table import Piece, Table
+from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
+
+_OPEN = 100  # files that are open at once; most processes may open 1024
+
+
+class FilesTable(Table):
+    """The rows of several files.
+
+    Args:
+        files: Their paths.
+        fields: As for :func:`select`.
+        key: As for :func:`select`.
+        nulls: What stands for nulls, by field.
+        budget: Bytes that decoded pieces may take.
+    """
+
+    format: ClassVar[str]  # what such files are called in messages
+    selection: Selection
+
+    def __init__(
+        self, files: list[str], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
+    ) -> None:
+        self.files, self.budget = files, budget
+        self._states: list[FileState] = []
+        self.open = lru_cache(_OPEN)(lambda file: UnchangingFile(files[file], self._states[file] if file < len(self._states) else None))
+        pieces: list[Piece] = []
+        for number, path in enumerate(files):
+            check_cancelled()
+            self._states.append(self.open(number).state)
+            with self._naming(number, "no file of that format, damaged or cut short"):
+                schema, rows = self._layout(number)
+                if number == 0:
+                    first, selection = schema, select(schema, fields, key, path)
+                else:
+                    check_same(selection, first, files[0], schema, path)
+            firsts = accumulate(rows, initial=0)
+            pieces += [Piece(number, index, begin, count) for index, (begin, count) in enumerate(zip(firsts, rows)) if count]
+        super().__init__(pieces, first, selection, nulls, budget, files[0])
+
+    @abstractmethod
+    def _layout(self, file: int) -> tuple[pa.Schema, list[int]]:
+        """Return the columns of a file, and how many rows each of its pieces has."""
+
+    @abstractmethod
+    def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
+        """Return what :meth:`_decode` does; raises what pyarrow does."""
+
+    @abstractmethod
+    def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
+        """Return one column of a file; raises what pyarrow does."""
+
+    def _check(self, piece: Piece) -> None:
+        self.open(piece.file).check()
+
+    def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
+        with self._naming(piece.file, f"{self.piece} {piece.index} is damaged or cut short"):
+            self._check(piece)
+            return self._decode_piece(piece)
+
+    def _column(self, name: str) -> Iterator[pa.RecordBatch]:
+        for number, path in enumerate(self.files):
+            with self._naming(number, f"column {name!r} is damaged or cut short"):
+                for batch in self._column_of(number, name):
+                    if batch.column(name).null_count:
+                        raise DatasetError(f"{path}: column {name!r} has nulls among the keys; name another one by key=")
+                    yield batch
+
+    def _where(self, piece: Piece, row: int) -> str:
+        return f"{self.files[piece.file]}: row {piece.first + row}"
+
+    @contextmanager
+    def _naming(self, file: int, what: str) -> Iterator[None]:
+        """Have errors of pyarrow say which file they are about."""
+        try:
+            yield
+        except UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno:  # of the system
+                raise
+            raise DatasetError(f"{self.files[file]}: {self.format}: {what}; {error}") from error

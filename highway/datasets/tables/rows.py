@@ -1,0 +1,84 @@
+"""Rows that have been decoded, and samples made of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from highway.datasets.tables.library import pa
+from highway.datasets.tables.schema import Selection
+from highway.datasets.tables.values import IN_MEMORY, Access, Value, values_of
+from highway.errors import DatasetError
+
+
+class DecodedRows:
+    """Rows that have been decoded.
+
+    Args:
+        batches: The rows, one batch after the other.
+        columns: Those whose values are wanted.
+        access: How they are got at.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str], access: Access = IN_MEMORY) -> None:
+        self._starts = list(accumulate((batch.num_rows for batch in batches[:-1]), initial=0))
+        self._values = [[values_of(batch.column(name), batch.schema.field(name), access) for name in columns] for batch in batches]
+
+    def at(self, row: int) -> tuple[list[Value], int]:
+        """Return what returns the values of a row, and its number for these."""
+        if len(self._starts) == 1:
+            return self._values[0], row
+        batch = bisect_right(self._starts, row) - 1
+        return self._values[batch], row - self._starts[batch]
+
+
+class SampleFields:
+    """Makes samples of rows.
+
+    Args:
+        selection: Which columns, and what they are called in a sample.
+        nulls: What stands for nulls, by field.
+        path: What is read, for errors.
+
+    Raises:
+        DatasetError: ``nulls`` names no field.
+    """
+
+    def __init__(self, selection: Selection, nulls: Mapping[str, Any] | None, path: str) -> None:
+        self._selection, self._nulls = selection, nulls or {}
+        if strange := [field for field in self._nulls if field not in selection.fields]:
+            raise DatasetError(f"{path}: nulls= names {strange[0]!r}; the fields are {', '.join(selection.fields)}")
+
+    def sample(self, values: Sequence[Value], at: int, where: Callable[[], str]) -> dict[str, Any]:
+        """Return a sample.
+
+        Args:
+            values: What returns the values of ``selection.columns``.
+            at: The row.
+            where: Returns what errors call it.
+
+        Raises:
+            DatasetError: there is a null, or a value cannot be made.
+        """
+        sample: dict[str, Any] = {}
+        for field, value in zip(self._selection.fields, values):
+            try:
+                found = value(at)
+                if found is None:
+                    found = self._for_null(field)
+            except ValueError as error:  # DatasetError, too
+                raise DatasetError(f"{where()}, column {self._selection.columns[len(sample)]!r}: {error}") from error
+            sample[field] = found
+        return sample
+
+    def _for_null(self, field: str) -> Any:
+        if field not in self._nulls:
+            raise DatasetError(f"it is null; say nulls={{{field!r}: ...}} for what is to stand there, or leave the column out by fields=")
+        return self._nulls[field]
+
+
+def key_text(value: Any) -> str:
+    """Return the key that a value of the column of keys is."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
