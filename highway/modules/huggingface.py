@@ -93,10 +93,11 @@ class _Reading:
     """
 
     def __init__(self, source: HuggingFaceSource) -> None:
-        from highway.datasets.tables import hub_stream  # here, since it needs pyarrow
+        stream = load(source.dataset, source.split, source.config, streaming=True)
+        from highway.datasets.tables import hub_stream  # here, since it needs pyarrow, which comes with the package
 
         self.name = source.dataset if isinstance(source.dataset, str) else "a stream of Hugging Face"
-        self._stream = hub_stream.encoded_stream(load(source.dataset, source.split, source.config, streaming=True))
+        self._stream = hub_stream.encoded_stream(stream)
         self._has_state = not hub_stream.has_shuffle_buffer(self._stream)
         self._examples_from = hub_stream.examples_from
         self._convert = hub_stream.ExampleConverter(self._stream, source.fields, source.key, source.nulls, self.name)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from highway.datasets.dataset import Dataset
 from highway.datasets.tables.dataset import OfTable
 from highway.distribution import pip_install
 from highway.errors import ConfigError
@@ -44,24 +43,27 @@ class HuggingFace(OfTable):
     >>> dataset = HuggingFace("beans", "train", fields={"image": "image", "label": "labels"})
     """
 
-    dataset: str | Dataset
+    dataset: Any
     split: str | None = None
     config: str | None = None
     fields: dict[str, str] | None = None
     key: str | None = None
     nulls: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.dataset, (str, Mapping)):
+            _expect_table(self.dataset)
+
     def _opened(self) -> Table:
-        from highway.datasets.tables.hub_table import HubTable  # here, since it needs pyarrow
+        loaded = self._loaded()
+        from highway.datasets.tables.hub_table import HubTable  # here, since it needs pyarrow, which comes with the package
 
         name = self.dataset if isinstance(self.dataset, str) else "a table of Hugging Face"
-        return HubTable(self._loaded(), self.fields, self.key, self.nulls, name)
+        return HubTable(loaded, self.fields, self.key, self.nulls, name)
 
     def _loaded(self) -> Any:
         found = load(self.dataset, self.split, self.config)
-        if not hasattr(found, "features") or not hasattr(found, "data"):
-            way_out = "; HuggingFaceSource reads streams" if hasattr(found, "features") else ""
-            raise ConfigError(f"HuggingFace: a {type(found).__name__}; expected a Dataset of the package datasets{way_out}")
+        _expect_table(found)
         if (found.format or {}).get("type") == "custom":
             raise ConfigError(
                 "HuggingFace: the table has a transform, which rows that are read from its memory do not go through; have a map of the "
@@ -72,6 +74,12 @@ class HuggingFace(OfTable):
     def fingerprint(self) -> str:
         """Return a text that changes when the table does, or other fields are read."""
         return f"{self._loaded()._fingerprint} {self.fields} {self.key} {self.nulls}"
+
+
+def _expect_table(found: Any) -> None:
+    if not hasattr(found, "features") or not hasattr(found, "data"):
+        way_out = "; HuggingFaceSource reads streams" if hasattr(found, "features") else ""
+        raise ConfigError(f"HuggingFace: dataset is of type {type(found).__name__}; expected a Dataset of the package datasets{way_out}")
 
 
 def load(dataset: Any, split: str | None, config: str | None, streaming: bool = False) -> Any:

@@ -14,9 +14,9 @@ import pytest
 from pyarrow import parquet as pq
 
 from highway import Pipeline, Stage
-from highway.datasets import Arrow, ImageFolder, Parquet
+from highway.datasets import Arrow, HuggingFace, ImageFolder, Parquet
 from highway.errors import ConfigError, DatasetError
-from highway.modules import ImageFileReader, Reader
+from highway.modules import HuggingFaceSource, ImageFileReader, Reader
 
 LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -349,3 +349,15 @@ def test_without_pyarrow_it_is_made_and_an_error_names_the_command_when_it_is_re
     dataset = kind(str(tmp_path / "a.x"))
     with pytest.raises(ConfigError, match=r"pip install 'highway-data\[arrow\]'"):
         len(dataset)
+
+
+def test_without_the_package_datasets_a_name_is_an_error_that_names_the_command_when_it_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    message = r"'beans': Hugging Face's tables need the package datasets: pip install 'highway-data\[huggingface\]'"
+    with pytest.raises(ConfigError, match=message):
+        len(HuggingFace("beans", "train"))
+    with pytest.raises(ConfigError, match=message):
+        list(Pipeline([HuggingFaceSource("beans", "train")]))
+    for nothing in ([1, 2], pa.table({"x": [1]})):
+        with pytest.raises(ConfigError, match=r"dataset is of type \w+; expected a Dataset of the package datasets$"):
+            HuggingFace(nothing)
