@@ -80,6 +80,7 @@ ONLY_IN = {
     "msgspec": {
         "datasets/detection/coco",
         "datasets/detection/masks.py",
+        "datasets/mds",
         "observe/calibration.py",
         "observe/snapshot.py",
         "parameters/convert.py",

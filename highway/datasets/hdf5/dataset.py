@@ -97,7 +97,7 @@ class HDF5:
         fields: The datasets to read, under new names: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all that have rows,
             by their names; those of groups by their paths, such as ``train/images``.
         group: The group whose datasets are meant.
-        cache_mb: Megabytes of chunks that are kept. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` says.
+        cache_mb: MiB of chunks that are kept. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` says.
 
     A sample is a dict with a row of each dataset: an array, or a number; ``str`` of texts; and ``bytes`` of opaque values and of uint8 of
     variable length, as encoded images are kept. A dataset ``__key__`` of texts is no field: it names the samples.
@@ -117,7 +117,7 @@ class HDF5:
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path, self.group, self.fields, self.cache_mb * 1_000_000)
+        return _Columns(self.path, self.group, self.fields, self.cache_mb << 20)
 
     @opened
     def keys(self) -> list[str] | None:

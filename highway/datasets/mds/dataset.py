@@ -1,0 +1,117 @@
+"""The samples in the MDS shards of Mosaic's streaming by number."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Any, overload
+
+from highway.datasets.file import fingerprint_of
+from highway.datasets.mds.shards import INDEX, Shard, read_index
+from highway.datasets.npy.rows import KEYS
+from highway.datasets.opened import opened
+from highway.parameters.checks import checked
+from highway.stores.file import read_ranges
+from highway.stores.url import join
+
+_OPEN = 100  # shards that are open at once; most processes may open 1024 files
+
+
+class _Shards:
+    """The shards of a folder."""
+
+    def __init__(self, folder: str, fields: dict[str, str] | None) -> None:
+        self.entries = read_index(folder).shards
+        self.ends = list(accumulate((entry.samples for entry in self.entries), initial=0))
+        self.open = lru_cache(_OPEN)(lambda number: Shard(folder, self.entries[number], fields, KEYS))
+        self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
+
+    def find(self, number: int) -> tuple[Shard, int]:
+        """Return the shard of a sample, and its number there. Raises IndexError."""
+        number = range(self.ends[-1])[number]
+        place = bisect_right(self.ends, number) - 1
+        return self.open(place), number - self.ends[place]
+
+
+class _Keys(Sequence[str]):
+    """The keys of all samples, each read when it is asked for."""
+
+    def __init__(self, shards: _Shards) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return self._shards.ends[-1]
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(len(self))[number]]
+        shard, row = self._shards.find(number)
+        return shard.key(row)
+
+
+@checked
+@dataclass
+class MDS:
+    """The samples in a folder of MDS shards, in the order of its ``index.json``, where they lie.
+
+    Args:
+        path: The folder that has the ``index.json``, or its URL.
+        fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first that a shard has. ``None``
+            reads all as they are.
+
+    A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``; numbers and arrays have the dtypes of their columns, of
+    which ``int`` is int64; ``json`` is what it holds (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is no field: it names
+    the samples. Columns of pickles (``pkl``) are refused, and can be left out by ``fields``.
+
+    Raises:
+        OSError: the folder has no index, or a shard cannot be opened (when it is read).
+        DatasetError: a shard is there only compressed, is cut short or not what the index says, or has changed since; a column is of an
+            encoding that cannot be read, or a sample damaged.
+
+    >>> dataset = MDS("mds/train")
+    """
+
+    path: str
+    fields: dict[str, str] | None = None
+
+    @opened
+    def _shards(self) -> _Shards:
+        return _Shards(self.path, self.fields)
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The samples' keys, if they have some."""
+        return _Keys(self._shards) if self._shards.has_keys else None
+
+    def __len__(self) -> int:
+        return self._shards.ends[-1]
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples, which are asked of a store all at once."""
+        found = [self._shards.find(number) for number in numbers]
+        contents = read_ranges([shard.place(row) for shard, row in found])
+        return [shard.sample(row, data) for (shard, row), data in zip(found, contents, strict=True)]
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the samples of each shard."""
+        return [range(begin, end) for begin, end in pairwise(self._shards.ends) if begin < end]
+
+    def locate(self, number: int) -> str:
+        """Return the shard of a sample, and its number there."""
+        shard, row = self._shards.find(number)
+        return f"{shard.path}: sample {row}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the index or a shard is written to, or other columns are read."""
+        names = [INDEX, *(entry.raw_data.basename for entry in read_index(self.path).shards)]
+        return f"{fingerprint_of((name, join(self.path, name)) for name in names)} {self.fields}"

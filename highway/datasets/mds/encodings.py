@@ -1,0 +1,202 @@
+"""How MDS encodes the columns of a sample.
+
+===========================================  ==============================  ==========================================================
+encoding                                     read as                         written from
+===========================================  ==============================  ==========================================================
+``bytes``                                    bytes                           bytes
+``jpeg``, ``png``                            bytes, to be decoded by         bytes in a field of that name (``jpg`` too)
+                                             workers
+``str``                                      str                             str
+``int``                                      int64                           int
+``int8`` ... ``uint64``, ``float16`` ...     a number of that dtype          a number of that dtype; float64 from float
+``ndarray``, ``ndarray:DTYPE[:SHAPE]``       array                           array
+``json``                                     what JSON holds                 dict, list, bool, None
+``pil``                                      uint8 ``(H, W)`` or             -
+                                             ``(H, W, C)``
+``jpeg_array``, ``list[...]``                a list of images              -
+``str_int``, ``str_float``, ``str_decimal``  int, float, Decimal             -
+``pkl``                                      refused: it could run any code  -
+===========================================  ==============================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from highway.errors import DatasetError, ItemError
+from highway.images.decode import MAX_PIXELS
+
+_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32", 64: "uint64"}
+_DTYPES |= {65: "int64", 66: "float64"}
+_NUMBERS = {name: number for number, name in _DTYPES.items()}
+_LENGTHS = ("<u1", "<u2", "<u4", "<u8")  # of the numbers in a shape
+_PIL = struct.Struct("<3I")  # width, height, and the length of the mode
+_MODES = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4}  # and the channels of each
+_IMAGES = {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}  # encodings by the names of fields
+
+
+class Encoding(NamedTuple):
+    """How a column is encoded.
+
+    Args:
+        decode: Returns what bytes stand for. Raises ValueError if they are something else.
+        size: Bytes that each value has; ``None`` if that varies.
+    """
+
+    decode: Callable[[bytes], Any]
+    size: int | None = None
+
+
+def encoding_of(name: str) -> Encoding:
+    """Return an encoding by its name.
+
+    Raises:
+        DatasetError: it is none that can be read.
+    """
+    kind, *details = name.split(":")
+    try:
+        if kind == "ndarray":
+            return _ndarray_encoding(*details)
+        if kind in _NUMBERS or kind == "int":
+            dtype = np.dtype("int64" if kind == "int" else kind).newbyteorder("<")
+            return Encoding(partial(_number, dtype), dtype.itemsize)
+        return Encoding(_DECODERS[kind])
+    except (KeyError, TypeError, ValueError):
+        if kind == "pkl":
+            raise DatasetError("the encoding 'pkl' is a pickle, which could run any code; leave the column out by fields") from None
+        raise DatasetError(f"the encoding {name!r} is none of {', '.join([*_DECODERS, 'int', *_NUMBERS, 'ndarray'])}") from None
+
+
+def _number(dtype: np.dtype[Any], data: bytes) -> Any:
+    if len(data) != dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes are no {dtype.name}")
+    return np.frombuffer(data, dtype)[0]
+
+
+def _ndarray_encoding(dtype: str | None = None, shape: str | None = None) -> Encoding:
+    lengths = tuple(map(int, shape.split(","))) if shape is not None else None
+    if (dtype is not None and dtype not in _NUMBERS) or any(length < 1 for length in lengths or ()):
+        raise ValueError
+    size = None if dtype is None or lengths is None else math.prod(lengths) * np.dtype(dtype).itemsize
+    return Encoding(partial(_ndarray, dtype, lengths), size)
+
+
+def _ndarray(dtype: str | None, shape: tuple[int, ...] | None, data: bytes) -> np.ndarray:
+    at = 0
+    if dtype is None:
+        dtype, at = _DTYPES[data[0]], 1
+    if shape is None:
+        axes, kind = divmod(data[at], 4)
+        lengths = np.frombuffer(data, _LENGTHS[kind], axes, at + 1)
+        shape, at = tuple(lengths.tolist()), at + 1 + lengths.nbytes
+    little = np.dtype(dtype).newbyteorder("<")
+    if (expected := math.prod(shape) * little.itemsize) != len(data) - at:
+        raise ValueError(f"{expected} bytes are expected for {shape} of {dtype}, found {len(data) - at}")
+    return np.frombuffer(data, little, offset=at).reshape(shape).copy()
+
+
+def _pil(data: bytes) -> np.ndarray:
+    width, height, length = _PIL.unpack_from(data)
+    mode, pixels = data[_PIL.size : _PIL.size + length].decode(), data[_PIL.size + length :]
+    if mode not in _MODES or width * height > MAX_PIXELS or len(pixels) != width * height * _MODES[mode]:
+        raise ValueError(f"an image of mode {mode[:9]!r}, {height} x {width}, in {len(pixels)} bytes; expected one of {', '.join(_MODES)}")
+    return np.array(Image.frombytes(mode, (width, height), pixels))
+
+
+def _bytes(data: bytes) -> bytes:
+    return data
+
+
+def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any]:
+    """Return the values behind their number and their sizes, which stand from ``begin`` on."""
+    (count,) = struct.unpack_from("<I", data, begin)
+    ends = np.cumsum([begin + 4 * (count + 1), *np.frombuffer(data, "<u4", count, begin + 4).tolist()]).tolist()
+    if ends[-1] != len(data):
+        raise ValueError(f"{count} values that end at byte {ends[-1]}, in {len(data)} bytes")
+    return [decode(data[first:end]) for first, end in pairwise(ends)]
+
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "bytes": _bytes,
+    "jpeg": _bytes,
+    "png": _bytes,
+    "jpeg_array": partial(_listed, _bytes, 0),
+    "jpegarray": partial(_listed, _bytes, 0),
+    "list[jpeg]": partial(_listed, _bytes, 4),
+    "list[png]": partial(_listed, _bytes, 4),
+    "list[pil]": partial(_listed, _pil, 4),
+    "str": bytes.decode,
+    "json": json.loads,
+    "pil": _pil,
+    "str_int": lambda data: int(data.decode()),
+    "str_float": lambda data: float(data.decode()),
+    "str_decimal": lambda data: Decimal(data.decode()),
+}
+
+
+def encoding_for(name: str, value: Any) -> str:
+    """Return the encoding that a column is written in, by the name of the field and its first value.
+
+    Raises:
+        ItemError: there is none; names the field and the way out.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _IMAGES.get(name.rpartition(".")[2], "bytes")
+    if value is None or isinstance(value, (bool, dict, list)):
+        return "json"
+    for kind, encoding in ((str, "str"), (int, "int"), (float, "float64")):
+        if type(value) is kind:
+            return encoding
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in _NUMBERS:
+        return value.dtype.name if value.ndim == 0 else "ndarray"
+    what = f"{value.dtype} {value.shape}" if isinstance(value, (np.ndarray, np.generic)) else f"a {type(value).__name__}"
+    raise ItemError(f"field {name!r} is {what}, which MDS has no encoding for; make it an array of numbers, a str or bytes")
+
+
+def encode(name: str, encoding: str, value: Any) -> bytes:
+    """Return the bytes of a value.
+
+    Raises:
+        ItemError: it is none of that encoding; names the field.
+    """
+    if encoding_for(name, value) != encoding:
+        raise ItemError(f"field {name!r} would be encoded as {encoding_for(name, value)}, but in the first sample as {encoding}")
+    if isinstance(value, str):
+        return value.encode()
+    if encoding == "json":
+        return _as_json(name, value)
+    if encoding == "int" and not -(1 << 63) <= value < 1 << 63:
+        raise ItemError(f"field {name!r} is {value}, which does not fit into 64 bits; make it a str")
+    if encoding == "ndarray":
+        return _as_ndarray(name, value)
+    if encoding in _NUMBERS or encoding == "int":
+        return bytes(np.asarray(value, np.dtype("int64" if encoding == "int" else encoding).newbyteorder("<")).tobytes())
+    return bytes(value)
+
+
+def _as_json(name: str, value: Any) -> bytes:
+    try:
+        written = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ItemError(f"field {name!r} cannot be JSON: {error}; make it an array, a str or bytes") from error
+    if json.loads(written) != value:
+        raise ItemError(f"field {name!r} does not come back from JSON as it is: names in it must be str, and lists no tuples")
+    return written.encode()
+
+
+def _as_ndarray(name: str, value: np.ndarray) -> bytes:
+    if value.size == 0 or value.ndim > 63:
+        raise ItemError(f"field {name!r} is an array {value.shape}, which MDS cannot hold: it has {value.size} values in {value.ndim} axes")
+    kind = next(kind for kind, dtype in enumerate(_LENGTHS) if max(value.shape) <= np.iinfo(dtype).max)
+    little = value.astype(value.dtype.newbyteorder("<"), copy=False)
+    return bytes([_NUMBERS[value.dtype.name], value.ndim << 2 | kind]) + np.array(value.shape, _LENGTHS[kind]).tobytes() + little.tobytes()

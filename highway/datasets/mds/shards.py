@@ -1,0 +1,187 @@
+"""The shards in a folder of MDS, as its index lists them, and where the samples of one lie."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from highway.datasets.choice import chosen
+from highway.datasets.file import open_file
+from highway.datasets.mds.encodings import encoding_of
+from highway.errors import DatasetError
+from highway.stores.file import FileRange, exists, read_whole
+from highway.stores.url import join, shown
+
+INDEX = "index.json"
+VERSION = 2
+
+
+class FileEntry(msgspec.Struct):
+    """A file in an index.
+
+    Args:
+        basename: Its path in the folder.
+        bytes: Its size.
+        hashes: Checksums, by the name of the algorithm.
+    """
+
+    basename: str
+    bytes: int
+    hashes: dict[str, str] = {}
+
+
+class ShardEntry(msgspec.Struct):
+    """A shard in an index.
+
+    Args:
+        column_names: Sorted.
+        column_encodings: How each column is encoded.
+        column_sizes: Bytes of each column; ``None`` where that varies.
+        raw_data: The file.
+        samples: How many are in it.
+        format: ``"mds"``.
+        version: 2.
+        compression: That of ``zip_data``.
+        hashes: Algorithms of the checksums.
+        size_limit: Bytes that shards were to have at most.
+        zip_data: The file, compressed.
+    """
+
+    column_names: list[str]
+    column_encodings: list[str]
+    column_sizes: list[int | None]
+    raw_data: FileEntry
+    samples: int
+    format: str = "mds"
+    version: int = VERSION
+    compression: str | None = None
+    hashes: list[str] = []
+    size_limit: int | str | None = None
+    zip_data: FileEntry | None = None
+
+
+class Index(msgspec.Struct):
+    """What stands in ``index.json``."""
+
+    shards: list[ShardEntry]
+    version: int = VERSION
+
+
+def read_index(folder: str) -> Index:
+    """Return the index in a folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DatasetError: it is not one that can be read; says what was expected and found.
+    """
+    path = join(folder, INDEX)
+    if not exists(path):
+        raise FileNotFoundError(f"{shown(path)!r}: no such file; name the folder that has it; without it a dataset is not whole")
+    try:
+        index = msgspec.json.decode(read_whole(path), type=Index)
+    except msgspec.DecodeError as error:
+        raise DatasetError(f"{shown(path)}: no index of MDS, damaged or cut short: {error}") from error
+    for number, shard in enumerate(index.shards):
+        where = f"{shown(path)}: shard {number}"
+        if (shard.format, shard.version, index.version) != ("mds", VERSION, VERSION):
+            raise DatasetError(f"{where} is of the format {shard.format!r}, version {shard.version}; expected 'mds', version {VERSION}")
+        names = shard.column_names
+        if not (len(set(names)) == len(names) == len(shard.column_encodings) == len(shard.column_sizes)) or shard.samples < 0:
+            raise DatasetError(f"{where} has {shard.samples} samples of the columns {names}; expected a name, encoding and size of each")
+        if shard.raw_data.basename.startswith("/") or ".." in shard.raw_data.basename.split("/"):
+            raise DatasetError(f"{where}: the file {shard.raw_data.basename!r} leads out of the folder")
+    return index
+
+
+class Shard:
+    """A shard, open to be read.
+
+    Args:
+        folder: Where its index is.
+        entry: What that says.
+        fields: The columns to read, under new names; ``None``: all but ``leave_out``.
+        leave_out: A column that is none of the fields.
+
+    Raises:
+        OSError: it cannot be opened.
+        DatasetError: it is not what the index says, or has columns that cannot be read.
+    """
+
+    def __init__(self, folder: str, entry: ShardEntry, fields: dict[str, str] | None, leave_out: str) -> None:
+        path = join(folder, entry.raw_data.basename)
+        self.path, self._entry = shown(path), entry
+        if entry.zip_data is not None and not exists(path):
+            unpack = f"{str(entry.compression).partition(':')[0]} -d {entry.zip_data.basename}"
+            raise DatasetError(f"{self.path}: it is there only compressed, which has no places: unpack it, as by {unpack}")
+        self.file = open_file(path)
+        size, count = self.file.state.size, entry.samples
+        if size != entry.raw_data.bytes:
+            raise DatasetError(
+                f"{self.path}: expected {entry.raw_data.bytes} bytes, as {INDEX} says, found {size}: it was cut short, or is new"
+            )
+        begin = 4 * (count + 2)
+        if begin > size:
+            raise DatasetError(f"{self.path}: {size} bytes cannot hold {count} samples, as many as {INDEX} says")
+        numbers = np.frombuffer(self.file.read(0, begin), "<u4")
+        self.offsets = numbers[1:]
+        if numbers[0] != count or self.offsets[0] < begin or self.offsets[-1] > size or (np.diff(self.offsets.astype(np.int64)) < 0).any():
+            raise DatasetError(f"{self.path}: no shard of {count} samples, or damaged: it begins with {numbers[:4].tolist()}")
+        names = {name: name for name in entry.column_names if name != leave_out or fields is not None}
+        try:
+            self._wanted = {new: self._column(old) for new, old in chosen(names, fields).items()}
+        except DatasetError:
+            raise
+        except ValueError as error:
+            raise DatasetError(f"{self.path}: {error}") from None
+        self._key = self._column(leave_out) if leave_out in entry.column_names else None
+
+    def _column(self, name: str) -> tuple[int, Callable[[bytes], Any]]:
+        """Return the place of a column, and what decodes it."""
+        place = self._entry.column_names.index(name)
+        try:
+            encoding = encoding_of(self._entry.column_encodings[place])
+        except DatasetError as error:
+            raise DatasetError(f"{self.path}: column {name!r}: {error}") from None
+        if (said := self._entry.column_sizes[place]) is not None and said != encoding.size:
+            raise DatasetError(f"{self.path}: column {name!r}: {INDEX} says {said} bytes each, expected {encoding.size}")
+        return place, partial(self._decoded, name, encoding.decode)
+
+    def place(self, row: int) -> FileRange:
+        """Return where a sample lies."""
+        begin, end = self.offsets[row : row + 2].tolist()
+        return FileRange(self.file, begin, end - begin)
+
+    def sample(self, row: int, data: bytes) -> dict[str, Any]:
+        """Return a sample by its number and bytes. Raises DatasetError."""
+        return self._values(row, data, self._wanted)
+
+    def key(self, row: int) -> str:
+        """Return the key of a sample. Raises DatasetError."""
+        assert self._key is not None
+        return str(self._values(row, self.file.read(*self.place(row)[1:]), {"": self._key})[""])
+
+    def _values(self, row: int, data: bytes, wanted: dict[str, tuple[int, Callable[[bytes], Any]]]) -> dict[str, Any]:
+        try:
+            sizes = self._entry.column_sizes
+            varying = sizes.count(None)
+            if len(data) < 4 * varying:
+                raise ValueError(f"{len(data)} bytes cannot hold the sizes of {varying} columns")
+            found = iter(np.frombuffer(data, "<u4", varying).tolist())
+            ends = np.cumsum([4 * varying, *(next(found) if size is None else size for size in sizes)]).tolist()
+            if ends[-1] != len(data):
+                raise ValueError(f"its columns take {ends[-1]} bytes, but it has {len(data)}")
+            return {name: decode(data[ends[place] : ends[place + 1]]) for name, (place, decode) in wanted.items()}
+        except ValueError as error:
+            raise DatasetError(f"{self.path}: sample {row} is damaged: {error}") from error
+
+    @staticmethod
+    def _decoded(name: str, decode: Callable[[bytes], Any], data: bytes) -> Any:
+        try:
+            return decode(data)
+        except (ValueError, ArithmeticError, LookupError, struct.error) as error:
+            raise ValueError(f"column {name!r}: {type(error).__name__}: {error}") from error

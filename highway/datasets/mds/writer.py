@@ -1,0 +1,106 @@
+"""Samples written into MDS shards, which Mosaic's streaming reads too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from highway.datasets.mds.encodings import encode, encoding_for, encoding_of
+from highway.datasets.mds.shards import INDEX, FileEntry, Index, ShardEntry
+from highway.datasets.npy.rows import KEYS
+from highway.datasets.writing import writing_folder
+from highway.errors import ItemError
+from highway.parameters.ranges import Range
+
+_LARGEST = 1 << 32  # where offsets end
+
+
+class MDSWriter:
+    """Adds samples; see :func:`mds_writer`."""
+
+    def __init__(self, folder: str, size_limit: int) -> None:
+        self._folder, self._limit = folder, size_limit
+        self._columns: dict[str, str] = {}  # the encodings
+        self._sizes: list[int | None] = []
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self.index = Index([])
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Append a sample.
+
+        Raises:
+            ItemError: it has other fields than the first, a field is of another kind, or no encoding holds it.
+        """
+        row = {KEYS: key, **sample}
+        if not self.samples:
+            if KEYS in sample or not sample:
+                raise ItemError(f"the sample has {f'a field {KEYS!r}, where its key is kept' if sample else 'no fields'}")
+            self._columns = {name: encoding_for(name, row[name]) for name in sorted(row)}
+            self._sizes = [encoding_of(encoding).size for encoding in self._columns.values()]
+        elif row.keys() != self._columns.keys():
+            raise ItemError(f"the sample has {', '.join(row)}, but the first one has {', '.join(self._columns)}; give all the same fields")
+        values = [encode(name, encoding, row[name]) for name, encoding in self._columns.items()]
+        varying = [len(value) for value, size in zip(values, self._sizes, strict=True) if size is None]
+        if 4 * len(varying) + sum(map(len, values)) >= _LARGEST - (1 << 24):
+            raise ItemError(f"the sample has {sum(map(len, values))} bytes; expected less than 4 GiB")
+        data = b"".join([np.array(varying, "<u4").tobytes(), *values])
+        if self._waiting and self._bytes + len(data) + 4 > self._limit:
+            self.flush()
+        self._waiting.append(data)
+        self._bytes += len(data) + 4
+        self.samples += 1
+
+    def flush(self) -> None:
+        """Write a shard of what waits."""
+        samples, self._waiting, self._bytes = self._waiting, [], 0
+        name = f"shard.{len(self.index.shards):05}.mds"
+        entry = ShardEntry(
+            column_names=list(self._columns),
+            column_encodings=list(self._columns.values()),
+            column_sizes=self._sizes,
+            raw_data=FileEntry(name, 0),
+            samples=len(samples),
+            size_limit=self._limit,
+        )
+        settings = {key: value for key, value in msgspec.to_builtins(entry).items() if key not in ("raw_data", "samples", "zip_data")}
+        config = msgspec.json.encode(settings, order="sorted")
+        begin = 4 * (len(samples) + 2) + len(config)
+        offsets = np.array(list(accumulate(map(len, samples), initial=begin)), "<u4")
+        with open(os.path.join(self._folder, name), "wb") as file:
+            for part in (np.array(len(samples), "<u4").tobytes(), offsets.tobytes(), config, *samples):
+                file.write(part)
+            entry.raw_data.bytes = file.tell()
+        self.index.shards.append(entry)
+
+
+@contextmanager
+def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] = 1 << 26, durable: bool = False) -> Iterator[MDSWriter]:
+    """Write samples that have the same fields into a folder of MDS shards, which has its name only when it is whole.
+
+    The keys are a column ``__key__``.
+
+    Args:
+        path: The folder.
+        size_limit: Bytes that a shard has at most, about; a larger sample has one of its own.
+        durable: Whether all of it is to be on the disk by then.
+
+    Raises:
+        FileExistsError: there is something already.
+        OSError: a file cannot be written.
+        ItemError: a sample has other fields than the first, or a value that MDS does not hold (where it is added).
+    """
+    with writing_folder(path, durable) as folder:
+        writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))
+        yield writer
+        if writer.samples:
+            writer.flush()
+        with open(os.path.join(folder, INDEX), "wb") as file:
+            file.write(msgspec.json.encode(writer.index, order="sorted"))
