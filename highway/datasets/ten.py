@@ -13,7 +13,7 @@ from typing import Any
 from highway.datasets.opened import opened
 from highway.datasets.writing import writing
 from highway.engine.stage import Passport, Stamped
-from highway.errors import FrameError
+from highway.errors import FrameError, ItemError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, FileState, UnchangingFile, fingerprint, read_ranges
 from highway.stores.url import is_url, shown
@@ -152,7 +152,10 @@ class TenWriter:
         """
         if self.samples:
             raise ValueError(f"{self._path}: a .ten file holds one sample; give {key!r} a file of its own")
-        save(self._path, dict(sample), Passport(keys=(key,)))
+        try:
+            save(self._path, dict(sample), Passport(keys=(key,)))
+        except ItemError as error:
+            raise ItemError(f"a .ten file holds arrays: {error}; or leave the field out, or write a format that keeps it") from error
         self.samples += 1
 
 

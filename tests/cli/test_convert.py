@@ -18,7 +18,7 @@ from highway.cli.convert import check
 from highway.cli.convert.formats import FORMATS
 from highway.cli.convert.recognise import written_to
 from highway.cli.convert.target import Target
-from highway.datasets import Npz, Tar, TenFiles
+from highway.datasets import ImageFolder, Npz, Tar, TenFiles
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.shards import shard_writer
 from highway.datasets.ten import save
@@ -132,7 +132,7 @@ def test_other_files_are_no_way_to_go_on(photos, tmp_path, capsys):
     (photos / "dog" / "03.jpg").unlink()
     capsys.readouterr()
     assert convert(photos, tmp_path / "t", "--to", "ten") == 2
-    assert "begun from something else (files differ); remove it, or choose another DST" in capsys.readouterr().err
+    assert "begun from something else (files differ); remove it and " in capsys.readouterr().err
 
 
 def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsys):
@@ -491,6 +491,26 @@ def test_what_was_whole_before_its_record_said_so_is_kept(squares, tmp_path, cap
     record.write_text(record.read_text().replace('"samples": 20', '"samples": null'))
     assert convert(squares, tmp_path / "c", "--to", "cache", "--check") == 0
     assert "all 20 samples are there already" in capsys.readouterr().out
+
+
+def test_what_fails_before_anything_is_written_leaves_no_record(tmp_path, capsys):
+    with shard_writer(str(tmp_path / "s.tar")) as writer:
+        writer.add("a", {"txt": "a text"})
+    for target, message in (
+        (["t", "--to", "ten"], "a .ten file holds arrays: field 'txt' is a str"),
+        (["f", "--to", "folder"], "a folder holds"),
+    ):
+        assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
+        assert message in capsys.readouterr().err
+        assert not list(tmp_path.rglob(".highway-convert*"))
+
+
+def test_what_is_a_whole_is_begun_anew_and_that_is_said(squares, tmp_path, capsys):
+    (tmp_path / "a.npz").write_text("of an earlier run")
+    about = {"about": {"files": ImageFolder(str(squares)).fingerprint(), "kind": "npz"}, "samples": None}
+    (tmp_path / ".highway-convert-a.npz.json").write_text(json.dumps(about))
+    assert convert(squares, tmp_path / "a.npz", "--check") == 0
+    assert "a.npz: begun anew, since it is written as a whole" in capsys.readouterr().out
 
 
 def test_what_was_removed_is_written_again(squares, tmp_path, capsys):

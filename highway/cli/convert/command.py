@@ -78,7 +78,14 @@ def run(options: argparse.Namespace) -> int:
         record.finish_if(target.whole(source.total))
     if record.samples is None or target.lacks(record.samples):
         target.remove_parts()
-        written, kept = _convert(source, target, options.workers)
+        if record.was_begun and not target.is_written_in_parts and not target.pattern:
+            print(f"{options.target}: begun anew, since it is written as a whole")
+        try:
+            written, kept = _convert(source, target, options.workers)
+        except BaseException:
+            if target.is_empty():
+                record.remove()
+            raise
         record.finish(written + kept)
         there = f"; {kept:,} were there already" if kept else ""
         print(f"{options.target}: {written:,} samples written{there}")
@@ -123,7 +130,8 @@ def _check(source: Input, target: Target, workers: int | None) -> int:
 def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:
     """Run a pipeline with a bar."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total, completed=kept, rate="")
 
         def progress(stats: PipelineStats) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from highway.cli.convert.format import Format
@@ -12,6 +13,8 @@ from highway.datasets.paths import expanded
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.stores.url import is_url, shown, without_options
+
+_ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # URLs and commands
 
 
 def table() -> str:
@@ -53,10 +56,11 @@ def read_from(paths: Sequence[str], name: str | None) -> tuple[Format, list[str]
         ConfigError: it is none of the formats.
     """
     found = [one for path in paths for one in expanded(path)]
-    of = _named(name) if name else _by_suffix(found) or _by_content(found)
+    of = _named(name) if name else None
+    if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolved(path))), ""):
+        raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
+    of = of or _by_suffix(found) or _by_content(found)
     if of is None:
-        if missing := next((path for path in found if not os.path.exists(resolved(path))), ""):
-            raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
         raise ConfigError(f"{found[0]}: none of the formats, by its name and content; say --from {', '.join(FORMATS)}")
     return of, found
 

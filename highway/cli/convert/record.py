@@ -14,11 +14,12 @@ from highway.errors import ConfigError
 
 @dataclass
 class Record:
-    """One conversion: its file, what it is made from and how, and how many samples there are once it is done."""
+    """One conversion: its file, what it is made from and how, how many samples there are once it is done, whether it was begun before."""
 
     path: str
     about: Mapping[str, Any]
     samples: int | None = None
+    was_begun: bool = False
 
     @classmethod
     def open(cls, path: str, target: str, about: Mapping[str, Any], is_empty: bool) -> Record:
@@ -33,8 +34,8 @@ class Record:
                 found = json.load(file)
             if found["about"] != about:
                 changed = ", ".join(sorted(name for name in {**about, **found["about"]} if found["about"].get(name) != about.get(name)))
-                raise ConfigError(f"{record.path}: begun from something else ({changed} differ); remove it, or choose another DST")
-            record.samples = found["samples"]
+                raise ConfigError(f"{target}: begun from something else ({changed} differ); remove it and {path}, or choose another DST")
+            record.samples, record.was_begun = found["samples"], True
             return record
         if not is_empty:
             raise ConfigError(f"{target}: there is something already, which no conversion has written; choose another DST")
@@ -50,6 +51,10 @@ class Record:
         """Say that all is there."""
         self.samples = samples
         self._save()
+
+    def remove(self) -> None:
+        """Leave nothing of a conversion that has written nothing."""
+        os.unlink(self.path)
 
     def _save(self) -> None:
         with writing(self.path) as name, open(name, "w", encoding="utf-8") as file:
