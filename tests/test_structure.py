@@ -68,6 +68,7 @@ ONLY_IN = {
         "run/launchers/ray_runner.py",
         "run/role.py",
         "stores/cache.py",
+        "stores/copies.py",
         "stores/loop.py",
         "wire/abandoned.py",
         "wire/goodbye.py",

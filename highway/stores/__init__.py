@@ -8,6 +8,7 @@ module         what it is for
 ``file``       :func:`~highway.stores.file.open_file`: a file that is read by position, wherever it is, and must not change meanwhile
 ``remote``     objects of a store as such files, and many of them, or parts of them, read at once
 ``listing``    what lies in a folder of a store, kept in a file if that is wanted
+``copies``     a whole object or folder as files here, for libraries that take nothing else
 ``streaming``  an object read from its beginning to its end, ahead of who takes it; and as Python's file objects
 ``url``        what a URL says, and what its options say
 ``requests``   requests to one bucket: so many in flight, asked again, hedged, counted

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -51,8 +52,10 @@ class BlockCache:
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
+        self.blocks, self.copies = (os.path.join(folder, name) for name in ("blocks", "copies"))
         try:
-            os.makedirs(os.path.join(folder, "blocks"), exist_ok=True)
+            for part in (self.blocks, self.copies):
+                os.makedirs(part, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
         self._written = limit  # so that the first one looks
@@ -60,7 +63,7 @@ class BlockCache:
 
     def path(self, name: str) -> str:
         """Return where a block is, if it is there."""
-        return os.path.join(self.folder, "blocks", name[:2], name[2:])
+        return os.path.join(self.blocks, name[:2], name[2:])
 
     def read(self, name: str, part: slice, length: int) -> bytes | None:
         """Return a part of a block that has ``length`` bytes; ``None`` if it is not there, or damaged."""
@@ -113,12 +116,16 @@ class BlockCache:
             self._written = 0
         return self.evict()
 
-    def evict(self) -> int:
-        """Remove what was used longest ago until there is room, and return how many blocks that were; one process at a time does it."""
+    def evict(self, keep: str = "") -> int:
+        """Remove what was used longest ago until there is room, and return how many that were; one process at a time does it.
+
+        Args:
+            keep: A copy that is left.
+        """
         with locked(os.path.join(self.folder, "evicting.lock"), wait=False) as mine:
             if not mine:
                 return 0
-            held = sorted(self._held())
+            held = sorted([*self._held_blocks(), *self._held_copies(keep)])
             total, removed = sum(one.size for one in held), 0
             if total <= self.limit:
                 return 0
@@ -126,15 +133,32 @@ class BlockCache:
                 if total <= self.limit * _ROOM:
                     break
                 check_cancelled()
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(one.path)
-                    removed += 1
-                total -= one.size
+                if self._removed(one.path):
+                    total, removed = total - one.size, removed + 1
             return removed
 
-    def _held(self) -> Iterator[_Held]:
+    def _removed(self, path: str) -> bool:
+        """Remove a block, or a copy that nobody uses, and say whether it is gone."""
+        if os.path.dirname(path) != self.copies:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return True
+        with locked(f"{path}.lock", wait=False) as mine:
+            if mine:
+                shutil.rmtree(path, ignore_errors=True)
+        return mine
+
+    def _held_copies(self, keep: str) -> Iterator[_Held]:
+        for folder in os.scandir(self.copies):
+            if folder.is_dir():
+                files = (os.path.join(parent, name) for parent, _, names in os.walk(folder.path) for name in names)
+                with contextlib.suppress(FileNotFoundError):
+                    size = sum(map(os.path.getsize, files))
+                    yield _Held(time.time() if folder.path == keep else folder.stat().st_mtime, size, folder.path)
+
+    def _held_blocks(self) -> Iterator[_Held]:
         now = time.time()
-        for folder in os.scandir(os.path.join(self.folder, "blocks")):
+        for folder in os.scandir(self.blocks):
             check_cancelled()
             with contextlib.suppress(FileNotFoundError):
                 for entry in os.scandir(folder.path):

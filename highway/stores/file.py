@@ -116,8 +116,12 @@ class FileRange(NamedTuple):
     size: int
 
 
-def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
+def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
     """Return parts of files: those on this machine one after the other, those in stores all at once.
+
+    Args:
+        ranges: The parts.
+        cached: Whether they may come from a cache, and go into it.
 
     Raises:
         FileNotFoundError, PermissionError, StoreError: one cannot be read.
@@ -128,7 +132,7 @@ def read_ranges(ranges: Sequence[FileRange]) -> list[bytes]:
         return [file.read(offset, size) for file, offset, size in ranges]
     from highway.stores.remote import read_stored
 
-    fetched = dict(zip(stored, read_stored([ranges[place] for place in stored]), strict=True))
+    fetched = dict(zip(stored, read_stored([ranges[place] for place in stored], cached), strict=True))
     return [fetched[place] if place in fetched else file.read(offset, size) for place, (file, offset, size) in enumerate(ranges)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import cached_property
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 PART = 8 << 20  # bytes of a request at most
 BLOCK = 1 << 20  # bytes of an object that are cached together
+CHECK_EVERY = 60.0  # seconds after which an object is asked for what it is, where what was read of it is used still
 
 
 class StoredObject(UnchangingFile):
@@ -35,6 +37,7 @@ class StoredObject(UnchangingFile):
 
     def __init__(self, url: StoreURL, state: FileState) -> None:
         self.url, self.state = url, state
+        self._seen = time.monotonic()
 
     @classmethod
     def at(cls, path: str, state: FileState | None = None) -> StoredObject:
@@ -54,11 +57,13 @@ class StoredObject(UnchangingFile):
         return hashlib.blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     def check(self) -> None:
-        """Ask what the object is, and raise DatasetError if it has changed."""
-        self.compare(loop.run(requests_of(self.url).head(self.url)))
+        """Ask what the object is, if no answer has said it for some time, and raise DatasetError if it has changed."""
+        if time.monotonic() - self._seen > CHECK_EVERY:
+            self.compare(loop.run(requests_of(self.url).head(self.url)))
 
     def compare(self, found: FileState | None) -> None:
         """Raise DatasetError if what an answer says is not what the object was."""
+        self._seen = time.monotonic()
         if found is not None and found != self.state:
             what = f"{found.size} bytes" if found.size != self.state.size else "another ETag or time"
             raise DatasetError(
@@ -79,9 +84,9 @@ class StoredObject(UnchangingFile):
         return str(self.url)
 
 
-def read_stored(ranges: Sequence[FileRange]) -> list[bytes]:
+def read_stored(ranges: Sequence[FileRange], cached: bool) -> list[bytes]:
     """Return parts of objects, as :func:`highway.stores.file.read_ranges` does."""
-    return _read([_part(one) for one in ranges])
+    return _read([_part(one) for one in ranges], cached)
 
 
 def _part(wanted: FileRange) -> _Part:
@@ -108,11 +113,11 @@ class _Part(NamedTuple):
         return data
 
 
-def _read(parts: Sequence[_Part]) -> list[bytes]:
+def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
     for file, offset, size in parts:
         if offset < 0 or size < 0 or offset + size > file.state.size:
             raise DatasetError(f"{file}: expected at least {offset + size} bytes, found {file.state.size}: it was cut short")
-    cache = cache_of(parts[0].file.url.options)
+    cache = cache_of(parts[0].file.url.options) if cached else None
     return _through(cache, parts) if cache else loop.run(together(part.asked() for part in parts))
 
 

@@ -1,0 +1,129 @@
+"""Whole objects, or folders of them, as files on this machine: for libraries that take nothing else.
+
+They lie in the cache, ``copies/NAME/``, in which NAME hangs on the state of what was copied; so what changes in the store is copied anew. A
+process that uses a copy holds a lock on ``copies/NAME.lock`` together with others, until it ends: nobody removes the copy meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+import time
+from typing import BinaryIO
+
+from highway.engine.cancel import check_cancelled
+from highway.errors import CacheFullError, ConfigError
+from highway.stores.cache import BlockCache, cache_of
+from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
+from highway.stores.listing import listing_of
+from highway.stores.url import StoreURL, is_url, parse
+
+_AT_ONCE = 64 << 20  # bytes that are fetched together
+_TICK = 0.05  # seconds between two looks whether another process is done
+
+_held: dict[str, tuple[str, BinaryIO]] = {}  # by URL and state: the copy, and the lock on it
+_lock = threading.Lock()
+
+
+def local(path: str) -> str:
+    """Return a path as it is, or that of a copy of the object, or the folder, of a URL.
+
+    The copy is made if it is not there, whole or not at all, and stays until this process ends.
+
+    Args:
+        path: A path or URL. The options of a URL, or the environment, say where the cache is.
+
+    Raises:
+        ConfigError: they do not. CacheFullError: the cache is too small for it.
+        FileNotFoundError: there is no such object or folder. PermissionError, StoreError: it cannot be read.
+        DatasetError: it has changed while it was copied.
+    """
+    if not is_url(path):
+        return path
+    url = parse(path)
+    if (cache := cache_of(url.options)) is None:
+        raise ConfigError(
+            f"'{url}': it is read from a file on this machine, to which it is copied first; say where: ?cache_dir=FOLDER, or "
+            "HIGHWAY_CACHE_DIR in the environment"
+        )
+    files = _objects(path)
+    identity = hashlib.blake2b(digest_size=16)
+    for name, file in files.items():
+        identity.update(f"{url.bucket}\0{url.key}\0{name}\0{tuple(file.state)}\0".encode(errors="surrogateescape"))
+    name = identity.hexdigest()
+    with _lock:
+        if (held := _held.get(name)) is None or not os.path.exists(held[0]):
+            held = _held[name] = _copy(cache, url, os.path.join(cache.copies, name), files)
+        return held[0]
+
+
+def _objects(path: str) -> dict[str, UnchangingFile]:
+    """Return the object of a URL under an empty name, or those in its folder by theirs."""
+    try:
+        return {"": open_file(path)}
+    except FileNotFoundError as missing:
+        try:
+            listing = listing_of(path)
+        except FileNotFoundError:
+            raise missing from None
+    return {key: listing.object(number) for number, key in enumerate(listing.keys)}
+
+
+def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, UnchangingFile]) -> tuple[str, BinaryIO]:
+    """Return where a copy is, and the lock that keeps it there."""
+    target = os.path.join(folder, url.key.rpartition("/")[2] or "root")
+    size = sum(file.state.size for file in files.values())
+    if size > cache.limit:
+        raise CacheFullError(f"{url}: {size / 1e9:.3g} GB do not fit into the cache of {cache.limit / 1e9:.3g} GB; raise cache_gb")
+    while True:
+        lock = open(f"{folder}.lock", "ab")  # noqa: SIM115  # held until the process ends
+        try:
+            _wait_for(lock)
+            if not os.path.exists(target):
+                _fetch(target, files)
+                cache.evict(keep=folder)
+            os.utime(folder)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.path.exists(target):  # and was not removed between the two locks
+                return target, lock
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def _wait_for(lock: BinaryIO) -> None:
+    """Take a lock for oneself; or with others, if they hold it so: then the copy is there."""
+    while True:
+        for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+                return
+        check_cancelled()
+        time.sleep(_TICK)
+
+
+def _fetch(target: str, files: dict[str, UnchangingFile]) -> None:
+    """Copy objects to files, which have their place when all are whole and on the disk."""
+    part = f"{target}.part"
+    shutil.rmtree(os.path.dirname(target), ignore_errors=True)  # what a killed process has left
+    try:
+        for name, file in files.items():
+            path = os.path.join(part, name) if name else part
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                for begin in range(0, file.state.size, _AT_ONCE):
+                    check_cancelled()
+                    out.write(read_ranges([FileRange(file, begin, min(_AT_ONCE, file.state.size - begin))], cached=False)[0])
+                out.flush()
+                os.fsync(out.fileno())
+        os.rename(part, target)
+    except BaseException as error:
+        shutil.rmtree(os.path.dirname(target), ignore_errors=True)
+        if isinstance(error, OSError) and error.errno:
+            error.add_note(f"highway: while copying to {target}: free space, or name another cache_dir")
+        raise
