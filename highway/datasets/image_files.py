@@ -55,6 +55,12 @@ class ImageFiles(NamedTuple):
         files = [folder + keys[number] for number in numbers] if self.listing is None else self.listing.read(numbers)
         return StoredFiles(files, [labels[number] for number in numbers] if labels else None)
 
+    def select(self, numbers: Sequence[int]) -> ImageFiles:
+        """Return some of the files."""
+        labels = [self.labels[number] for number in numbers] if self.labels else []
+        listing = None if self.listing is None else self.listing.select(numbers)
+        return ImageFiles(self.root, [self.keys[number] for number in numbers], labels, listing)
+
     def fingerprint(self) -> str:
         """Return a text that changes when files are added, removed, renamed or written to."""
         if self.listing is not None:
@@ -77,6 +83,16 @@ def listed_files(root: str, found: LabelList, labels: str) -> ImageFiles:
         return ImageFiles(root, found.keys, found.labels, _select(_listing(root), found.keys, shown(labels)))
     _check_there(root, found.keys, labels)
     return ImageFiles(root, found.keys, found.labels)
+
+
+def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
+    """Return files by their names in a folder; those in a store must be there, as ``labels`` says where they are named.
+
+    Raises:
+        FileNotFoundError: some of them are not there.
+    """
+    listing = _select(_listing(root, any("/" in key for key in keys)), keys, shown(labels)) if is_url(root) else None
+    return ImageFiles(root, keys, [], listing)
 
 
 def _check_there(root: str, keys: Sequence[str], labels: str) -> None:

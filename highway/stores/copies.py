@@ -13,37 +13,66 @@ import os
 import shutil
 import threading
 import time
-from typing import BinaryIO
+import weakref
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import CacheFullError, ConfigError
 from highway.stores.cache import BlockCache, cache_of
 from highway.stores.file import FileRange, UnchangingFile, open_file, read_ranges
 from highway.stores.listing import listing_of
-from highway.stores.url import StoreURL, is_url, parse
+from highway.stores.url import StoreURL, parse
 
 _AT_ONCE = 64 << 20  # bytes that are fetched together
 _TICK = 0.05  # seconds between two looks whether another process is done
 
-_held: dict[str, tuple[str, BinaryIO]] = {}  # by URL and state: the copy, and the lock on it
+
+class _Lock:
+    """A lock on a file, held until it is let go, or nobody refers to this any more."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        self.let_go = weakref.finalize(self, os.close, self.descriptor)
+
+    def take(self) -> None:
+        """Take it for oneself; or with others, if they hold it so: then the copy is there."""
+        while True:
+            for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
+                    return
+            check_cancelled()
+            time.sleep(_TICK)
+
+    def share(self) -> None:
+        """Let others take it, too."""
+        fcntl.flock(self.descriptor, fcntl.LOCK_SH)
+
+
+_held: dict[str, tuple[str, _Lock]] = {}  # by URL and state: the copy, and the lock on it
 _lock = threading.Lock()
 
 
-def local(path: str) -> str:
-    """Return a path as it is, or that of a copy of the object, or the folder, of a URL.
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()  # that of the parent may have been taken when it forked
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def local_copy(path: str) -> str:
+    """Return where a copy is of the object, or the folder, of a URL.
 
     The copy is made if it is not there, whole or not at all, and stays until this process ends.
 
     Args:
-        path: A path or URL. The options of a URL, or the environment, say where the cache is.
+        path: The URL. Its options, or the environment, say where the cache is.
 
     Raises:
         ConfigError: they do not. CacheFullError: the cache is too small for it.
         FileNotFoundError: there is no such object or folder. PermissionError, StoreError: it cannot be read.
         DatasetError: it has changed while it was copied.
     """
-    if not is_url(path):
-        return path
     url = parse(path)
     if (cache := cache_of(url.options)) is None:
         raise ConfigError(
@@ -73,38 +102,26 @@ def _objects(path: str) -> dict[str, UnchangingFile]:
     return {key: listing.object(number) for number, key in enumerate(listing.keys)}
 
 
-def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, UnchangingFile]) -> tuple[str, BinaryIO]:
+def _copy(cache: BlockCache, url: StoreURL, folder: str, files: dict[str, UnchangingFile]) -> tuple[str, _Lock]:
     """Return where a copy is, and the lock that keeps it there."""
     target = os.path.join(folder, url.key.rpartition("/")[2] or "root")
     size = sum(file.state.size for file in files.values())
     if size > cache.limit:
         raise CacheFullError(f"{url}: {size / 1e9:.3g} GB do not fit into the cache of {cache.limit / 1e9:.3g} GB; raise cache_gb")
     while True:
-        lock = open(f"{folder}.lock", "ab")  # noqa: SIM115  # held until the process ends
+        lock = _Lock(f"{folder}.lock")
         try:
-            _wait_for(lock)
+            lock.take()
             if not os.path.exists(target):
                 _fetch(target, files)
                 cache.evict(keep=folder)
             os.utime(folder)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.path.exists(target):  # and was not removed between the two locks
-                return target, lock
+            lock.share()
         except BaseException:
-            lock.close()
+            lock.let_go()
             raise
-        lock.close()
-
-
-def _wait_for(lock: BinaryIO) -> None:
-    """Take a lock for oneself; or with others, if they hold it so: then the copy is there."""
-    while True:
-        for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, kind | fcntl.LOCK_NB)
-                return
-        check_cancelled()
-        time.sleep(_TICK)
+        if os.path.exists(target):  # and was not removed between the two locks
+            return target, lock
 
 
 def _fetch(target: str, files: dict[str, UnchangingFile]) -> None:

@@ -136,6 +136,15 @@ def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]
     return [fetched[place] if place in fetched else file.read(offset, size) for place, (file, offset, size) in enumerate(ranges)]
 
 
+def local(path: str) -> str:
+    """Return a path as it is, or that of a copy of what a URL stands for; see :func:`highway.stores.copies.local_copy`."""
+    if not is_url(path):
+        return path
+    from highway.stores.copies import local_copy
+
+    return local_copy(path)
+
+
 def read_whole(path: str) -> bytes:
     """Return the content of a file or object."""
     if not is_url(path):

@@ -109,26 +109,27 @@ def listing_of(path: str, below: bool = True) -> Listing:
     return listing
 
 
-def objects_at(path: str, names: str) -> list[StoredObject]:
+def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject]:
     """Return the objects that a URL stands for: one, those in a folder that have certain ``names``, or those that a pattern matches.
 
     Args:
         path: The URL. In the part behind its last slash ``*`` and ``[...]`` stand for what they do in a shell.
         names: A pattern of the names in a folder, such as ``*.ten``.
+        folder: Whether it is a folder, if it is no pattern; else it is an object if its name fits ``names``.
 
     Raises:
         FileNotFoundError: there is no such object or folder. PermissionError, StoreError: as for :func:`listing_of`.
     """
     url, (name, mark, query) = parse(path), path.partition("?")
     if not glob.has_magic(name):
-        if fnmatch.fnmatchcase(url.key.rpartition("/")[2], names):
+        if not folder and fnmatch.fnmatchcase(url.key.rpartition("/")[2], names):
             return [StoredObject.at(path)]
         listing = listing_of(path, below=False)
     else:
-        folder, _, names = name.rpartition("/")
-        if glob.has_magic(folder):
+        above, _, names = name.rpartition("/")
+        if glob.has_magic(above):
             raise ConfigError(f"{url}: a pattern can stand behind the last slash alone")
-        listing = listing_of(f"{folder}{mark}{query}", below=False)
+        listing = listing_of(f"{above}{mark}{query}", below=False)
     return [listing.object(number) for number, key in enumerate(listing.keys) if fnmatch.fnmatchcase(key, names)]
 
 

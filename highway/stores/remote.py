@@ -65,6 +65,7 @@ class StoredObject(UnchangingFile):
         """Raise DatasetError if what an answer says is not what the object was."""
         self._seen = time.monotonic()
         if found is not None and found != self.state:
+            self._seen = -CHECK_EVERY
             what = f"{found.size} bytes" if found.size != self.state.size else "another ETag or time"
             raise DatasetError(
                 f"{self}: it had {self.state.size} bytes when it was first listed or read, and now has {what}; a dataset must not "

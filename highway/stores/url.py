@@ -111,6 +111,15 @@ class StoreURL:
         return f"{self.scheme}://{self.host}/{self._quoted}{self.query and '?'}{self.query}"
 
     @property
+    def with_options(self) -> str:
+        """The whole URL with the options that are not as they would be without."""
+        given = dataclasses.asdict(self.options)
+        others = dataclasses.asdict(_options("", {}))
+        own = [f"{name}={quote(str(value))}" for name, value in given.items() if value != others[name]]
+        query = "&".join(filter(None, [self.query, *own]))
+        return f"{self.scheme}://{self.host}/{self._quoted}{query and '?'}{query}"
+
+    @property
     def _quoted(self) -> str:
         return quote(self.key) if self.scheme in _HTTP else self.key
 

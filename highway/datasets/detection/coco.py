@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +13,19 @@ import numpy as np
 from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
 from highway.datasets.detection.masks import Segmentation, draw
 from highway.datasets.file import fingerprint_of
+from highway.datasets.image_files import ImageFiles, named_files
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import MAX_PIXELS
 from highway.parameters.checks import checked
-from highway.stores.file import read_whole
-from highway.stores.url import join, shown
+from highway.stores.url import shown
 
 
 class _Loaded:
     """The annotations of a file, and which of its images are read."""
 
-    def __init__(self, annotations: Annotations, images: np.ndarray) -> None:
-        self.annotations, self.images, self.where = annotations, images, annotations.file.path
+    def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
+        self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
 
 
@@ -36,7 +37,7 @@ class COCO:
     The annotations are read when a sample is first asked for, once in each process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``.
+        data_dir: The folder of the images, such as ``coco/train2017``, or its URL.
         annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
         masks: Whether samples have masks.
         keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
@@ -77,16 +78,18 @@ class COCO:
         found = load(self.annotations, self.masks, self.keypoints, self.crowds, self.empty_boxes)
         for name in found.names:
             if os.path.isabs(name) or ".." in name.split("/"):
-                raise DatasetError(f"{found.file.path}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it")
+                raise DatasetError(
+                    f"{shown(self.annotations)}: the file_name {name!r} leads out of data_dir; name a folder above, and paths in it"
+                )
         counts = np.diff(found.begins)
         images = np.flatnonzero(counts) if self.skip_empty else np.arange(len(counts))
-        return _Loaded(found, images)
+        return _Loaded(found, named_files(self.data_dir, found.names, self.annotations), images)
 
     @opened
     def keys(self) -> list[str]:
         """The images' files, in the order of the JSON file."""
         loaded = self._loaded
-        return [loaded.annotations.names[image] for image in loaded.images.tolist()]
+        return [loaded.files.keys[image] for image in loaded.images.tolist()]
 
     @property
     def classes(self) -> list[str]:
@@ -107,10 +110,17 @@ class COCO:
         return len(self._loaded.images)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        loaded = self._loaded
-        found, image = loaded.annotations, int(loaded.images[number])
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; images in a store are asked for at once."""
+        images = self._loaded.images[list(numbers)].tolist()
+        return [self._sample(*one) for one in zip(images, self._loaded.files.contents(images), strict=True)]
+
+    def _sample(self, image: int, data: bytes) -> dict[str, Any]:
+        found = self._loaded.annotations
         rows = slice(int(found.begins[image]), int(found.begins[image + 1]))
-        sample: dict[str, Any] = {"image": read_whole(join(self.data_dir, found.names[image])), "image_id": found.ids[image]}
+        sample: dict[str, Any] = {"image": data, "image_id": found.ids[image]}
         columns = {"boxes": found.boxes, "labels": found.labels, "iscrowd": found.iscrowd, "area": found.areas}
         sample |= {name: column[rows].copy() for name, column in columns.items()}
         if self.masks:
@@ -126,7 +136,7 @@ class COCO:
         height, width = found.sizes[image].tolist()
         if not (height > 0 and width > 0 and height * width <= MAX_PIXELS):
             raise DatasetError(
-                f"{loaded.where}: the image {found.names[image]!r} has height {height} and width {width}; expected a size of "
+                f"{shown(self.annotations)}: the image {found.names[image]!r} has height {height} and width {width}; expected a size of "
                 f"{MAX_PIXELS} pixels at most, to draw its masks"
             )
         assert found.masks is not None
@@ -137,16 +147,16 @@ class COCO:
             except (msgspec.ValidationError, ValueError) as error:
                 if isinstance(error, DatasetError):
                     raise
-                raise DatasetError(f"{loaded.where}: annotation {number}: its segmentation cannot be drawn: {error}") from error
+                raise DatasetError(f"{shown(self.annotations)}: annotation {number}: its segmentation cannot be drawn: {error}") from error
         return masks
 
     def locate(self, number: int) -> str:
         """Return the path of an image."""
-        loaded = self._loaded
-        return shown(join(self.data_dir, loaded.annotations.names[int(loaded.images[number])]))
+        return self._loaded.files.path(int(self._loaded.images[number]))
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the files is written to, or other things are read of them."""
-        files = [(name, join(self.data_dir, name)) for name in self.keys]
-        read = (self.masks, self.keypoints, self.crowds, self.skip_empty, self.empty_boxes)
-        return f"{fingerprint_of([('', self.annotations), *files])} {read}"
+        files, keys = self._loaded.files, self._loaded.images.tolist()
+        described = fingerprint_of([(shown(self.annotations), self.annotations)])
+        described += f" {files.select(keys).fingerprint()}"
+        return f"{described} {self.masks} {self.keypoints} {self.crowds} {self.skip_empty} {self.empty_boxes}"

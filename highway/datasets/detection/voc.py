@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,19 +12,19 @@ import numpy as np
 
 from highway.datasets.detection.voc_xml import read_objects
 from highway.datasets.file import fingerprint_of
+from highway.datasets.image_files import ImageFiles, named_files
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.images.decode import checked_header
 from highway.images.header import opened as opened_image
 from highway.parameters.checks import checked, require
-from highway.stores.file import open_text, read_whole
+from highway.stores.file import open_text
 from highway.stores.url import join, shown
 
 CLASSES = (  # noqa: SIM905  # one line, not twenty
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train tvmonitor"
 ).split()
 
-_SUFFIXES = {"Annotations": ".xml", "JPEGImages": ".jpg"}
 _MASKS = {"class": "SegmentationClass", "object": "SegmentationObject"}
 
 
@@ -33,7 +34,7 @@ class VOC:
     """The images of PASCAL VOC, or of what is laid out like it, with the boxes of the objects in them.
 
     Args:
-        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``.
+        data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
         split: Which images: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
         classes: The labels' names, by number; those of VOC by default, of which ``aeroplane`` is 0.
         masks: ``"class"`` or ``"object"``: have a mask of the classes, or of the objects, too.
@@ -68,22 +69,32 @@ class VOC:
         return join(self.data_dir, f"ImageSets/{'Segmentation' if self.masks else 'Main'}/{self.split}.txt")
 
     def _names(self) -> list[str]:
-        where = shown(self._list)
         with open_text(self._list) as file:
             lines = [line.split() for line in file]
         for number, words in enumerate(lines, start=1):
             if len(words) > 1 or any("/" in word for word in words):
                 found = " ".join(words)
-                raise DatasetError(f"{where}, line {number}: {found!r}; expected the name of an image: name a list of all images")
+                raise DatasetError(
+                    f"{shown(self._list)}, line {number}: {found!r}; expected the name of an image: name a list of all images"
+                )
         names = [words[0] for words in lines if words]
         if twice := [name for name, times in Counter(names).items() if times > 1]:
-            raise DatasetError(f"{where}: {twice[0]!r} is in it more than once; remove the other lines")
+            raise DatasetError(f"{shown(self._list)}: {twice[0]!r} is in it more than once; remove the other lines")
         return names
 
     @opened
     def keys(self) -> list[str]:
         """The images' names, such as ``2007_000027``."""
         return self._names()
+
+    @opened
+    def _files(self) -> list[ImageFiles]:
+        return self._found(self.keys)
+
+    def _found(self, names: Sequence[str]) -> list[ImageFiles]:
+        """Return the images, the annotations, and the masks if there are some."""
+        parts = [("JPEGImages", "jpg"), ("Annotations", "xml"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
+        return [named_files(join(self.data_dir, folder), [f"{name}.{suffix}" for name in names], self._list) for folder, suffix in parts]
 
     @opened
     def _labels(self) -> dict[str, int]:
@@ -93,36 +104,38 @@ class VOC:
         return len(self.keys)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        name = self.keys[number]
-        path = self._path("Annotations", name)
-        objects = read_objects(path)
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; files in a store are asked for at once."""
+        contents = [files.contents(numbers) for files in self._files]
+        return [self._sample(number, *parts) for number, parts in zip(numbers, zip(*contents, strict=True), strict=True)]
+
+    def _sample(self, number: int, image: bytes, annotation: bytes, *masks: bytes) -> dict[str, Any]:
+        path = self._files[1].path(number)
+        objects = read_objects(path, annotation)
         try:
             labels = [self._labels[one] for one in objects.names]
         except KeyError as error:
-            raise DatasetError(f"{shown(path)}: {error} is none of the classes; name it in classes=[...]") from None
-        sample: dict[str, Any] = {"image": read_whole(self._path("JPEGImages", name)), "boxes": objects.boxes}
-        sample |= {"labels": np.array(labels, np.int32), "difficult": objects.difficult, "truncated": objects.truncated}
-        if self.masks is not None:
-            sample["mask"] = _mask(self._path(_MASKS[self.masks], name))
+            raise DatasetError(f"{path}: {error} is none of the classes; name it in classes=[...]") from None
+        sample: dict[str, Any] = {"image": image, "boxes": objects.boxes, "labels": np.array(labels, np.int32)}
+        sample |= {"difficult": objects.difficult, "truncated": objects.truncated}
+        for mask in masks:
+            sample["mask"] = _mask(self._files[2].path(number), mask)
         return sample
-
-    def _path(self, folder: str, name: str) -> str:
-        return join(self.data_dir, f"{folder}/{name}{_SUFFIXES.get(folder, '.png')}")
 
     def locate(self, number: int) -> str:
         """Return the path of an image."""
-        return shown(self._path("JPEGImages", self.keys[number]))
+        return self._files[0].path(number)
 
     def fingerprint(self) -> str:
         """Return a text that changes when one of the files is written to, or other classes or masks are read."""
-        folders = [*_SUFFIXES, *([_MASKS[self.masks]] if self.masks else [])]
-        files = [(f"{folder}/{name}", self._path(folder, name)) for name in self._names() for folder in folders]
-        return f"{fingerprint_of([(self.split, self._list), *files])} {self.classes}"
+        files = " ".join(files.fingerprint() for files in self._found(self._names()))
+        return f"{fingerprint_of([(shown(self._list), self._list)])} {files} {self.classes}"
 
 
-def _mask(path: str) -> np.ndarray:
+def _mask(path: str, data: bytes) -> np.ndarray:
     """Return the numbers in a PNG with a palette, uint8 ``(H, W)``. Raises DatasetError."""
-    data = read_whole(path)
     try:
         checked_header(data)
         with opened_image(data) as image:
@@ -130,4 +143,4 @@ def _mask(path: str) -> np.ndarray:
                 raise ValueError(f"its pixels are {image.mode}; expected a palette, whose numbers are the classes or objects")
             return np.array(image)
     except (ValueError, OSError, SyntaxError) as error:
-        raise DatasetError(f"{shown(path)}: {error}") from error
+        raise DatasetError(f"{path}: {error}") from error

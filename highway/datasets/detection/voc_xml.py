@@ -9,8 +9,6 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 import numpy as np
 
 from highway.errors import DatasetError
-from highway.stores.file import read_whole
-from highway.stores.url import shown
 
 _SIDES = {"xmin": 1, "ymin": 1, "xmax": 0, "ymax": 0}  # what comes off: pixels are counted from 1, and the last one is within the box
 _FLAGS = {"0": False, "1": True, "": False}  # a flag that is not there is not set
@@ -39,14 +37,16 @@ class _Builder(TreeBuilder):
         raise DatasetError(f"a document type ({name!r}) is declared; annotations have none: remove the line <!DOCTYPE ...>")
 
 
-def read_objects(path: str) -> Objects:
+def read_objects(path: str, data: bytes) -> Objects:
     """Read an annotation file.
 
+    Args:
+        path: Where it is, for messages.
+        data: Its content.
+
     Raises:
-        OSError: it cannot be read.
         DatasetError: it is no such file, or an object in it is not whole; names the file and the object, from 0.
     """
-    data = read_whole(path)
     parser = XMLParser(target=_Builder())
     try:
         parser.feed(data)
@@ -60,9 +60,9 @@ def read_objects(path: str) -> Objects:
             raise DatasetError(f"object {names.index('')} has no <name>")
         flags = [[_flag(number, one, name) for number, one in enumerate(objects)] for name in ("difficult", "truncated")]
     except ParseError as error:
-        raise DatasetError(f"{shown(path)}: no XML, damaged or cut short: {error}") from error
+        raise DatasetError(f"{path}: no XML, damaged or cut short: {error}") from error
     except DatasetError as error:
-        raise DatasetError(f"{shown(path)}: {error}") from None
+        raise DatasetError(f"{path}: {error}") from None
     return Objects(names, np.array(boxes, np.float32).reshape(-1, 4), *(np.array(flag, np.bool_) for flag in flags))
 
 

@@ -12,6 +12,7 @@ from highway.datasets.keyed.values import DECODERS, Decode, recognised
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
 from highway.errors import ConfigError, DatasetError
+from highway.stores.url import shown
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class KeyedDataset(ABC):
             first = [keys.encoded(0)] if len(keys) else []
             name = next(iter(database.read(first, recognised)), "bytes")
             if name == "bytes" and self.fields is not None:
-                raise ConfigError(f"{self.path}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
+                raise ConfigError(f"{shown(self.path)}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
         decoder, fields = DECODERS[name], self.fields  # and not this dataset, whose last reference closes the database
         return _Contents(database, keys, lambda value: decoder(value, fields))
 
@@ -131,7 +132,7 @@ class KeyedDataset(ABC):
 
     def locate(self, number: int) -> str:
         """Return the database and key of a sample."""
-        return f"{self.path}: sample {self.keys[number]!r}"
+        return f"{shown(self.path)}: sample {self.keys[number]!r}"
 
 
 def _listed(database: Database) -> Keys:

@@ -20,6 +20,8 @@ from highway.datasets.writing import writing_folder
 from highway.distribution import import_extra
 from highway.errors import ConfigError, DatasetError, ItemError
 from highway.parameters.checks import checked
+from highway.stores.file import local
+from highway.stores.url import shown
 
 T = TypeVar("T")
 
@@ -98,7 +100,7 @@ class LevelDB(KeyedDataset):
     going through all of it, which is done when it is first read. Where there is a choice, use :class:`LMDB`.
 
     Args:
-        path: The database: a folder.
+        path: The database: a folder. If it is in a store, it is copied into the cache.
 
     A sample is what ``decode`` makes of a value: ``bytes``, a dict, or what was packed. Its key is that in the database; for keys of n
     zero bytes, as Highway of 2017 wrote them, it is n.
@@ -112,17 +114,19 @@ class LevelDB(KeyedDataset):
     """
 
     def _open(self) -> Database:
-        if not os.path.exists(os.path.join(self.path, "CURRENT")):
-            raise FileNotFoundError(f"{self.path!r}: no LevelDB database: no file CURRENT in it")
-        found: _LevelDBDatabase = shared(("leveldb", os.path.realpath(self.path)), lambda: _LevelDBDatabase(self.path))
+        path = local(self.path)
+        if not os.path.exists(os.path.join(path, "CURRENT")):
+            raise FileNotFoundError(f"{shown(self.path)!r}: no LevelDB database: no file CURRENT in it")
+        found: _LevelDBDatabase = shared(("leveldb", os.path.realpath(path)), lambda: _LevelDBDatabase(path))
         found.check_process()
         return found
 
     def fingerprint(self) -> str:
         """Return a text that changes when the database is written to, or its values are decoded otherwise."""
         len(self)  # whose opening puts into tables what was only in a log
-        tables = sorted(name for name in os.listdir(self.path) if name.endswith(_TABLES))
-        return f"{fingerprint_of((name, os.path.join(self.path, name)) for name in tables)} {self.decode} {self.fields}"
+        path = local(self.path)
+        tables = sorted(name for name in os.listdir(path) if name.endswith(_TABLES))
+        return f"{fingerprint_of((name, os.path.join(path, name)) for name in tables)} {self.decode} {self.fields}"
 
 
 class LevelDBWriter:

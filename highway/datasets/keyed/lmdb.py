@@ -18,6 +18,8 @@ from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError, ItemError
 from highway.parameters.checks import checked
+from highway.stores.file import local
+from highway.stores.url import shown
 
 T = TypeVar("T")
 
@@ -101,7 +103,7 @@ class LMDB(KeyedDataset):
     only, without LMDB's locks: nobody must write to it meanwhile, and it must not be cut short, which would end the process.
 
     Args:
-        path: The database: a folder with ``data.mdb`` in it, or such a file.
+        path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.
 
     A sample is what ``decode`` makes of a value: ``bytes``, a dict, or what was packed. Its key is that in the database.
 
@@ -115,13 +117,14 @@ class LMDB(KeyedDataset):
     """
 
     def _open(self) -> Database:
-        if os.path.isdir(self.path) and not os.path.exists(data_file(self.path)):
-            raise FileNotFoundError(f"{self.path!r}: no {_FILE} in this folder; was its writer stopped before the end?")
-        return _LMDBDatabase(data_file(self.path))
+        path = local(self.path)
+        if os.path.isdir(path) and not os.path.exists(data_file(path)):
+            raise FileNotFoundError(f"{shown(self.path)!r}: no {_FILE} in this folder; was its writer stopped before the end?")
+        return _LMDBDatabase(data_file(path))
 
     def fingerprint(self) -> str:
         """Return a text that changes when the file is written to, or its values are decoded otherwise."""
-        return f"{fingerprint_of([(self.path, data_file(self.path))])} {self.decode} {self.fields}"
+        return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 
 class LMDBWriter:

@@ -13,11 +13,12 @@ from typing import Any
 from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
-from highway.datasets.records.files import RecordFile, Records
+from highway.datasets.records.files import Plan, RecordFile, Records
 from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
+from highway.stores.file import local
 
 log = logging.getLogger("highway")
 
@@ -45,6 +46,8 @@ class _Reader:
 class _ArrayRecordFile:
     """The records of an ArrayRecord file."""
 
+    is_here = True
+
     def __init__(self, path: str, reopen: Callable[[str, FileState], _Reader]) -> None:
         self.path, self._reopen = path, reopen
         found = _Reader(path)
@@ -60,6 +63,9 @@ class _ArrayRecordFile:
 
     def __len__(self) -> int:
         return self._length
+
+    def plan(self, numbers: Sequence[int]) -> Plan:
+        return Plan((), lambda _: self.read(numbers))
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         found = self._reopen(self.path, self._state)
@@ -80,7 +86,8 @@ class _ArrayRecordFile:
 class ArrayRecord(Records):
     """The records in ArrayRecord files, in the order of the files and of the records in them.
 
-    The library checks what it reads. Where records were compressed in groups, reading one decompresses its group: a warning says so.
+    The library checks what it reads, and reads files on this machine alone: those in a store are copied into the cache. Where records were
+    compressed in groups, reading one decompresses its group: a warning says so.
 
     A sample is a record's ``bytes``, or with ``example`` a dict.
 
@@ -98,7 +105,7 @@ class ArrayRecord(Records):
         return lru_cache(_OPEN)(_Reader)
 
     def _open(self, path: str) -> RecordFile:
-        return _ArrayRecordFile(path, self._readers)
+        return _ArrayRecordFile(local(path), self._readers)
 
 
 class ArrayRecordWriter:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Annotated, Any, Protocol
+from itertools import accumulate, groupby, pairwise
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from highway.datasets.choice import chosen, named
 from highway.datasets.dataset import LazyKeys
@@ -18,18 +18,30 @@ from highway.datasets.paths import files_of
 from highway.datasets.records.example import KEY, decode_example, first_key, key_of
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.ranges import Predicate
+from highway.stores.file import FileRange, read_ranges
 
 Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as 'train-{00000..00015}-of-00016.tfrecord'")]
+
+
+class Plan(NamedTuple):
+    """How records are read: parts of a file, which may be read together with those of others, and what makes records of their contents."""
+
+    ranges: Sequence[FileRange]
+    records: Callable[[Sequence[bytes]], list[bytes]]
 
 
 class RecordFile(Protocol):
     """The records of one file."""
 
     path: str
+    is_here: bool  # on this machine, and in no store
 
     def __len__(self) -> int: ...
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Return records by their numbers in the file."""
+
+    def plan(self, numbers: Sequence[int]) -> Plan:
+        """Return how records are read, if the file is in a store."""
 
     def start(self, number: int) -> bytes:
         """Return the first bytes of a record, some hundred or all."""
@@ -39,7 +51,7 @@ class _Files:
     """The records of several files."""
 
     def __init__(self, files: Sequence[RecordFile]) -> None:
-        self.files = files
+        self.files, self._are_here = files, all(file.is_here for file in files)
         self.ends = list(accumulate(map(len, files), initial=0))
 
     def place(self, number: int) -> tuple[RecordFile, int]:
@@ -50,6 +62,8 @@ class _Files:
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Return records by their numbers; those of one file that are asked for one after the other are read together."""
+        if not self._are_here:
+            return self._read_at_once(numbers)
         if len(self.files) == 1:
             rows = range(self.ends[-1])
             return self.files[0].read([rows[number] for number in numbers])
@@ -60,6 +74,13 @@ class _Files:
                 found += places[first][0].read([number for _, number in places[first:last]])
                 first = last
         return found
+
+    def _read_at_once(self, numbers: Sequence[int]) -> list[bytes]:
+        neighbours = groupby(map(self.place, numbers), lambda place: id(place[0]))
+        runs = [list(places) for _, places in neighbours]
+        plans = [places[0][0].plan([row for _, row in places]) for places in runs]
+        contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
+        return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
 
 
 @dataclass

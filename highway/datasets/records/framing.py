@@ -76,24 +76,25 @@ def read_records(path: str, data: bytes, begin: int, places: Sequence[tuple[int,
     return found
 
 
-def offsets_of(file: UnchangingFile, index: bool | str) -> np.ndarray:
+def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:
     """Return where the records of a file begin, and its end behind them: uint32 or uint64 ``(N + 1,)``.
 
     Args:
         file: The file.
+        path: Where it is.
         index: Whether they are kept in a file beside it, or the folder in which they are.
 
     Raises:
         DatasetError: it is no TFRecord file, is compressed, damaged or cut short; says where.
     """
-    for path in dict.fromkeys([index_path(file.path, index), index_path(file.path, False)]):
-        if found := load_index(path, _VERSION, ["state", "offsets"]):
+    for place in dict.fromkeys([index_path(path, index), index_path(path, False)]):
+        if found := load_index(place, _VERSION, ["state", "offsets"]):
             state, offsets = found
             if FileState(*state.tolist()) == file.state and _fit(offsets, file.state.size):
                 return offsets
     offsets = _scanned(file)
     if index:
-        save_index(index_path(file.path, index), _VERSION, {"state": np.array(file.state), "offsets": offsets})
+        save_index(index_path(path, index), _VERSION, {"state": np.array(file.state), "offsets": offsets})
     return offsets
 
 

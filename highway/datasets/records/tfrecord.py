@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
 
-from highway.datasets.file import UnchangingFile
+from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
-from highway.datasets.records.files import RecordFile, Records
+from highway.datasets.records.files import Plan, RecordFile, Records
 from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_records
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
+from highway.stores.file import FileRange
+from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
 _TOGETHER = 1 << 20  # bytes of neighbours that are read at once
@@ -25,29 +27,47 @@ class _TFRecordFile:
     """The records of a TFRecord file."""
 
     def __init__(self, path: str, index: bool | str, reopen: Any) -> None:
-        self.path, self._reopen = path, reopen
-        file = UnchangingFile(path)
-        self._state, self._offsets = file.state, offsets_of(file, index).data  # whose items are found faster one by one
+        self.path, self._path, self._reopen = shown(path), path, reopen
+        file = open_file(path)
+        self.is_here = file.is_here
+        self._state, self._offsets = file.state, offsets_of(file, path, index).data  # whose items are found faster one by one
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        file: UnchangingFile = self._reopen(self.path, self._state)
-        offsets, found, first = self._offsets, list[bytes](), 0
+        file, found = self._file(), list[bytes]()
+        for begin, end, places in self._runs(numbers):
+            found += read_records(self.path, file.read(begin, end - begin), begin, places)
+        return found
+
+    def plan(self, numbers: Sequence[int]) -> Plan:
+        file, runs = self._file(), list(self._runs(numbers))
+
+        def records(contents: Sequence[bytes]) -> list[bytes]:
+            found = (read_records(self.path, data, begin, places) for data, (begin, _, places) in zip(contents, runs, strict=True))
+            return [record for records in found for record in records]
+
+        return Plan([FileRange(file, begin, end - begin) for begin, end, _ in runs], records)
+
+    def _runs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Yield where records begin and end that lie one after the other, all of them and each."""
+        offsets, first = self._offsets, 0
         places = [(offsets[number], offsets[number + 1]) for number in numbers]
         for last in range(1, len(places) + 1):
             begin, end = places[first][0], places[last - 1][1]
             if last < len(places) and places[last][0] == end and places[last][1] - begin <= _TOGETHER:
                 continue
-            found += read_records(self.path, file.read(begin, end - begin), begin, places[first:last])
+            yield begin, end, places[first:last]
             first = last
-        return found
+
+    def _file(self) -> UnchangingFile:
+        file: UnchangingFile = self._reopen(self._path, self._state)
+        return file
 
     def start(self, number: int) -> bytes:
         begin, end = self._offsets[number] + HEADER, self._offsets[number + 1]
-        file: UnchangingFile = self._reopen(self.path, self._state)
-        return file.read(begin, min(_START, end - FOOTER - begin))
+        return self._file().read(begin, min(_START, end - FOOTER - begin))
 
 
 @checked
@@ -77,7 +97,7 @@ class TFRecord(Records):
 
     @opened
     def _handles(self) -> Any:
-        return lru_cache(_OPEN)(UnchangingFile)
+        return lru_cache(_OPEN)(open_file)
 
     def _open(self, path: str) -> RecordFile:
         return _TFRecordFile(path, self.index, self._handles)

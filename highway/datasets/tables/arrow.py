@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from highway.datasets.tables.dataset import OfTables, files_at
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
+from highway.stores.file import local
+from highway.stores.url import is_url, without_options
 
 if TYPE_CHECKING:
     from highway.datasets.tables.arrow_files import ArrowTable
@@ -48,7 +51,9 @@ class Arrow(OfTables):
     suffixes: ClassVar = (".arrow", ".feather", ".ipc")
 
     def _files_at(self, path: str) -> Sequence[str]:
-        return _saved_files(path) or files_at(path, self.suffixes)
+        if is_url(path) and not glob.has_magic(path) and not without_options(path).endswith(self.suffixes):
+            path = local(path)  # the folder, since nothing can be mapped that is not here
+        return _saved_files(path) or [local(file) for file in files_at(path, self.suffixes)]
 
     def _opened(self) -> ArrowTable:
         from highway.datasets.tables.arrow_files import ArrowTable  # here, since it needs pyarrow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from highway.datasets.dataset import LazyKeys
 from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
-from highway.datasets.paths import files_of
+from highway.datasets.paths import files_of, stored
 from highway.parameters.ranges import Count
+from highway.stores.url import is_url, shown, without_options
 
 if TYPE_CHECKING:
     from highway.datasets.tables.table import Table
@@ -90,8 +92,16 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
     Raises:
         FileNotFoundError: there are none.
     """
+    if is_url(path):
+        return files_of(path) if glob.has_magic(path) or without_options(path).endswith(tuple(suffixes)) else _stored(path, suffixes)
     if not os.path.isdir(path):
         return files_of(path)
     if not (names := sorted(name for name in os.listdir(path) if name.endswith(tuple(suffixes)))):
         raise FileNotFoundError(f"{path!r}: no file in this folder ends in {' or '.join(suffixes)}")
     return [os.path.join(path, name) for name in names]
+
+
+def _stored(folder: str, suffixes: Sequence[str]) -> list[str]:
+    if not (found := [url for url in stored(folder) if without_options(url).endswith(tuple(suffixes))]):
+        raise FileNotFoundError(f"{shown(folder)!r}: no object in this folder ends in {' or '.join(suffixes)}")
+    return found

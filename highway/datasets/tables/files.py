@@ -9,13 +9,14 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from highway.datasets.file import FileState, UnchangingFile
+from highway.datasets.file import FileState, open_file
 from highway.datasets.tables.library import UNREADABLE, pa
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import Selection, check_same, select
 from highway.datasets.tables.table import Piece, Table
 from highway.engine.cancel import check_cancelled
-from highway.errors import DatasetError
+from highway.errors import DatasetError, StoreError
+from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
 
@@ -37,11 +38,11 @@ class FilesTable(Table):
     def __init__(
         self, files: list[str], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
     ) -> None:
-        self.files, self.budget = files, budget
+        self.files, self.names, self.budget = files, list(map(shown, files)), budget
         self._states: list[FileState] = []
-        self.open = lru_cache(_OPEN)(lambda file: UnchangingFile(files[file], self._states[file] if file < len(self._states) else None))
+        self.open = lru_cache(_OPEN)(lambda file: open_file(files[file], self._states[file] if file < len(self._states) else None))
         pieces: list[Piece] = []
-        for number, path in enumerate(files):
+        for number, path in enumerate(self.names):
             check_cancelled()
             self._states.append(self.open(number).state)
             with self._naming(number, "no file of that format, damaged or cut short"):
@@ -49,10 +50,10 @@ class FilesTable(Table):
                 if number == 0:
                     first, selection = schema, select(schema, fields, key, path)
                 else:
-                    check_same(selection, first, files[0], schema, path)
+                    check_same(selection, first, self.names[0], schema, path)
             firsts = accumulate(rows, initial=0)
             pieces += [Piece(number, index, begin, count) for index, (begin, count) in enumerate(zip(firsts, rows)) if count]
-        super().__init__(pieces, first, selection, nulls, budget, files[0])
+        super().__init__(pieces, first, selection, nulls, budget, self.names[0])
 
     @abstractmethod
     def _layout(self, file: int) -> tuple[pa.Schema, list[int]]:
@@ -75,7 +76,7 @@ class FilesTable(Table):
             return self._decode_piece(piece)
 
     def _column(self, name: str) -> Iterator[pa.RecordBatch]:
-        for number, path in enumerate(self.files):
+        for number, path in enumerate(self.names):
             with self._naming(number, f"column {name!r} is damaged or cut short"):
                 for batch in self._column_of(number, name):
                     if batch.column(name).null_count:
@@ -83,7 +84,7 @@ class FilesTable(Table):
                     yield batch
 
     def _where(self, piece: Piece, row: int) -> str:
-        return f"{self.files[piece.file]}: row {piece.first + row}"
+        return f"{self.names[piece.file]}: row {piece.first + row}"
 
     @contextmanager
     def _naming(self, file: int, what: str) -> Iterator[None]:
@@ -91,6 +92,6 @@ class FilesTable(Table):
         try:
             yield
         except UNREADABLE as error:
-            if isinstance(error, OSError) and error.errno:  # of the system
+            if isinstance(error, (StoreError, FileNotFoundError, PermissionError)) or (isinstance(error, OSError) and error.errno):
                 raise
-            raise DatasetError(f"{self.files[file]}: {self.format}: {what}; {error}") from error
+            raise DatasetError(f"{self.names[file]}: {self.format}: {what}; {error}") from error

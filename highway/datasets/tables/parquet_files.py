@@ -73,7 +73,7 @@ class ParquetTable(FilesTable):
         wanted = [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns or leaf.path_in_schema in columns]
         if (size := sum(leaf.total_uncompressed_size for leaf in wanted)) > self.budget:
             raise DatasetError(
-                f"{self.files[piece.file]}: row group {piece.index} has {piece.rows} rows of {size >> 20} MB together, and is read as a "
+                f"{self.names[piece.file]}: row group {piece.index} has {piece.rows} rows of {size >> 20} MB together, and is read as a "
                 f"whole; more than cache_mb={self.budget >> 20} allows: write the file anew with smaller row groups (parquet_writer does), "
                 "raise cache_mb, or read fewer columns by fields="
             )

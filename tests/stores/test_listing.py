@@ -1,0 +1,110 @@
+"""Listings that are kept: in the folder itself, here, or elsewhere in a store."""
+
+import gzip
+import json
+import time
+
+import pytest
+from object_store import Faults
+
+from highway.datasets import Files, ImageFolder
+from highway.errors import DatasetError
+from highway.stores.listing import listing_of
+
+
+@pytest.fixture
+def folder(store):
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        store.put("bucket", f"train/{name}", name.encode())
+    return "s3://bucket/train"
+
+
+def listings(store):
+    return sum("list-type" in path for _, path, _, _ in store.asked)
+
+
+@pytest.mark.parametrize("place", [".listing.gz", "s3://other/lists/train.gz", "{tmp}/lists/train.gz"])
+def test_a_kept_listing_saves_asking(store, folder, tmp_path, place):
+    store.put("other", "x", b"")
+    url = f"{folder}?listing={place.format(tmp=tmp_path)}"
+    dataset = ImageFolder(url)
+    assert dataset.keys == ["a/1.png", "a/2.png", "b/1.png"] and dataset[1] == (b"a/2.png", 0)
+    asked = listings(store)
+    again = ImageFolder(url)
+    assert again.keys == dataset.keys and again[2] == (b"b/1.png", 1) and again.fingerprint() == dataset.fingerprint()
+    assert listings(store) == asked
+
+
+def test_it_is_made_anew_when_it_is_old_or_that_is_said(store, folder, tmp_path):
+    place = tmp_path / "l.gz"
+    assert len(ImageFolder(f"{folder}?listing={place}")) == 3
+    store.put("bucket", "train/b/2.png", b"new")
+    assert len(ImageFolder(f"{folder}?listing={place}")) == 3
+    assert len(ImageFolder(f"{folder}?listing={place}&listing_hours=0")) == 4
+    assert len(ImageFolder(f"{folder}?listing={place}")) == 4
+    store.put("bucket", "train/b/3.png", b"new")
+    found = json.loads(gzip.decompress(place.read_bytes()))
+    found["made"] = time.time() - 2 * 3600
+    place.write_bytes(gzip.compress(json.dumps(found).encode()))
+    assert len(ImageFolder(f"{folder}?listing={place}")) == 4
+    assert len(ImageFolder(f"{folder}?listing={place}&listing_hours=1.5")) == 5
+
+
+def test_what_has_changed_or_gone_since_is_noticed_when_it_is_read(store, folder, tmp_path):
+    url = f"{folder}?listing={tmp_path}/l.gz"
+    len(ImageFolder(url))
+    store.put("bucket", "train/a/1.png", b"other")
+    del store.objects["bucket", "train/a/2.png"]
+    dataset = ImageFolder(url)
+    with pytest.raises(
+        DatasetError, match=r"a/1\.png: it had 7 bytes when it was first listed or read, and now has 5 .* \(\?listing_hours=0\)"
+    ):
+        dataset[0]
+    with pytest.raises(
+        FileNotFoundError, match=r"a/2\.png: no such object .*; it was there when the folder was listed at .*listing_hours=0"
+    ):
+        dataset[1]
+
+
+def test_one_of_another_folder_or_kind_is_made_anew(store, folder, tmp_path):
+    store.put("bucket", "val/a/9.png", b"")
+    store.put("bucket", "train/top.png", b"")
+    place = f"{tmp_path}/l.gz"
+    assert len(ImageFolder(f"{folder}?listing={place}")) == 3
+    assert ImageFolder(f"s3://bucket/val?listing={place}").keys == ["a/9.png"]
+    assert Files(f"{folder}?listing={place}").keys == ["top.png"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", b"{}", b"[1]", b'{"version": 9'], ids=["empty", "text", "dict", "list", "cut"])
+def test_what_is_no_listing_is_named(folder, tmp_path, content):
+    (tmp_path / "l.gz").write_bytes(gzip.compress(content) if content[:1] in (b"{", b"[") else content)
+    with pytest.raises(DatasetError, match=r"l\.gz: no listing, damaged or cut short .*; remove it, or name another place by \?listing="):
+        len(ImageFolder(f"{folder}?listing={tmp_path}/l.gz"))
+
+
+def test_a_place_that_cannot_be_written_to_is_an_error(store, folder):
+    store.forbidden.add("train/.listing.gz")
+    with pytest.raises(PermissionError, match=r"train/\.listing\.gz: the store refuses it"):
+        len(ImageFolder(f"{folder}?listing=.listing.gz"))
+
+
+def test_who_may_not_list_is_told_so(store, folder):
+    store.lists = False
+    with pytest.raises(PermissionError, match=r"s3://bucket/train: the store refuses it"):
+        len(ImageFolder(folder))
+
+
+def test_a_server_that_cannot_list_is_read_by_a_listing_in_the_folder(store, folder):
+    len(ImageFolder(f"{folder}?listing=list.gz"))
+    web = ImageFolder(f"{store.url}/bucket/train?listing=list.gz&listing_hours=0")
+    assert web.keys == ["a/1.png", "a/2.png", "b/1.png"] and web[1] == (b"a/2.png", 0)
+
+
+def test_folders_of_a_folder_are_listed_at_the_same_time_and_page_by_page(store):
+    for folder in range(20):
+        for number in range(12):
+            store.put("bucket", f"{folder:02}/{number:02}.png", b"")
+    store.faults = Faults(1, kinds=["slow"], slow=0.02)
+    listing = listing_of("s3://bucket")
+    assert listing.keys == [f"{folder:02}/{number:02}.png" for folder in range(20) for number in range(12)]
+    assert store.most_in_flight > 3 and listings(store) == 4 + 20 * 3
