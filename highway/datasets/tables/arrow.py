@@ -51,7 +51,7 @@ class Arrow(OfTables):
     suffixes: ClassVar = (".arrow", ".feather", ".ipc")
 
     def _files_at(self, path: str) -> Sequence[str]:
-        if is_url(path) and not glob.has_magic(path) and not without_options(path).endswith(self.suffixes):
+        if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
             path = local(path)  # the folder, since nothing can be mapped that is not here
         return _saved_files(path) or [local(file) for file in files_at(path, self.suffixes)]
 

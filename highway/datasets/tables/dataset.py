@@ -93,7 +93,8 @@ def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
         FileNotFoundError: there are none.
     """
     if is_url(path):
-        return files_of(path) if glob.has_magic(path) or without_options(path).endswith(tuple(suffixes)) else _stored(path, suffixes)
+        name = without_options(path)
+        return files_of(path) if glob.has_magic(name) or name.endswith(tuple(suffixes)) else _stored(path, suffixes)
     if not os.path.isdir(path):
         return files_of(path)
     if not (names := sorted(name for name in os.listdir(path) if name.endswith(tuple(suffixes)))):
