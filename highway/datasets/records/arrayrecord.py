@@ -13,7 +13,7 @@ from typing import Any
 from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
-from highway.datasets.records.files import Plan, RecordFile, Records
+from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError
@@ -64,8 +64,8 @@ class _ArrayRecordFile:
     def __len__(self) -> int:
         return self._length
 
-    def plan(self, numbers: Sequence[int]) -> Plan:
-        return Plan((), lambda _: self.read(numbers))
+    def plan(self, numbers: Sequence[int]) -> ReadPlan:
+        return ReadPlan((), lambda _: self.read(numbers))
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         found = self._reopen(self.path, self._state)

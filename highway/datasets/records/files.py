@@ -23,7 +23,7 @@ from highway.stores.file import FileRange, read_ranges
 Paths = Annotated[str | list[str], Predicate(bool, "at least one file, such as 'train-{00000..00015}-of-00016.tfrecord'")]
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """How records are read: parts of a file, which may be read together with those of others, and what makes records of their contents."""
 
     ranges: Sequence[FileRange]
@@ -40,7 +40,7 @@ class RecordFile(Protocol):
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Return records by their numbers in the file."""
 
-    def plan(self, numbers: Sequence[int]) -> Plan:
+    def plan(self, numbers: Sequence[int]) -> ReadPlan:
         """Return how records are read, if the file is in a store."""
 
     def start(self, number: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
-from highway.datasets.records.files import Plan, RecordFile, Records
+from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_records
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
@@ -41,14 +41,14 @@ class _TFRecordFile:
             found += read_records(self.path, file.read(begin, end - begin), begin, places)
         return found
 
-    def plan(self, numbers: Sequence[int]) -> Plan:
+    def plan(self, numbers: Sequence[int]) -> ReadPlan:
         file, runs = self._file(), list(self._runs(numbers))
 
         def records(contents: Sequence[bytes]) -> list[bytes]:
             found = (read_records(self.path, data, begin, places) for data, (begin, _, places) in zip(contents, runs, strict=True))
             return [record for records in found for record in records]
 
-        return Plan([FileRange(file, begin, end - begin) for begin, end, _ in runs], records)
+        return ReadPlan([FileRange(file, begin, end - begin) for begin, end, _ in runs], records)
 
     def _runs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
         """Yield where records begin and end that lie one after the other, all of them and each."""
