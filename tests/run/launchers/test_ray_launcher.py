@@ -108,6 +108,17 @@ class Cluster:
         return done.stdout
 
     @contextlib.contextmanager
+    def somebody_else(self):
+        """Have somebody listen on the head who is no Ray."""
+        command = [sys.executable, "-u", "-m", "http.server", "9999"]
+        with self.hosts.popen("head", command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as other:
+            try:
+                assert "Serving" in other.stdout.readline()
+                yield
+            finally:
+                other.kill()
+
+    @contextlib.contextmanager
     def marked(self, *names):
         """Have nodes with something else installed."""
         try:
@@ -395,12 +406,8 @@ def test_what_cannot_be_launched_is_said_in_a_sentence_and_leaves_nothing(cluste
     text = FILE.replace("hold: -1", "hold: -1, head: head, gpus: 0").replace("place: head}}", 'place: "${head}"}, gpus: "${gpus}"}')
     text = text.replace("restart: {when: on-failure, delay_s: 0.1}", "restart: never")
     own = {"PYTHONPATH": f"{Path(highway.__file__).parents[1]}{os.pathsep}."}
-    with cluster.hosts.popen(
-        "head", [sys.executable, "-m", "http.server", "9999"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as other:
-        other.stdout.readline()
+    with cluster.somebody_else():
         code, _, error = launch(write(text), *arguments, **environment, **own).end()
-        other.kill()
     assert code == 2, error
     assert re.search(rf"^highway: {message}", error, re.M), error
     assert "Traceback" not in error
