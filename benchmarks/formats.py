@@ -24,6 +24,7 @@ IMAGES = {
     "LMDB": "lmdb",
     "Arrow": "arrow",
     "Parquet, blocks": "parquet",
+    "HDF5": "hdf5",
 }
 IMAGE_TARGETS = {(name, "folder"): 0.95 for name in IMAGES if name != "folder"}
 
@@ -51,7 +52,7 @@ def main() -> None:
     report = Report("formats", given.record)
     folder = imagenet_like(given.data, given.images)
     records = given.images * 100
-    report.line(machine("highway-data", "numpy", "lmdb", "pyarrow", "google-crc32c", "torch"))
+    report.line(machine("highway-data", "numpy", "lmdb", "pyarrow", "h5py", "google-crc32c", "torch"))
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         place = Path(temporary)
         job = {"folder": str(folder), "shape": SHAPE, "epochs": given.epochs, "batch": BATCH, "workers": given.workers, "records": records}

@@ -32,6 +32,7 @@ FORMATS = {
     "lmdb": ("keyed.lmdb:lmdb_writer", "LMDB"),
     "arrow": ("tables.writers:arrow_writer", "Arrow"),
     "parquet": ("tables.writers:parquet_writer", "Parquet"),
+    "hdf5": ("hdf5.writer:hdf5_writer", "HDF5"),
 }
 RAW = {"tfrecord", "arrayrecord"}  # whose records need not be of the writer's own making
 

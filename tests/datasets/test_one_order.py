@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from highway import Pipeline
-from highway.datasets import LMDB, Arrow, ImageFolder, Parquet, Tar, TFRecord
+from highway.datasets import HDF5, LMDB, Arrow, ImageFolder, Parquet, Tar, TFRecord
+from highway.datasets.hdf5.writer import hdf5_writer
 from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.datasets.tables.writers import arrow_writer, parquet_writer
@@ -46,6 +47,7 @@ FORMATS = {
     "lmdb": written(lmdb_writer, LMDB),
     "arrow": written(arrow_writer, Arrow),
     "parquet": written(parquet_writer, Parquet),
+    "hdf5": written(hdf5_writer, HDF5),
 }
 
 

@@ -19,10 +19,9 @@ in ``float_list``, and all others as ``bytes_list`` of the array's bytes, little
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,12 @@ def decode_example(data: Data, wanted: Collection[str] | None = None) -> dict[st
             found[name] = _feature(data, begin, end)
     types = found.pop(TYPES, None)
     if isinstance(types, bytes):
-        for name, kind in _types(types).items():
+        for name, restore in _restoring(types).items():
             if name in found:
-                found[name] = _restored(name, found[name], kind)
+                try:
+                    found[name] = restore(found[name])
+                except (TypeError, ValueError, AttributeError, RecursionError) as error:
+                    raise ValueError(f"the field {name!r} is not what {TYPES!r} says, {types!r:.200}: {error}") from None
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -174,33 +176,33 @@ def _int64s(data: Data, tag: int, begin: int, end: int) -> np.ndarray:
 
 
 @lru_cache
-def _types(value: bytes) -> dict[str, Any]:
+def _restoring(types: bytes) -> dict[str, Callable[[Any], Any]]:
+    """Return for each field in ``__types__`` what makes of its value what it was when it was written."""
     try:
-        types = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the feature {TYPES!r} holds no JSON: {error}") from None
-    if not isinstance(types, dict):
-        raise ValueError(f"the feature {TYPES!r} holds a {type(types).__name__}; expected an object")
-    return types
+        return {name: _restorer(kind) for name, kind in json.loads(types).items()}
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the feature {TYPES!r} does not say types in JSON, {types!r:.200}: {error}") from None
 
 
-def _restored(name: str, value: Any, kind: Any) -> Any:
-    """Return the value of a field as it was when it was written."""
-    try:
-        if kind == "str":
-            return value.decode()
-        if isinstance(kind, str) and not kind.startswith(("<", "|")):
-            return decode_field(kind, value)
-        descr, shape = (kind, []) if isinstance(kind, str) else kind
-        dtype, count = np.dtype(descr), math.prod(shape)
-        if dtype.kind not in _NUMBERS or any(type(size) is not int or size < 0 for size in shape):
-            raise ValueError(f"{descr!r}, {shape!r} is no dtype and shape")
-        array = np.frombuffer(value, dtype) if isinstance(value, bytes) else np.atleast_1d(np.asarray(value)).astype(dtype)
-        if len(array) != count:
-            raise ValueError(f"{len(array)} values, expected {count}")
-        return array.reshape(shape)[()] if isinstance(kind, str) else array.reshape(shape).copy()
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the field {name!r} is not what {TYPES!r} says, {kind!r:.80}: {error}") from None
+def _restorer(kind: Any) -> Callable[[Any], Any]:
+    if kind == "str":
+        return bytes.decode
+    if isinstance(kind, str) and not kind.startswith(("<", "|")):
+        return partial(decode_field, kind)
+    descr, shape = (kind, []) if isinstance(kind, str) else kind
+    dtype = np.dtype(descr)
+    if dtype.kind not in _NUMBERS or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"{descr!r}, {shape!r} is no dtype and shape")
+    return partial(_number_of, dtype) if isinstance(kind, str) else partial(_array_of, dtype, shape)
+
+
+def _number_of(dtype: np.dtype[Any], value: Any) -> Any:
+    return value.astype(dtype) if isinstance(value, np.generic) else _array_of(dtype, [], value)[()]
+
+
+def _array_of(dtype: np.dtype[Any], shape: Sequence[int], value: Any) -> np.ndarray:
+    array = np.frombuffer(value, dtype) if isinstance(value, bytes) else np.asarray(value).reshape(-1)
+    return array.astype(dtype).reshape(shape)
 
 
 def encode_example(key: str, sample: Mapping[str, Any]) -> bytes:

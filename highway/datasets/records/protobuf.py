@@ -58,16 +58,18 @@ def read_varint(data: Data, at: int) -> tuple[int, int]:
     Raises:
         ValueError: it is not whole, or too long.
     """
-    value = shift = 0
-    for place in range(at, min(at + _LONGEST, len(data))):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
-        shift += 7
-    raise ValueError(
-        f"byte {at}: a number ends within it" if at + _LONGEST > len(data) else f"byte {at}: a number of more than {_LONGEST} bytes"
-    )
+    value, shift, place = 0, 0, at
+    try:
+        while shift < 7 * _LONGEST:
+            byte = data[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value if shift < 63 else value & 0xFFFF_FFFF_FFFF_FFFF, place
+            shift += 7
+    except IndexError:
+        raise ValueError(f"byte {at}: a number that is not whole") from None
+    raise ValueError(f"byte {at}: a number of more than {_LONGEST} bytes")
 
 
 def read_int64s(data: Data, begin: int, end: int) -> np.ndarray:

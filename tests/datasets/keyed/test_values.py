@@ -76,7 +76,8 @@ def test_a_datum_is_an_image_and_a_label():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (PIXELS[:-2], "ends within"),
+        (PIXELS[:-2], "a number that is not whole"),
+        (PIXELS[:10], "ends within"),
         (PIXELS.replace(b"\x18\x02", b"\x18\x03"), r"a Datum of 6 values; expected \(3, 1, 3\) of them"),
         (b"\x4a\x00", "no Datum: it has a field 9 of type 2"),
         (b"", "a Datum of 0 values"),
