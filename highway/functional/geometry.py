@@ -10,11 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from highway.images import ops, spline
-from highway.images.ops import Interpolation, Size, computed_in_float32
+from highway.functional.warping import Sampling, warp
+from highway.images import ops
+from highway.images.ops import Interpolation, Size
+from highway.images.sampling import Fill
 from highway.renamed import with_old_names
 
-Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
 Padding = Literal["constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect", "symmetric", "wrap"]
 Border = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 Point = tuple[float, float]
@@ -94,19 +95,20 @@ def resize(image: np.ndarray, shape: Size, interpolation: Interpolation = "bicub
 
 
 @with_old_names
-def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest", reshape: bool = False) -> np.ndarray:
+def rotate(image: np.ndarray, angle: float, interpolation: Sampling = "nearest", reshape: bool = False, fill: Fill = 0) -> np.ndarray:
     """Turn the image about its centre.
 
     Args:
         image: See above.
         angle: Degrees, counterclockwise as seen.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 (nearest) to 5; from 2 on smoother and many times slower.
-        reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image. New pixels are 0.
+        reshape: Whether the result grows so that it holds the whole turned image; else it has the size of the image.
+        fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
     """
     if angle % 360 == 0:
         return image
     size = image.shape[:2]
-    return _sampled(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), interpolation)
+    return warp(image, rotation(size, angle, reshape), rotated_size(size, angle, reshape), interpolation, fill)
 
 
 @with_old_names
@@ -121,7 +123,7 @@ def clipped_zoom(image: np.ndarray, zoom_factor: float, interpolation: Sampling 
     """
     if zoom_factor == 1:
         return image
-    return _sampled(image, zooming(image.shape[:2], zoom_factor, place), image.shape[:2], interpolation)
+    return warp(image, zooming(image.shape[:2], zoom_factor, place), image.shape[:2], interpolation)
 
 
 def rotation(size: tuple[int, int], angle: float, reshape: bool = False) -> np.ndarray:
@@ -147,20 +149,42 @@ def zooming(size: Size, factor: float, place: Point = (0.5, 0.5)) -> np.ndarray:
     return np.array([[factor, 0, (1 - factor) * width * right], [0, factor, (1 - factor) * height * down]])
 
 
-def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Apply a ``(2, 3)`` matrix to points, float32 ``(N, 2)``."""
-    moved: np.ndarray = points @ matrix[:, :2].T + matrix[:, 2]
-    return moved.astype(np.float32)
+def transpose(image: np.ndarray) -> np.ndarray:
+    """Swap rows and columns, as a view."""
+    return image.swapaxes(0, 1)
 
 
-def _sampled(image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Sampling) -> np.ndarray:
-    linear = np.linalg.inv(matrix[:, :2])
-    inverse = np.column_stack([linear, -linear @ matrix[:, 2]])
-    if interpolation in ("nearest", 0, "bilinear", 1):
-        return ops.warp(image, inverse, shape, "nearest" if interpolation in ("nearest", 0) else "bilinear")
-    return _warp(image, inverse, shape, int(interpolation))
+def rotate90(image: np.ndarray, turns: int) -> np.ndarray:
+    """Turn the image by quarters of a circle, counterclockwise as seen.
+
+    Args:
+        image: Any dtype.
+        turns: How many; negative ones are clockwise.
+    """
+    cv2 = ops.cv2_or_none()
+    turns %= 4
+    if turns == 0:
+        return image
+    if cv2 and ops.native(image) and (image.ndim == 2 or image.shape[2] <= 4):
+        how = (cv2.ROTATE_90_COUNTERCLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_CLOCKWISE)[turns - 1]
+        turned: np.ndarray = cv2.rotate(np.ascontiguousarray(image), how)
+        return turned.reshape(*turned.shape[:2], *image.shape[2:])
+    return np.rot90(image, turns)
 
 
-@computed_in_float32
-def _warp(image: np.ndarray, inverse: np.ndarray, shape: Size, order: int) -> np.ndarray:
-    return ops.saturated(spline.warp(image, inverse, shape, order), image.dtype)
+def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 0) -> np.ndarray:
+    """Lay the image on a larger one of one colour.
+
+    Args:
+        image: Any dtype.
+        shape: Height and width of the larger one. What does not fit is cut off.
+        corner: Where its upper left corner comes, (row, column).
+        fill: The colour: a number, or one for each channel.
+    """
+    result = np.empty((*shape, *image.shape[2:]), image.dtype)
+    (top, left), (height, width) = corner, image.shape[:2]
+    first, last = (max(top, 0), max(left, 0)), (min(top + height, shape[0]), min(left + width, shape[1]))
+    result[: first[0]] = result[last[0] :] = fill
+    result[first[0] : last[0], : first[1]] = result[first[0] : last[0], last[1] :] = fill
+    result[first[0] : last[0], first[1] : last[1]] = image[first[0] - top : last[0] - top, first[1] - left : last[1] - left]
+    return result

@@ -23,7 +23,8 @@ import numpy as np
 
 from highway.errors import ImageError
 from highway.images.header import Header, opened, read_header
-from highway.images.ops import Box, Size, cv2_or_none, flip, scale, warp
+from highway.images.ops import Box, Size, cv2_or_none, flip, scale
+from highway.images.sampling import warp
 
 log = logging.getLogger("highway")
 

@@ -46,7 +46,7 @@ def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarr
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
-        if _native(image):
+        if native(image):
             return operation(image, *args, **kwargs)
         if image.dtype.kind != "f":
             name = operation.__name__.strip("_")
@@ -64,8 +64,8 @@ def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> n
 def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) -> np.ndarray:
     """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
     cv2 = cv2_or_none()
-    if cv2 and _native(image) and (image.ndim == 2 or image.shape[2] <= 4):
-        return _filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, dst=to))
+    if cv2 and native(image) and (image.ndim == 2 or image.shape[2] <= 4):
+        return filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, dst=to))
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, image.dtype) if target is None else target
     target[...] = np.flip(image, axis)
@@ -86,36 +86,8 @@ def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolat
     size, (flag, resample) = (shape[1], shape[0]), _FILTERS[interpolation]
     if cv2 := cv2_or_none():
         flag = getattr(cv2, flag)
-        return _filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
-    return _filled(image, shape, out, _pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
-
-
-def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Interpolation = "bilinear") -> np.ndarray:
-    """Sample an image at the places that an affine map names; what lies outside is 0. No antialiasing.
-
-    Args:
-        image: Any dtype with ``"nearest"``, else uint8 or floats.
-        inverse: float64 ``(2, 3)``, the map from output to input, in pixels with (0, 0) at the upper left corner of the upper left pixel.
-        shape: Height and width of the result.
-        interpolation: ``"nearest"`` or ``"bilinear"``.
-    """
-    return _sample(image, inverse, shape) if interpolation == "nearest" else _warp(image, inverse, shape)
-
-
-@computed_in_float32
-def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    size = (shape[1], shape[0])
-    if cv2 := cv2_or_none():
-        centred = inverse.copy()  # OpenCV has (0, 0) at the centre of the upper left pixel
-        centred[:, 2] += inverse[:, :2].sum(axis=1) / 2 - 0.5
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        return _filled(image, shape, None, 4, lambda part, _: cv2.warpAffine(part, centred, size, flags=flags))
-    data = tuple(inverse.ravel().tolist())
-
-    def one(part: np.ndarray, _: np.ndarray | None) -> np.ndarray:
-        return np.asarray(Image.fromarray(part).transform(size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR))
-
-    return _filled(image, shape, None, _pillow_channels(image), one)
+        return filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
+    return filled(image, shape, out, pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
 
 
 @cache
@@ -193,7 +165,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = 4) -> np.ndarray:
     """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels to an image of any number of them."""
-    return _filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
+    return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
 
 def mix(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -209,28 +181,20 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8) if dtype == np.uint8 else values.astype(np.float32, copy=False)
 
 
-def _sample(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
-    column, row = (np.floor(a * x + b * y + c).astype(np.intp) for a, b, c in inverse)
-    inside = (row >= 0) & (row < image.shape[0]) & (column >= 0) & (column < image.shape[1])
-    result = np.zeros(shape + image.shape[2:], image.dtype)
-    result[inside] = image[row[inside], column[inside]]
-    return result
-
-
-def _native(image: np.ndarray) -> bool:
+def native(image: np.ndarray) -> bool:
+    """Say whether OpenCV and Pillow compute with its type."""
     return image.dtype in (np.uint8, np.float32)
 
 
-def _pillow_channels(image: np.ndarray) -> int:
-    """How many channels Pillow handles as they are: three bytes as RGB (it would premultiply by a fourth), else one by one."""
+def pillow_channels(image: np.ndarray) -> int:
+    """Return how many channels Pillow handles as they are: three bytes as RGB (it would premultiply by a fourth), else one by one."""
     return 3 if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 else 1
 
 
 Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 
-def _filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
+def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
     """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels, and may fill its second argument, to an image of any number."""
     full = tuple(shape) + image.shape[2:]
     out = usable(out, full, image.dtype)
@@ -247,5 +211,5 @@ def _filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, m
     else:
         for first in range(0, image.shape[2], most):
             part = image[..., first : first + most]
-            out[..., first : first + most] = _filled(np.ascontiguousarray(part), shape, None, most, operation)
+            out[..., first : first + most] = filled(np.ascontiguousarray(part), shape, None, most, operation)
     return out

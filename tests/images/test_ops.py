@@ -7,6 +7,7 @@ from image_backends import image_backend
 from numpy.testing import assert_array_equal
 
 from highway.images import ops as B
+from highway.images import sampling as S
 
 __all__ = ["image_backend"]
 
@@ -55,7 +56,7 @@ def with_and_without_opencv(operation, monkeypatch):
         (lambda x: B.scale(x, (150, 170), "bicubic"), 4, 0.5),
         (lambda x: B.scale(x, (45, 60), "bilinear"), 12, 1.5),
         (lambda x: B.scale(x, (30, 40), "area"), 1, 0.5),
-        (lambda x: B.warp(x, TURN, (60, 80), "bilinear"), 3, 0.5),
+        (lambda x: S.warp(x, TURN, (60, 80), "bilinear"), 3, 0.5),
         (lambda x: B.mix(x, np.float32([[0.6, -0.55, 1.1], [2.3, 0, 0], [0.31, 0.33, 0.3]])), 1, 0.1),
     ],
     ids=["enlarge", "enlarge bicubic", "shrink", "shrink by area", "warp", "mix"],
@@ -74,7 +75,7 @@ def test_resizing_warping_and_mixing_agree_nearly(photo, monkeypatch, operation,
         lambda x: B.flip(x, 1),
         lambda x: B.lookup(x, np.arange(255, -1, -1, dtype=np.uint8)),
         lambda x: B.scale(x, (33, 91), "nearest"),
-        lambda x: B.warp(x, TURN, (60, 80), "nearest"),
+        lambda x: S.warp(x, TURN, (60, 80), "nearest"),
     ],
     ids=["flip rows", "flip columns", "lookup", "nearest", "warp nearest"],
 )
