@@ -54,9 +54,13 @@ from .scaling import normalize as normalize
 from .scaling import rescale as rescale
 from .scaling import to_float as to_float
 from .scaling import to_uint8 as to_uint8
+from .warping import Fill as Fill
+from .warping import Linear as Linear
 from .warping import Sampling as Sampling
+from .warping import affine as affine
 from .warping import displace as displace
 from .warping import displace_points as displace_points
 from .warping import inverted as inverted
 from .warping import move_points as move_points
+from .warping import projection as projection
 from .warping import warp as warp

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
 
 from highway.images import ops, sampling, spline
 from highway.images.ops import Size, computed_in_float32
-from highway.images.sampling import Fill
+from highway.images.sampling import Fill, Linear
 
 Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
+__all__ = ["Fill", "Linear"]
 NEAREST = ("nearest", 0)
 LINEAR = ("bilinear", 1)
 
@@ -51,6 +53,35 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     if len(matrix) == 3:
         moved = moved[:, :2] / moved[:, 2:]
     return moved.astype(np.float32)
+
+
+def affine(
+    size: Size, angle: float = 0.0, scale: float = 1.0, shear_x: float = 0.0, shear_y: float = 0.0, shift: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
+    """Return where an affine map about the centre of an image sends its points: float64 ``(2, 3)``, for x, y and 1.
+
+    Args:
+        size: Height and width of the image.
+        angle: Degrees of a turn, counterclockwise as seen.
+        scale: Factor.
+        shear_x: Degrees of a slant along x, before the turn.
+        shear_y: Degrees of one along y, before that along x.
+        shift: Pixels to the right and down, after all else.
+    """
+    turn, x, y = (math.radians(degrees) for degrees in (-angle, shear_x, shear_y))
+    rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    slanted = np.array([[1, -math.tan(x)], [0, 1]]) @ np.array([[1, 0], [-math.tan(y), 1]])
+    linear, centre = scale * rotated @ slanted, np.array([size[1], size[0]]) / 2
+    return np.column_stack([linear, centre + np.array(shift) - linear @ centre])
+
+
+def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return the projective map, float64 ``(3, 3)``, that sends four points, ``(4, 2)``, to four others."""
+    rows = []
+    for (x, y), (u, v) in zip(corners, moved, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    solved = np.linalg.solve(np.array(rows, np.float64), np.asarray(moved, np.float64).ravel())
+    return np.append(solved, 1.0).reshape(3, 3)
 
 
 def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bilinear", fill: Fill = 0) -> np.ndarray:

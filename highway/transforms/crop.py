@@ -12,7 +12,7 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Box, Size
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Predicate, Range, Shape
+from highway.parameters.ranges import Count, Predicate, Range, Shape
 from highway.transforms.base import Crop, placed
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
@@ -59,6 +59,39 @@ class RandomCrop(Crop):
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         return _all_placed(sizes, self.shape, numbers[:, :2] * (sizes - self.shape + 1))
+
+
+@checked
+@dataclass(frozen=True)
+class RandomCropRandomShape(Crop):
+    """Cut out a box of random height and width, each drawn evenly, at a random place; without chance the largest, in the centre.
+
+    Its size is drawn, so readers cannot take it as ``crop=``.
+
+    Args:
+        wmin: Least width in pixels; that of the image if that is less.
+        hmin: Least height, likewise.
+        wmax: Greatest width; by default that of the image.
+        hmax: Greatest height, likewise.
+        max_aspect_ratio: How many times as long as the other side the longer one may be; it is cut if it is longer.
+    """
+
+    wmin: Count
+    hmin: Count
+    wmax: Count | None = None
+    hmax: Count | None = None
+    max_aspect_ratio: Annotated[float, Range(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        for least, most in (("wmin", "wmax"), ("hmin", "hmax")):
+            require(getattr(self, most) is None or getattr(self, least) <= getattr(self, most), self, most, f"at least {least}")
+
+    def box(self, size: Size, rng: Generator | None) -> Box:
+        height, width = (_side(*given, rng) for given in ((size[0], self.hmin, self.hmax), (size[1], self.wmin, self.wmax)))
+        if self.max_aspect_ratio is not None:
+            most = max(1, int(min(height, width) * self.max_aspect_ratio))
+            height, width = min(height, most), min(width, most)
+        return _placed(self, size, (height, width), rng)
 
 
 @checked
@@ -206,6 +239,12 @@ def covering_box(size: Size, ratio: float) -> Box:
     height, width = size
     h, w = min(height, max(1, round(width / ratio))), min(width, max(1, round(height * ratio)))
     return (height - h) // 2, (width - w) // 2, h, w
+
+
+def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
+    """Return a length that is drawn, of an image that has one; the greatest without ``rng``."""
+    most = min(length, most or length)
+    return most if rng is None else int(rng.integers(min(least, most), most + 1))
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:

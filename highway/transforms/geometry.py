@@ -1,8 +1,7 @@
-"""Transforms that move pixels and keep them all: flips, shifts, turns, scaling."""
+"""Transforms that move whole pixels: flips, quarter turns, shifts, borders."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -11,10 +10,16 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.images.ops import Interpolation, Size
-from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Predicate, Probability, Range
+from highway.images.ops import Size
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Predicate, Probability, Range, Shape
 from highway.transforms.base import Geometric, happens, placed
+
+Sides = Annotated[
+    int | tuple[int, ...],
+    Range(ge=0, words="pixels, at least 0"),
+    Predicate(lambda size: isinstance(size, int) or len(size) in (2, 4), "pixels on every side, or two numbers, or four"),
+]
 
 
 @dataclass(frozen=True)
@@ -118,121 +123,175 @@ class PadCrop(Geometric):
 
 @checked
 @dataclass(frozen=True)
-class Rotate(Geometric):
-    """Turn the image about its centre by up to ``angle`` degrees either way; stays without chance.
+class Transpose(Geometric):
+    """Swap rows and columns with probability ``p``.
 
     Args:
-        angle: Degrees, at least 0. A whole number draws whole degrees, a float any angle.
-        interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5: 0 is nearest neighbour, 1 bilinear, 2 to 5 are
-            smoother and many times slower. Masks always use ``"nearest"``.
-        reshape: Whether the result grows to hold the whole turned image (the images of a batch then differ in size). New pixels are 0.
+        p: Probability, from 0 to 1.
     """
 
-    angle: Annotated[int | float, Range(ge=0, words="degrees, at least 0")]
-    interpolation: F.Sampling = "nearest"
-    reshape: bool = False
+    p: Probability = 0.5
 
-    def draw(self, size: Size, rng: Generator | None) -> float:
-        if rng is None:
-            return 0.0
-        return float(rng.integers(-self.angle, self.angle + 1) if isinstance(self.angle, int) else rng.uniform(-self.angle, self.angle))
+    def draw(self, size: Size, rng: Generator | None) -> bool:
+        return happens(self.p, rng)
 
-    def output(self, params: float, size: Size) -> Size:
-        return F.rotated_size(size, params, self.reshape)
+    def output(self, params: bool, size: Size) -> Size:
+        return size[::-1] if params else size
 
-    def image(self, image: np.ndarray, params: float) -> np.ndarray:
-        return F.rotate(image, params, self.interpolation, self.reshape)
+    def image(self, image: np.ndarray, params: bool) -> np.ndarray:
+        return F.transpose(image) if params else image
 
-    def points(self, points: np.ndarray, params: float, size: Size) -> np.ndarray:
-        return F.move_points(points, F.rotation(size, params, self.reshape))
-
-    def mask(self, mask: np.ndarray, params: float) -> np.ndarray:
-        return F.rotate(mask, params, "nearest", self.reshape)
+    def points(self, points: np.ndarray, params: bool, size: Size) -> np.ndarray:
+        return points[:, ::-1] if params else points
 
 
 @checked
 @dataclass(frozen=True)
-class Zoom(Geometric):
-    """Scale the image by a factor from ``1 - fac`` to ``1 + fac`` and keep its size; stays without chance.
+class Rotate90(Geometric):
+    """Turn the image by a quarter of a circle, counterclockwise, so many times as is drawn from 0 to 3; not at all without chance."""
 
-    A smaller image lies at a random place on 0; of a larger one a random window is cut out.
+    def draw(self, size: Size, rng: Generator | None) -> int:
+        return 0 if rng is None else int(rng.integers(4))
 
-    Args:
-        fac: At least 0, below 1.
-        interpolation: As for :class:`Rotate`.
-    """
+    def output(self, params: int, size: Size) -> Size:
+        return size[::-1] if params % 2 else size
 
-    fac: Annotated[float, Range(ge=0, lt=1)]
-    interpolation: F.Sampling = "nearest"
+    def image(self, image: np.ndarray, params: int) -> np.ndarray:
+        return F.rotate90(image, params)
 
-    def draw(self, size: Size, rng: Generator | None) -> tuple[float, tuple[float, float]]:
-        """Return the factor, and the place of the image or window: from top to bottom and from left to right, each 0 to 1."""
-        if rng is None:
-            return 1.0, (0.5, 0.5)
-        return float(rng.uniform(1 - self.fac, 1 + self.fac)), (rng.random(), rng.random())
-
-    def image(self, image: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
-        factor, place = params
-        return F.clipped_zoom(image, factor, self.interpolation, place)
-
-    def points(self, points: np.ndarray, params: tuple[float, tuple[float, float]], size: Size) -> np.ndarray:
-        return F.move_points(points, F.zooming(size, *params))
-
-    def mask(self, mask: np.ndarray, params: tuple[float, tuple[float, float]]) -> np.ndarray:
-        factor, place = params
-        return F.clipped_zoom(mask, factor, "nearest", place)
+    def points(self, points: np.ndarray, params: int, size: Size) -> np.ndarray:
+        height, width = size
+        for _ in range(params):
+            points = placed(points[:, ::-1], (1, -1), (0, width))
+            height, width = width, height
+        return points
 
 
 @checked
 @dataclass(frozen=True)
-class Resize(Geometric):
-    """Scale the image.
+class D4(Rotate90):
+    """Turn the image by quarters of a circle, and mirror it or not: each of the eight ways alike; none without chance."""
+
+    def draw(self, size: Size, rng: Generator | None) -> int:
+        return 0 if rng is None else int(rng.integers(8))  # 4 and above: transposed besides
+
+    def output(self, params: int, size: Size) -> Size:
+        turned = super().output(params % 4, size)
+        return turned[::-1] if params >= 4 else turned
+
+    def image(self, image: np.ndarray, params: int) -> np.ndarray:
+        turned = super().image(image, params % 4)
+        return F.transpose(turned) if params >= 4 else turned
+
+    def points(self, points: np.ndarray, params: int, size: Size) -> np.ndarray:
+        turned = super().points(points, params % 4, size)
+        return turned[:, ::-1] if params >= 4 else turned
+
+
+@checked
+@dataclass(frozen=True)
+class Pad(Geometric):
+    """Add pixels on each side.
 
     Args:
-        shape: With mode ``"resize"``: (height, width) in pixels, or a float, a share of the image's own size: 0.5 halves both. With mode
-            ``"width"``: the new width in pixels; the height keeps the proportions.
-        mode: ``"resize"`` or ``"width"``.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (or ``"cubic"``), ``"lanczos"`` or ``"area"``. Masks always use
-            ``"nearest"``.
+        size: Pixels on every side, or (above and below, left and right), or (above, below, left, right).
+        fill: What they hold with mode ``"constant"``: a number, or one for each channel.
+        mode: What they hold, in the words of ``numpy.pad``. Masks get 0, or their own border.
     """
 
-    shape: tuple[int, int] | int | float
-    mode: Literal["resize", "width"] = "resize"
-    interpolation: Interpolation = "bicubic"
+    size: Sides
+    fill: F.Fill = 0.0
+    mode: F.Padding = "constant"
 
-    def __post_init__(self) -> None:
-        if self.mode == "width":
-            require(
-                isinstance(self.shape, int) and self.shape >= 1,
-                self,
-                "shape",
-                "the new width in pixels with mode='width', a whole number, at least 1",
-            )
-        elif isinstance(self.shape, float):
-            require(0 < self.shape < math.inf, self, "shape", "a share of the image's size, above 0")
-        else:  # a whole number was a percentage in Highway of 2017, and is the shorter edge elsewhere: refused, not guessed
-            good = isinstance(self.shape, tuple) and min(self.shape) >= 1
-            require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
+    @property
+    def sides(self) -> tuple[int, int, int, int]:
+        """Pixels above, below, left and right."""
+        size = (self.size,) * 4 if isinstance(self.size, int) else self.size
+        above, below, left, right = size if len(size) == 4 else (size[0], size[0], size[1], size[1])
+        return above, below, left, right
 
     def output(self, params: None, size: Size) -> Size:
-        shape, (height, width) = self.shape, size
-        if isinstance(shape, tuple):
-            return shape
-        if self.mode == "width":
-            return max(1, round(height * shape / width)), int(shape)
-        return max(1, round(height * shape)), max(1, round(width * shape))
+        above, below, left, right = self.sides
+        return size[0] + above + below, size[1] + left + right
 
-    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
-        return F.resize(image, self.output(params, image.shape[:2]), self.interpolation, out)
-
-    into = image
-
-    def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
-        height, width = self.output(params, size)
-        return placed(points, (width / size[1], height / size[0]))
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return self._padded(image, self.fill)
 
     def mask(self, mask: np.ndarray, params: None) -> np.ndarray:
-        return F.resize(mask, self.output(params, mask.shape[:2]), "nearest")
+        return self._padded(mask, 0)
+
+    def _padded(self, image: np.ndarray, fill: F.Fill) -> np.ndarray:
+        above, below, left, right = self.sides
+        if self.mode == "constant":
+            return F.paste(image, self.output(None, image.shape[:2]), (above, left), fill)
+        return F.pad(image, ((above, below), (left, right)), self.mode)
+
+    def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
+        above, _, left, _ = self.sides
+        return placed(points, offset=(left, above))
+
+
+class _Pasted(Geometric):
+    """A transform that lays the image on a larger one; it draws height and width of that, and the row and column of its corner."""
+
+    fill: F.Fill
+
+    def output(self, params: tuple[Size, tuple[int, int]] | None, size: Size) -> Size:
+        return params[0] if params else size
+
+    def image(self, image: np.ndarray, params: tuple[Size, tuple[int, int]] | None) -> np.ndarray:
+        return F.paste(image, *params, self.fill) if params else image
+
+    def mask(self, mask: np.ndarray, params: tuple[Size, tuple[int, int]] | None) -> np.ndarray:
+        return F.paste(mask, *params) if params else mask
+
+    def points(self, points: np.ndarray, params: tuple[Size, tuple[int, int]] | None, size: Size) -> np.ndarray:
+        return placed(points, offset=params[1][::-1]) if params else points
+
+
+@checked
+@dataclass(frozen=True)
+class Paste(_Pasted):
+    """Lay the image on a larger one of one colour; what does not fit is cut off.
+
+    Args:
+        shape: Height and width of the larger one in pixels.
+        place: ``"centre"``, or ``"random"``: anywhere that it fits, the centre without chance.
+        fill: The colour: a number, or one for each channel.
+    """
+
+    shape: Shape
+    place: Literal["centre", "random"] = "centre"
+    fill: F.Fill = 0.0
+
+    def draw(self, size: Size, rng: Generator | None) -> tuple[Size, tuple[int, int]]:
+        down, right = self.shape[0] - size[0], self.shape[1] - size[1]
+        if rng is None or self.place == "centre":
+            return self.shape, (down // 2, right // 2)
+        return self.shape, (int(rng.integers(min(down, 0), max(down, 0) + 1)), int(rng.integers(min(right, 0), max(right, 0) + 1)))
+
+
+@checked
+@dataclass(frozen=True)
+class RandomZoomOut(_Pasted):
+    """Lay the image at a random place on a larger one of one colour, with probability ``p``; not without chance.
+
+    Args:
+        fill: The colour: a number, or one for each channel.
+        side_range: How many times as long the sides of the larger one are: least and greatest, from 1 on.
+        p: Probability, from 0 to 1.
+    """
+
+    fill: F.Fill = 0.0
+    side_range: Annotated[tuple[float, float], Predicate(lambda some: 1 <= some[0] <= some[1], "(least, greatest), from 1 on")] = (1.0, 4.0)
+    p: Probability = 0.5
+
+    def draw(self, size: Size, rng: Generator | None) -> tuple[Size, tuple[int, int]] | None:
+        if rng is None or not happens(self.p, rng):
+            return None
+        ratio = rng.uniform(*self.side_range)
+        height, width = int(size[0] * ratio), int(size[1] * ratio)
+        return (height, width), (int(rng.integers(height - size[0] + 1)), int(rng.integers(width - size[1] + 1)))
 
 
 def _offsets(down: int, right: int, rng: Generator | None) -> tuple[int, int]:

@@ -28,6 +28,12 @@ KEEPING = [  # size, dtype and channels stay
     T.Contrast(),
     T.Saturation(),
     T.Grayscale(),
+    T.Affine(30, (0.1, 0.2), (0.8, 1.2), 10),
+    T.Shear(20),
+    T.Translate((0.3, 0.2)),
+    T.Perspective(0.4),
+    T.Elastic(20, 3),
+    T.GridDistortion(),
     T.Hue(0.3),
     T.ColorJitter(),
     T.Gamma(),
@@ -55,6 +61,7 @@ SIZING = [  # the size becomes (12, 10)
     T.TopCenterCrop((12, 10)),
     T.RandomCrop((12, 10)),
     T.RandomResizedCrop((12, 10)),
+    T.Paste((12, 10), "random"),
 ]
 FLOATING = [  # the dtype becomes float32
     T.RescaleImages(),
@@ -72,7 +79,19 @@ COMPOSED = [  # size, dtype and channels stay, here
     T.SomeOf(1, [T.FlipX(1.0), T.FlipY(1.0)]),
     T.Shuffled([T.Brightness(), T.Contrast()]),
 ]
-VARYING = [T.BoxSafeCrop()]  # the size is drawn
+VARYING = [  # the size is drawn, or another for each image
+    T.BoxSafeCrop(),
+    T.Pad((2, 5), fill=7),
+    T.RandomZoomOut(),
+    T.Rotate90(),
+    T.D4(),
+    T.Transpose(),
+    T.ResizeShortestEdge((16, 24)),
+    T.RandomResize((0.5, 1.5), (0.5, 1.5)),
+    T.LargeScaleJitter((40, 40), (0.5, 1.5)),
+    T.RandomCropRandomShape(12, 12),
+    T.RotateAndCropValid(20),
+]
 ALL = KEEPING + SIZING + FLOATING
 CHANCELESS = [
     T.FlipX(),
@@ -89,7 +108,8 @@ CHANCELESS = [
     *[
         each
         for each in KEEPING
-        if type(each).__module__.rpartition(".")[2] in ("levels", "blur", "noise") and type(each) not in (T.HistEq, T.Clip)
+        if type(each).__module__.rpartition(".")[2] in ("warp", "distort", "levels", "blur", "noise")
+        and type(each) not in (T.HistEq, T.Clip)
     ],
     T.Hue(0.3),
     T.Sharpness(),
@@ -132,7 +152,8 @@ def test_same_generator_gives_same_image_and_other_draws_differ_where_there_is_c
     others = [transform(given, np.random.default_rng(seed)) for seed in range(12)]
     differ = any(not np.array_equal(other, first) for other in others)
     by_chance = (
-        type(transform) in {type(t) for t in CHANCELESS} | {T.RandomCrop, T.RandomResizedCrop, T.Slicer} and getattr(transform, "p", 0) != 1
+        type(transform) in {type(t) for t in CHANCELESS} | {T.RandomCrop, T.RandomResizedCrop, T.Slicer, T.Paste}
+        and getattr(transform, "p", 0) != 1
     )
     assert differ == by_chance
 
@@ -196,7 +217,13 @@ UPRIGHT = [
     T.Resize((31, 90)),
     T.Resize(1.5),
     T.Resize(40, mode="width"),
+    T.Resize(40, mode="shorter"),
+    T.Resize(40, mode="longer"),
     *SIZING,
+    *[each for each in VARYING if not isinstance(each, (T.BoxSafeCrop, T.RotateAndCropValid))],
+    T.Translate((0.3, 0.2)),
+    T.Affine(scale=(0.7, 1.4)),
+    T.GridDistortion(),
 ]
 
 
@@ -224,7 +251,17 @@ def test_boxes_follow_a_painted_rectangle_within_a_pixel(transform, data, seed):
 
 @pytest.mark.parametrize(
     "transform",
-    [*UPRIGHT, T.Rotate(180), T.Rotate(180, reshape=True), *[T.Rotate(40, n) for n in range(1, 6)], *[T.Zoom(0.5, n) for n in range(1, 6)]],
+    [
+        *UPRIGHT,
+        T.Rotate(180),
+        T.Rotate(180, reshape=True),
+        T.Affine(30, (0.1, 0.2), (0.8, 1.2), 10),
+        T.Perspective(0.4, 1.0),
+        T.Elastic(20, 3),
+        T.RotateAndCropValid(20),
+        *[T.Rotate(40, n) for n in range(1, 6)],
+        *[T.Zoom(0.5, n) for n in range(1, 6)],
+    ],
     ids=str,
 )
 def test_an_image_and_its_mask_move_alike(backend, transform):
@@ -316,7 +353,7 @@ def test_a_new_transform_needs_only_what_is_its_own():
         ),
         (lambda: T.Resize(0.0), "Resize: shape=0.0; expected a share of the image's size, above 0"),
         (lambda: T.Resize((2, 4), "width"), r"Resize: shape=\(2, 4\); expected the new width in pixels with mode='width'"),
-        (lambda: T.Resize((2, 2), mode="height"), "Resize: mode='height'; expected 'resize' or 'width'"),
+        (lambda: T.Resize((2, 2), mode="height"), "Resize: mode='height'; expected one of resize, width, shorter, longer"),
         (lambda: T.Resize((2, 2), interpolation="spline"), "Resize: interpolation='spline'; expected one of nearest, bilinear,"),
         (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected \(height, width\) in pixels, at least 1"),
         (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape\[0\]=2.0; expected int"),
