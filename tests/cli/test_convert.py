@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import subprocess
@@ -16,12 +17,13 @@ from highway import Passport, Pipeline
 from highway.cli import main as highway_main
 from highway.cli.convert import check
 from highway.cli.convert.formats import FORMATS
-from highway.cli.convert.recognise import written_to
+from highway.cli.convert.recognise import read_from, written_to
 from highway.cli.convert.target import Target
 from highway.datasets import ImageFolder, Npz, Tar, TenFiles
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.shards import shard_writer
 from highway.datasets.ten import save
+from highway.errors import ConfigError
 from highway.images.decode import decode
 from highway.modules import CacheReader
 from highway.modules.webdataset import WebDatasetSource
@@ -159,6 +161,8 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
         (["{photos}", "{tmp}/x"], "say what it is to be: --to shards, "),
         (["{photos}", "{tmp}/x-%d-%d.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
         (["{photos}", "{tmp}/x-%s.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
+        (["{photos}", "{tmp}/x-%d.tar.gz"], "shards are read compressed, and not written so; name it *.tar"),
+        (["{photos}", "{tmp}/x", "--to", "voc"], "voc is read, and not written; choose one of shards, "),
         (["{photos}", "{tmp}/x-%d", "--to", "ten"], "expected a folder, without %"),
         (["{photos}", "{tmp}/x", "--to", "tne"], "there is no format 'tne'; did you mean ten?"),
         (["{photos}", "{tmp}/x", "--from", "shard", "--to", "ten"], "there is no format 'shard'; did you mean shards?"),
@@ -197,6 +201,7 @@ WAYS = {  # what is written and compared, from a folder of images of one size
     "parquet": ("a-%d.parquet", "--shard-size", "6"),
     "one parquet": ("a.parquet", "--write", "rows_per_block=3"),
     "arrow": ("a-%d.arrow", "--shard-size", "6"),
+    "mds": ("m", "--to", "mds"),
     "hdf5": ("a-%d.h5", "--shard-size", "6"),
     "one hdf5": ("a.hdf5", "--images", "decoded", "--write", "compression=gzip"),
     "lmdb": ("a.lmdb",),
@@ -469,6 +474,31 @@ def test_a_source_may_lie_in_an_object_store(squares, tmp_path, capsys):
     assert convert(squares, "s3://user:secret@bucket/s.tar") == 2
     error = capsys.readouterr().err
     assert "DST is written on this machine" in error and "secret" not in error
+
+
+def test_compressed_shards_are_read_as_streams(squares, tmp_path, capsys):
+    assert convert(squares, tmp_path / "s.tar") == 0
+    (tmp_path / "s.tar.gz").write_bytes(gzip.compress((tmp_path / "s.tar").read_bytes()))
+    assert convert(tmp_path / "s.tar.gz", tmp_path / "f", "--to", "folder", "--check") == 0
+    assert files(tmp_path / "f") == files(squares)
+    assert convert(tmp_path / "s.tar.gz", tmp_path / "g", "--to", "folder", "--read", "index=true") == 2
+    assert "is read as a stream, which takes no options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_read_is_recognised_by_its_content(squares, tmp_path, way):
+    target, *options = WAYS[way]
+    assert convert(squares, tmp_path / target, *options) == 0
+    found, paths = read_from([str(tmp_path / target).replace("%d", "*")], None)
+    named = written_to(target, options[1] if options[:1] == ["--to"] else None)
+    assert found is named
+    if (path := Path(paths[0])).suffix:
+        nameless = path.rename(path.parent / "without")
+        if found.name == "arrayrecord":
+            with pytest.raises(ConfigError, match=f"none of the formats, by its name and content; say --from .*{found.name}"):
+                read_from([str(nameless)], None)
+        else:
+            assert read_from([str(nameless)], None)[0] is found
 
 
 def test_the_help_lists_the_formats(capsys):

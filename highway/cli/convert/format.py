@@ -35,6 +35,8 @@ class Format:
             :class:`~highway.datasets.writing.SampleWriter`. Empty: it is read only.
         options: What the writer is called with besides.
         suffixes: How its paths end.
+        read_only: How those end besides that are read, but not written.
+        is_name: Whether what is read may have a name, and not a path.
         is_at: Says whether what is at a path is of this format, by its content.
         images: What becomes of images.
         layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
@@ -54,6 +56,8 @@ class Format:
     writer: str = ""
     options: Options = field(default_factory=dict)
     suffixes: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    is_name: bool = False
     is_at: Callable[[str], bool] = lambda path: False
     images: Images = "bytes"
     layout: Literal["files", "one", "each", "keys"] = "one"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import struct
 
 from highway.cli.convert import reading
 from highway.cli.convert.format import Format
 from highway.datasets.folder_writer import place_of
+from highway.datasets.records.framing import checksum
 from highway.datasets.shards import key_in_shard
+from highway.errors import ConfigError
 from highway.stores.url import is_url
 
 
@@ -19,11 +22,23 @@ def _has(path: str, *names: str) -> bool:
     return all(os.path.exists(os.path.join(path, name)) for name in names)
 
 
-def _starts(path: str, *magics: bytes) -> bool:
+def _starts(path: str, magic: bytes, at: int = 0) -> bool:
+    return _head(path, at + len(magic))[at:] == magic
+
+
+def _head(path: str, size: int) -> bytes:
     if not os.path.isfile(path):
-        return False
+        return b""
     with open(path, "rb") as file:
-        return file.read(max(map(len, magics))).startswith(magics)
+        return file.read(size)
+
+
+def _is_tfrecord(path: str) -> bool:
+    head = _head(path, 12)
+    try:
+        return len(head) == 12 and head[8:] == struct.pack("<I", checksum(head[:8]))
+    except ConfigError:  # what it takes is not installed
+        return False
 
 
 _ROWS = (
@@ -34,7 +49,9 @@ _ROWS = (
         several=True,
         writer="datasets.shards:shard_writer",
         options={"durable": True},
-        suffixes=(".tar", ".tar.gz", ".tgz"),
+        suffixes=(".tar",),
+        is_at=lambda path: _starts(path, b"ustar", at=257),
+        read_only=(".tar.gz", ".tgz"),
         images="files",
         layout="files",
         key=lambda key, sample: key_in_shard(key),
@@ -48,6 +65,7 @@ _ROWS = (
         writer="datasets.records.tfrecord:tfrecord_writer",
         options={"durable": True},
         suffixes=(".tfrecord", ".tfrecords"),
+        is_at=_is_tfrecord,
         layout="files",
     ),
     Format(
@@ -84,6 +102,20 @@ _ROWS = (
         layout="files",
     ),
     Format(
+        "huggingface",
+        "a data set by its name on the Hub; --read split=train",
+        "HuggingFace",
+        is_name=True,
+    ),
+    Format(
+        "mds",
+        "a folder of Mosaic's streaming",
+        "MDS",
+        writer="datasets.mds.writer:mds_writer",
+        options={"durable": True},
+        is_at=lambda path: _has(path, "index.json"),
+    ),
+    Format(
         "hdf5",
         "the datasets of HDF5 files, with a row for each sample",
         "HDF5",
@@ -99,7 +131,7 @@ _ROWS = (
         writer="datasets.keyed.lmdb:lmdb_writer",
         options={"durable": True},
         suffixes=(".lmdb", ".mdb"),
-        is_at=lambda path: _has(path, "data.mdb"),
+        is_at=lambda path: _has(path, "data.mdb") or _starts(path, b"\xde\xc0\xef\xbe", at=16),
         images="files",
         keeps_order=False,
     ),

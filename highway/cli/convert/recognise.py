@@ -21,7 +21,9 @@ def table() -> str:
     """Return the formats as text, for ``--help``."""
     rows = [("format", "recognised by", "images", "it is")]
     for row in FORMATS.values():
-        paths = " ".join(f"*{suffix}" for suffix in row.suffixes) or ("its name" if row.name == "coco" else "what is in it")
+        paths = " ".join(f"*{suffix}" for suffix in row.suffixes + row.read_only) or (
+            "what is in it" if row.is_at is not Format.is_at else "--from"
+        )
         rows.append(
             (row.name, paths, "decoded" if row.images == "pixels" else "encoded", row.about + ("" if row.writer else " (read only)"))
         )
@@ -43,6 +45,8 @@ def written_to(path: str, name: str | None) -> Format:
     writers = [row.name for row in FORMATS.values() if row.writer]
     if found is None:
         raise ConfigError(f"{path}: say what it is to be: --to {', '.join(writers[:-1])} or {writers[-1]}")
+    if path.endswith(found.read_only):
+        raise ConfigError(f"{path}: {found.name} are read compressed, and not written so; name it *{found.suffixes[0]}")
     if not found.writer:
         raise ConfigError(f"{path}: {found.name} is read, and not written; choose one of {', '.join(writers)}")
     return found
@@ -55,8 +59,10 @@ def read_from(paths: Sequence[str], name: str | None) -> tuple[Format, list[str]
         FileNotFoundError: there is nothing there.
         ConfigError: it is none of the formats.
     """
-    found = [one for path in paths for one in expanded(path)]
     of = _named(name) if name else None
+    if of is not None and of.is_name:
+        return of, list(paths)
+    found = [one for path in paths for one in expanded(path)]
     if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolved(path))), ""):
         raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
     of = of or _by_suffix(found) or _by_content(found)
@@ -76,7 +82,7 @@ def _by_suffix(paths: Sequence[str]) -> Format | None:
 
 
 def _ends(path: str, row: Format) -> bool:
-    return without_options(path).endswith(row.suffixes) or (row.name == "shards" and path.startswith("pipe:"))
+    return without_options(path).endswith(row.suffixes + row.read_only) or (row.name == "shards" and path.startswith("pipe:"))
 
 
 def _by_content(paths: Sequence[str]) -> Format | None:
