@@ -1,3 +1,7 @@
+from .classification.cifar import CIFAR10 as CIFAR10
+from .classification.cifar import CIFAR100 as CIFAR100
+from .classification.mnist import MNIST as MNIST
+from .classification.mnist import FashionMNIST as FashionMNIST
 from .decoded_cache import DecodedCache as DecodedCache
 from .detection.coco import COCO as COCO
 from .detection.voc import VOC as VOC

@@ -18,19 +18,6 @@ HEIGHT, WIDTH = 60, 80
 
 
 @pytest.fixture(scope="module")
-def torchvision():
-    torch = pytest.importorskip("torch", reason=ELSEWHERE)
-    pytest.importorskip("pycocotools", reason=ELSEWHERE)  # alone in that environment: torchvision elsewhere may be of another build
-    try:
-        import torchvision
-    except (ImportError, RuntimeError):  # its operators need CUDA's libraries; datasets need none of them
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    return torchvision
-
-
-@pytest.fixture(scope="module")
 def api():
     return pytest.importorskip("pycocotools.mask", reason=ELSEWHERE)
 

@@ -1,0 +1,178 @@
+"""CIFAR-10 and CIFAR-100, from the files that they are published as (https://www.cs.toronto.edu/~kriz/cifar.html)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from highway.datasets.classification.loaded import LoadedImages, Split, checked_labels, found, missing
+from highway.datasets.classification.plain_pickle import load_plain
+from highway.datasets.opened import opened
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+from highway.stores.file import read_whole
+from highway.stores.url import join, shown
+
+_PIXELS = 3 * 32 * 32
+
+
+class _Label(NamedTuple):
+    """A label that images have.
+
+    Args:
+        field: What it is called in samples.
+        classes: How many classes there are.
+        pickled: What it is called in pickles.
+        names: The file with the names of the classes, of the binary version.
+        pickled_names: What these are called in the pickle of names.
+    """
+
+    field: str
+    classes: int
+    pickled: bytes
+    names: str
+    pickled_names: bytes
+
+
+class _OfCIFAR(LoadedImages):
+    """Images and labels in the files of CIFAR."""
+
+    name: ClassVar[str]
+    folders: ClassVar[tuple[str, str]]  # of the binary version, and of the pickles
+    batches: ClassVar[dict[Split, list[str]]]
+    labels: ClassVar[list[_Label]]  # in the order of the bytes of a record
+    meta: ClassVar[str]
+
+    def _files(self) -> list[str]:
+        return [self._file([f"{name}.bin", name]) for name in self.batches[self.split]]
+
+    def _file(self, names: Sequence[str]) -> str:
+        path = found([self.data_dir, *(join(self.data_dir, folder) for folder in self.folders)], names)
+        if path is None:
+            raise missing(self.data_dir, names, self.name)
+        return path
+
+    def _load(self) -> dict[str, np.ndarray]:
+        parts = [self._batch(path) for path in self._files()]
+        return {name: np.concatenate([part[name] for part in parts]) for name in ("image", *(label.field for label in self.labels[::-1]))}
+
+    def _batch(self, path: str) -> dict[str, np.ndarray]:
+        data = read_whole(path)
+        pixels, labels = self._records(data, path) if path.partition("?")[0].endswith(".bin") else self._pickled(data, path)
+        images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        checked = (checked_labels(found, label.classes, path) for found, label in zip(labels, self.labels, strict=True))
+        return {"image": images, **{label.field: values for label, values in zip(self.labels, checked, strict=True)}}
+
+    def _records(self, data: bytes, path: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the pixels and labels of the binary version: records of a byte for each label and the planes of red, green and blue."""
+        size = len(self.labels) + _PIXELS
+        if not data or len(data) % size:
+            raise DatasetError(f"{shown(path)}: it has {len(data)} bytes; expected records of {size}: it is cut short, or another file")
+        records = np.frombuffer(data, np.uint8).reshape(-1, size)
+        return records[:, len(self.labels) :], [records[:, number] for number in range(len(self.labels))]
+
+    def _pickled(self, data: bytes, path: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        batch = load_plain(data, shown(path))
+        pixels, labels = batch.get(b"data"), [batch.get(label.pickled) for label in self.labels]
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
+            what = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+            raise DatasetError(f"{shown(path)}: its data are {what}; expected uint8 (N, {_PIXELS})")
+        for label, values in zip(self.labels, labels, strict=True):
+            if not isinstance(values, list) or len(values) != len(pixels) or not all(type(value) is int for value in values):
+                raise DatasetError(f"{shown(path)}: expected a list of {len(pixels)} numbers as its {label.pickled.decode()}")
+        return pixels, [_numbers(values, path) for values in labels if values is not None]
+
+    def _names_of(self, label: _Label) -> list[str]:
+        path = self._file([label.names, self.meta])
+        data = read_whole(path)
+        if path.partition("?")[0].endswith(label.names):
+            names = data.decode().split()
+        else:
+            listed: Any = load_plain(data, shown(path)).get(label.pickled_names, [])
+            names = [name.decode() if isinstance(name, bytes) else str(name) for name in listed]
+        if len(names) != label.classes:
+            raise DatasetError(f"{shown(path)}: it has {len(names)} names; expected those of {label.classes} classes")
+        return names
+
+    @opened
+    def classes(self) -> list[str]:
+        """The names of the labels, by number, as the files have them."""
+        return self._names_of(self.labels[-1])
+
+
+def _numbers(values: list[int], path: str) -> np.ndarray:
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        raise DatasetError(f"{shown(path)}: it has labels of more than 64 bits") from None
+
+
+@checked
+@dataclass
+class CIFAR10(_OfCIFAR):
+    """The images of CIFAR-10. They are loaded when they are first read, 154 MB.
+
+    Args:
+        data_dir: Folder that holds ``data_batch_1.bin`` and the others (the binary version), or ``data_batch_1`` (the pickles); or that
+            has a folder ``cifar-10-batches-bin`` or ``cifar-10-batches-py`` with them. Nothing is downloaded.
+        split: ``"train"`` or ``"test"``.
+
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB, and ``label``, an int32. Of pickles nothing but arrays, lists and texts is
+    read; one that names anything else is refused.
+
+    Raises:
+        FileNotFoundError: one of the files is not there (when it is first read).
+        DatasetError: a file is none of these, or cut short.
+
+    >>> dataset = CIFAR10("data", "test")
+    """
+
+    name: ClassVar = "CIFAR-10"
+    folders: ClassVar = ("cifar-10-batches-bin", "cifar-10-batches-py")
+    batches: ClassVar = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
+    labels: ClassVar = [_Label("label", 10, b"labels", "batches.meta.txt", b"label_names")]
+    meta: ClassVar = "batches.meta"
+
+    data_dir: str
+    split: Split = "train"
+
+
+@checked
+@dataclass
+class CIFAR100(_OfCIFAR):
+    """The images of CIFAR-100. They are loaded when they are first read, 154 MB.
+
+    Args:
+        data_dir: Folder that holds ``train.bin`` and the others (the binary version), or ``train`` (the pickles); or that has a folder
+            ``cifar-100-binary`` or ``cifar-100-python`` with them. Nothing is downloaded.
+        split: ``"train"`` or ``"test"``.
+
+    A sample is a dict: ``image``, uint8 ``(32, 32, 3)`` in RGB; ``label``, an int32; and ``coarse_label``, an int32, that of one of 20
+    groups of labels. Of pickles nothing but arrays, lists and texts is read; one that names anything else is refused.
+
+    Raises:
+        FileNotFoundError: one of the files is not there (when it is first read).
+        DatasetError: a file is none of these, or cut short.
+
+    >>> dataset = CIFAR100("data")
+    """
+
+    name: ClassVar = "CIFAR-100"
+    folders: ClassVar = ("cifar-100-binary", "cifar-100-python")
+    batches: ClassVar = {"train": ["train"], "test": ["test"]}
+    labels: ClassVar = [
+        _Label("coarse_label", 20, b"coarse_labels", "coarse_label_names.txt", b"coarse_label_names"),
+        _Label("label", 100, b"fine_labels", "fine_label_names.txt", b"fine_label_names"),
+    ]
+    meta: ClassVar = "meta"
+
+    data_dir: str
+    split: Split = "train"
+
+    @opened
+    def coarse_classes(self) -> list[str]:
+        """The names of the coarse labels, by number."""
+        return self._names_of(self.labels[0])

@@ -1,0 +1,121 @@
+"""MNIST and Fashion-MNIST, from the files that they are published as.
+
+The format is described on http://yann.lecun.com/exdb/mnist: big-endian uint32 magic number and lengths of the axes, then uint8.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from highway.datasets.classification.loaded import LoadedImages, Split, checked_labels, found, missing
+from highway.errors import DatasetError
+from highway.parameters.checks import checked
+from highway.stores.file import read_whole
+from highway.stores.url import join, shown
+
+_KINDS = {"images": 3, "labels": 1}  # and how many axes they have
+_PARTS = {"train": "train", "test": "t10k"}
+_MOST = 1100  # times that gzip makes something smaller at most
+
+
+class _OfIdx(LoadedImages):
+    """Images and labels in the files of MNIST."""
+
+    name: ClassVar[str]
+    classes: ClassVar[list[str]]
+
+    def _files(self) -> list[str]:
+        folders = [self.data_dir, join(self.data_dir, "raw"), join(self.data_dir, f"{self.name}/raw")]
+        paths = []
+        for kind, axes in _KINDS.items():
+            names = [f"{_PARTS[self.split]}-{kind}{mark}idx{axes}-ubyte{suffix}" for mark in "-." for suffix in ("", ".gz")]
+            path = found(folders, names)
+            if path is None:
+                raise missing(self.data_dir, names[:2], self.name)
+            paths.append(path)
+        return paths
+
+    def _load(self) -> dict[str, np.ndarray]:
+        images_path, labels_path = self._files()
+        images, labels = _idx(images_path, 3), _idx(labels_path, 1)
+        if len(images) != len(labels):
+            raise DatasetError(f"{shown(labels_path)}: {len(labels)} labels, but {len(images)} images; take both of one set")
+        return {"image": images[..., None], "label": checked_labels(labels, len(self.classes), labels_path)}
+
+
+@checked
+@dataclass
+class MNIST(_OfIdx):
+    """The handwritten digits of MNIST, or what has its files, such as KMNIST. They are loaded when they are first read, 47 MB.
+
+    Args:
+        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the others, gzipped or not; or in which they are where torchvision puts
+            them. Nothing is downloaded.
+        split: ``"train"`` or ``"test"``.
+
+    A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
+
+    Raises:
+        FileNotFoundError: one of the files is not there (when it is first read).
+        DatasetError: a file is none of these, or cut short.
+
+    >>> dataset = MNIST("data/MNIST/raw", "test")
+    """
+
+    name: ClassVar = "MNIST"
+    classes: ClassVar = [str(digit) for digit in range(10)]
+
+    data_dir: str
+    split: Split = "train"
+
+
+@checked
+@dataclass
+class FashionMNIST(_OfIdx):
+    """The clothes of Fashion-MNIST, whose files are like those of :class:`MNIST`.
+
+    Args:
+        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the others, gzipped or not; or in which they are where torchvision puts
+            them. Nothing is downloaded.
+        split: ``"train"`` or ``"test"``.
+
+    A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
+
+    Raises:
+        FileNotFoundError: one of the files is not there (when it is first read).
+        DatasetError: a file is none of these, or cut short.
+
+    >>> dataset = FashionMNIST("data/FashionMNIST/raw")
+    """
+
+    name: ClassVar = "FashionMNIST"
+    classes: ClassVar = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+
+    data_dir: str
+    split: Split = "train"
+
+
+def _idx(path: str, axes: int) -> np.ndarray:
+    """Return the array of uint8 in a file. Raises DatasetError."""
+    data, header = read_whole(path), struct.Struct(f">{1 + axes}I")
+    zipped = data.startswith(b"\x1f\x8b")
+    try:
+        with gzip.open(io.BytesIO(data)) if zipped else io.BytesIO(data) as file:
+            magic, *shape = header.unpack(file.read(header.size))
+            expected, size = 0x800 + axes, math.prod(shape)
+            if magic != expected:
+                raise DatasetError(f"{shown(path)}: it begins with the number {magic}; expected {expected}: it is another file")
+            content = file.read(size + 1) if size <= len(data) * (_MOST if zipped else 1) else b""
+    except (struct.error, EOFError, OSError, zlib.error) as error:
+        raise DatasetError(f"{shown(path)}: damaged or cut short: {error}") from error
+    if len(content) != size:
+        raise DatasetError(f"{shown(path)}: expected {size} bytes, for {tuple(shape)}, found {len(content)}: it is damaged or cut short")
+    return np.frombuffer(content, np.uint8).reshape(shape)

@@ -1,0 +1,112 @@
+"""Pickles of a dict that holds arrays, lists, numbers and bytes, which nothing else can come out of.
+
+A pickle is a program, which calls what it names. Here it can name a few things of numpy, and gets others in their place, which hold what
+they are given until an array is made of it, once its size is checked. The unpickler is the one that is written in Python: that in C
+takes memory for whatever length a pickle announces.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+
+from highway.errors import DatasetError
+
+_DTYPE = re.compile(r"[biuf][1248]")
+
+
+class _Array:
+    """What an array is made from."""
+
+    array: np.ndarray
+
+    def __init__(self, *_: Any) -> None:
+        """Take what the pickle says of an array that is still empty, which counts for nothing."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes) or math.prod(shape) * dtype.dtype.itemsize != len(data):
+            raise ValueError(f"an array of shape {shape} that does not fit its {len(data)} bytes")
+        self.array = np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if fortran else "C")
+
+
+class _Dtype:
+    """What a dtype is made from: a number's name, and then the order of its bytes."""
+
+    def __init__(self, name: str | bytes, *_: Any) -> None:
+        text = name.decode() if isinstance(name, bytes) else name
+        if not _DTYPE.fullmatch(text):
+            raise ValueError(f"an array of {text!r}; expected numbers")
+        self.dtype: np.dtype[Any] = np.dtype(text)
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in (">", b">"):
+            self.dtype = self.dtype.newbyteorder(">")
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    """Return bytes, which Python 3 writes as text into old pickles."""
+    if encoding not in ("latin1", b"latin1"):
+        raise ValueError(f"text in {encoding!r}")
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    """Return what Python 3 writes into old pickles as a call without arguments."""
+    return b""
+
+
+_NAMES: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encoded,
+    ("__builtin__", "bytes"): _no_bytes,
+}
+
+
+class _Unpickler(pickle._Unpickler):
+    dispatch: ClassVar = {opcode: load for opcode, load in pickle._Unpickler.dispatch.items() if opcode != pickle.BYTEARRAY8[0]}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _NAMES:
+            raise ValueError(f"it names {module}.{name}, which could run any code")
+        return _NAMES[module, name]
+
+    def load_build(self) -> None:
+        """Give a thing that was made its state; by default that sets any attribute of anything."""
+        stack: list[Any] = self.stack  # type: ignore[attr-defined]
+        state, made = stack.pop(), stack[-1]
+        if not isinstance(made, (_Array, _Dtype)):
+            raise ValueError(f"it changes a {type(made).__name__}")
+        made.__setstate__(state)
+
+    dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]  # of this class
+
+
+def load_plain(data: bytes, where: str) -> dict[bytes, Any]:
+    """Return the dict in a pickle, by bytes as Python 2 has written them.
+
+    Args:
+        data: The pickle.
+        where: What messages call it.
+
+    Raises:
+        DatasetError: it is no pickle, is cut short, or holds something else.
+    """
+    try:
+        found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        if not isinstance(found, dict):
+            raise ValueError(f"it is a {type(found).__name__}; expected a dict")
+        return {
+            name.encode() if isinstance(name, str) else name: value.array if isinstance(value, _Array) else value
+            for name, value in found.items()
+        }
+    except Exception as error:  # of many types, where bytes are no pickle
+        raise DatasetError(f"{where}: no pickle of plain arrays and lists, damaged or cut short: {error!r}") from error
