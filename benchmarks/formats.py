@@ -25,6 +25,7 @@ IMAGES = {
     "Arrow": "arrow",
     "Parquet, blocks": "parquet",
     "HDF5": "hdf5",
+    "MDS": "mds",
 }
 IMAGE_TARGETS = {(name, "folder"): 0.95 for name in IMAGES if name != "folder"}
 

@@ -33,6 +33,7 @@ FORMATS = {
     "arrow": ("tables.writers:arrow_writer", "Arrow"),
     "parquet": ("tables.writers:parquet_writer", "Parquet"),
     "hdf5": ("hdf5.writer:hdf5_writer", "HDF5"),
+    "mds": ("mds.writer:mds_writer", "MDS"),
 }
 RAW = {"tfrecord", "arrayrecord"}  # whose records need not be of the writer's own making
 

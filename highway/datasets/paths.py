@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 
+from highway.datasets.writing import is_part
 from highway.stores.url import is_url, shown, without_options
 from highway.wire.braces import expand_braces
 
@@ -12,7 +13,7 @@ from highway.wire.braces import expand_braces
 def files_of(paths: str | list[str], leave_out: str = "") -> list[str]:
     """Return the files, or their URLs, that paths stand for: braces are written out, then patterns matched with what is there, sorted.
 
-    In patterns stand ``*``, ``?`` and ``[...]``; behind the ``?`` of a URL stand its options.
+    In patterns stand ``*``, ``?`` and ``[...]``; behind the ``?`` of a URL stand its options. They do not stand for what is being written.
 
     Args:
         paths: One, or a list, in whose order they stay.
@@ -39,7 +40,9 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
             found += names
             continue
         is_pattern = glob.has_magic(one) and "://" not in one and not one.startswith("pipe:") and not os.path.exists(one)
-        names = sorted(name for name in glob.glob(one) if not (leave_out and name.endswith(leave_out))) if is_pattern else [one]
+        names = [one]
+        if is_pattern:
+            names = sorted(name for name in glob.glob(one) if not is_part(name) and not (leave_out and name.endswith(leave_out)))
         if not names:
             raise FileNotFoundError(f"{one!r}: no file has a name like this, seen from {os.getcwd()!r}")
         found += names

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+_PART = re.compile(r"\.\d+\.part$")
 
 
 class SampleWriter(Protocol):
@@ -21,6 +24,11 @@ class SampleWriter(Protocol):
         Raises:
             TypeError: the format cannot hold one of its fields.
         """
+
+
+def is_part(path: str) -> bool:
+    """Say whether a file or folder is one that :func:`writing` or :func:`writing_folder` fills, or has left unfinished."""
+    return _PART.search(path) is not None
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from highway import Pipeline
-from highway.datasets import HDF5, LMDB, Arrow, ImageFolder, Parquet, Tar, TFRecord
+from highway.datasets import HDF5, LMDB, MDS, Arrow, ImageFolder, Parquet, Tar, TFRecord
 from highway.datasets.hdf5.writer import hdf5_writer
 from highway.datasets.keyed.lmdb import lmdb_writer
+from highway.datasets.mds.writer import mds_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.datasets.tables.writers import arrow_writer, parquet_writer
 from highway.modules import ImageFileReader, Reader
@@ -48,6 +49,7 @@ FORMATS = {
     "arrow": written(arrow_writer, Arrow),
     "parquet": written(parquet_writer, Parquet),
     "hdf5": written(hdf5_writer, HDF5),
+    "mds": written(mds_writer, MDS),
 }
 
 

@@ -15,7 +15,7 @@ from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_records
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
-from highway.stores.file import FileRange
+from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
@@ -36,10 +36,8 @@ class _TFRecordFile:
         return len(self._offsets) - 1
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        file, found = self._file(), list[bytes]()
-        for begin, end, places in self._runs(numbers):
-            found += read_records(self.path, file.read(begin, end - begin), begin, places)
-        return found
+        ranges, records = self.plan(numbers)
+        return records(read_ranges(ranges))
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
         file, runs = self._file(), list(self._runs(numbers))
