@@ -1,4 +1,4 @@
-"""Small samples: dicts of 1 kB to batches of 64, and shards of tar files sample by sample; highway against its peers.
+"""Small samples: dicts of 1 kB to batches of 64, sequences to packed rows, and shards of tar files; highway against its peers.
 
 Each runs in a process of its own, and all take turns.
 """
@@ -39,6 +39,19 @@ DICT_TARGETS = {
     ("highway, stream", "Grain"): 1.2,
     ("highway, stream, Shuffle, map", "Grain, shuffle, map"): 1.2,
     ("highway, stream, Shuffle", "highway, stream"): 0.8,
+}
+SEQUENCES = {
+    "highway, Pack": "packed",
+    "highway, Pack, batched": "packed:batched",
+    "highway, ConcatThenSplit, batched": "packed:split batched",
+    "Grain, first-fit": "grain_packed",
+    "Grain, concat, split": "grain_packed:split",
+    "highway, Bucket": "bucketed",
+    "highway, Reader, padded": "bucketed:padded",
+}
+SEQUENCE_TARGETS = {
+    ("highway, Pack, batched", "Grain, first-fit"): 10.0,
+    ("highway, ConcatThenSplit, batched", "Grain, concat, split"): 10.0,
 }
 SHARDS = {"1 kB": (1_000, 20_000), "107 kB": (107_000, 3_000)}  # bytes of a sample, and how many there are
 READERS = {"highway, WebDatasetSource": "source", "webdataset": "webdataset"}
@@ -82,6 +95,13 @@ def main() -> None:
         against = ["Grain", "Grain, shuffle, map", "DataLoader", "DataLoader, workers"]
         report.rates("Dicts of 1 kB to batches of 64", rates, against, "samples", absent)
         report.targets(rates, DICT_TARGETS)
+        sequences = {
+            name: Case("samples", SEQUENCES[name], "grain" if name.startswith("Grain") else "") for name in chosen(SEQUENCES, given)
+        }
+        peers, absent = present(sequences, place, closing)
+        rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
+        report.rates("Sequences of 125 int32 to rows of 1024", rates, ["Grain, first-fit", "Grain, concat, split"], "sequences", absent)
+        report.targets(rates, SEQUENCE_TARGETS)
         for size, (_, count) in SHARDS.items():
             readers = {name: Case("samples", f"{READERS[name]}:{size}") for name in chosen(READERS, given)}
             peers, absent = present(readers, place, closing)

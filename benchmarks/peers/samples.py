@@ -1,4 +1,4 @@
-"""Small samples, by highway and by its peers: dicts of 1 kB of a dataset or stream to batches, and shards of tar files sample by sample.
+"""Small samples, by highway and by its peers: dicts of 1 kB of a dataset or stream to batches, sequences to rows, and shards of tar files.
 
 The argument is a folder with ``job.json``: ``count`` samples of the dataset, ``batch``, ``workers``, and lists of ``shards`` by name. A
 mode is one of the functions below and, behind a colon, what it takes.
@@ -52,6 +52,63 @@ class Dicts:
     def __getitem__(self, number: int) -> Sample:
         sample = {"x": self.x, "y": self.y, "z": self.z, "number": number}
         return sample if self.change is None else self.change(sample)
+
+
+class Sequences:
+    """Sequences of 1 to 1024 int32, 125 on average: in each all values are its number, from 1 on."""
+
+    def __init__(self, count: int) -> None:
+        lengths = np.clip(np.random.default_rng(0).lognormal(4.5, 0.8, count).astype(int), 1, ROW)
+        self.ends = np.cumsum(lengths)
+        self.values = np.repeat(np.arange(1, count + 1, dtype=np.int32), lengths)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: int) -> Sample:
+        return {"tokens": self.values[self.ends[number - 1] if number else 0 : self.ends[number]]}
+
+
+ROW, ROWS = 1024, 16  # values in a row, and rows in a batch
+
+
+def packed(job: Job, how: str) -> Batches:
+    """highway's ``Pack``, or ``ConcatThenSplit``, behind its ``Reader``, which shuffles; of samples one by one, or in batches."""
+    from highway import Pipeline
+    from highway.modules import Batch, ConcatThenSplit, Pack, Reader
+
+    data, batched = Sequences(job["count"]), "batched" in how
+    pack = ConcatThenSplit(ROW, batched=batched) if "split" in how else Pack(ROW, batched=batched)
+    batching = {"batch_size": 1024, "ragged": "list"} if batched else {}
+    reader = Reader(data, epochs=1, num_workers=job["workers"], **batching)
+    return whole(data, lambda: Pipeline([reader, pack, Batch(ROWS)]))
+
+
+def bucketed(job: Job, how: str) -> Batches:
+    """highway's ``Bucket`` behind its ``Reader``, or a reader that fills up batches of whatever length."""
+    from highway import Pipeline
+    from highway.modules import Bucket, Reader
+
+    data = Sequences(job["count"])
+    batched = how == "padded"
+    reader = Reader(data, job["batch"] if batched else None, epochs=1, num_workers=job["workers"], ragged="pad" if batched else None)
+    bucket = Bucket([64, 128, 256, 512], [256, 128, 64, 32, 16], by="tokens")
+    return whole(data, lambda: Pipeline([reader] if batched else [reader, bucket]))
+
+
+def grain_packed(job: Job, how: str) -> Batches:
+    """Grain's packing, behind a shuffle of it."""
+    import grain
+
+    data = Sequences(job["count"])
+    options = grain.ReadOptions(num_threads=job["workers"], prefetch_buffer_size=500)
+    rows: Any = grain.MapDataset.source(data).shuffle(seed=0).to_iter_dataset(options)
+    lengths = {"tokens": ROW}
+    if how == "split":
+        rows = grain.experimental.ConcatThenSplitIterDataset(rows, length_struct=lengths)
+    else:
+        rows = grain.experimental.FirstFitPackIterDataset(rows, length_struct=lengths, num_packing_bins=64, shuffle_bins=False)
+    return whole(data, lambda: rows.batch(ROWS, drop_remainder=False))
 
 
 def change_of(how: str) -> Callable[[Sample], Sample] | None:
@@ -147,6 +204,22 @@ def taken(job: Job, batches: Callable[[], Any]) -> Batches:
             raise ValueError("not every sample came exactly once")
 
     return fields
+
+
+def whole(data: Sequences, batches: Callable[[], Any]) -> Batches:
+    """Return what goes over batches of rows once, and fails if a value is missing or comes twice."""
+    expected = int(data.values.sum(dtype=np.int64))
+
+    def rows() -> Iterator[tuple[Came, None]]:
+        total = 0
+        for batch in batches():
+            total += int(batch["tokens"].sum(dtype=np.int64))
+            yield Came(0, batch["tokens"].nbytes), None
+        if total != expected:
+            raise ValueError("not every sequence came exactly once")
+        yield Came(len(data), 0), None
+
+    return rows
 
 
 def prepare(job: Job, mode: str) -> Batches:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
-from highway.modules.packing.sequences import PackedSequence, inputs_of, packed_row, sequences_at, sequences_of, stamped_row
+from highway.modules.packing.sequences import PackedSequence, inputs_of, packed_rows, sequences_at, sequences_of, stamped_row
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
 
@@ -53,44 +53,71 @@ class ConcatThenSplit:
     def stream(self, items: Items) -> Iterator[Stamped]:
         begun = saved() or Saved((0, 0, 0))
         index, first, offset = begun.state
-        waiting = [sequence for sequence in sequences_of(begun.held, self.batched, first) if self._count(sequence)]
+        waiting = self._not_empty(begun.held, first)
         left = sum(map(self._count, waiting)) - offset
         keep(lambda: Saved((index, waiting[0].place if waiting else 0, offset), inputs_of(waiting)))
         for item in items:
-            for sequence in sequences_of([Stamped(item, items.passport)], self.batched):
-                if count := self._count(sequence):
-                    waiting.append(sequence)
-                    left += count
-                while left >= self.length:
-                    row, used, stop = self._cut(waiting, offset, index)
-                    yield row
-                    is_whole = stop == self._count(waiting[used - 1])
-                    waiting, offset = waiting[used if is_whole else used - 1 :], 0 if is_whole else stop
-                    index, left = index + 1, left - self.length
+            more = self._not_empty([Stamped(item, items.passport)])
+            waiting += more
+            left += sum(map(self._count, more))
+            cuts, begin = list[_Cut](), 0
+            while left >= self.length:
+                cuts.append(cut := self._cut(waiting, begin, offset))
+                begin, offset, left = cut.stop, cut.stop_offset, left - self.length
+            for row in self._rows(cuts, index):
+                yield row
+                index += 1
+            waiting = waiting[begin:]
         if left and not self.drop_last:
-            yield self._cut(waiting, offset, index)[0]
+            yield from self._rows([self._cut(waiting, 0, offset)], index)
 
     def remake(self, inputs: list[Stamped], made_of: list[Any]) -> Stamped:
         """Return a row again."""
         offset, places = made_of
-        return self._cut(sequences_at(inputs, self.batched, places), offset, 0)[0]
+        return self._rows([self._cut(sequences_at(inputs, self.batched, places), 0, offset)], 0)[0]
 
-    def _cut(self, sequences: list[PackedSequence], offset: int, index: int) -> tuple[Stamped, int, int]:
-        """Return a row of sequences, how many of these that are, and where it stops in the last; of the first what is behind an offset."""
-        parts, begin, left, stop = list[list[Any]](), offset, self.length, 0
-        for sequence in sequences:
-            stop = min(self._count(sequence), begin + left)
-            parts.append([value[begin:stop] for value in sequence.values])
-            left -= stop - begin
-            begin = 0
-            if left == 0:
-                break
-        used = sequences[: len(parts)]
-        row = packed_row(used, parts, self.length, self.fill)
-        return stamped_row(row, used, index, self.batched, lambda places: [offset, places]), len(parts), stop
+    def _not_empty(self, inputs: Sequence[Stamped], first: int = 0) -> list[PackedSequence]:
+        return [sequence for sequence in sequences_of(inputs, self.batched, first) if self._count(sequence)]
+
+    def _cut(self, sequences: Sequence[PackedSequence], begin: int, offset: int) -> _Cut:
+        """Return what stands in a row: sequences from ``begin`` on, of the first what is behind an offset."""
+        parts, left, at, stop = list[list[Any]](), self.length, offset, begin
+        while left and stop < len(sequences):
+            values, count = sequences[stop].values, sequences[stop].counts[0]
+            end = min(count, at + left)
+            parts.append([value[at:end] for value in values])
+            left -= end - at
+            stop, at = (stop + 1, 0) if end == count else (stop, end)
+        return _Cut(sequences[begin : begin + len(parts)], parts, offset, stop, at)
+
+    def _rows(self, cuts: Sequence[_Cut], index: int) -> list[Stamped]:
+        if not cuts:
+            return []
+        first = cuts[0].sequences[0]
+        rows = packed_rows(first.known, [cut.parts for cut in cuts], self.length, self.fill, first.input.item)
+        numbered = enumerate(zip(rows, cuts, strict=True), start=index)
+        return [stamped_row(row, cut.sequences, number, self.batched, cut.offset) for number, (row, cut) in numbered]
 
     def _count(self, sequence: PackedSequence) -> int:
         if len(set(sequence.counts)) != 1:
             lengths = dict(zip(sequence.known, sequence.counts, strict=True))
             raise ValueError(f"ConcatThenSplit: the fields of a sequence have lengths {lengths}; expected one")
         return sequence.counts[0]
+
+
+class _Cut(NamedTuple):
+    """What stands in a row.
+
+    Args:
+        sequences: Sequences of which something does.
+        parts: Of each of them the values that do, in each field.
+        offset: Where in the first of them it begins.
+        stop: Where in all that wait the next row begins: in which sequence,
+        stop_offset: and where in that.
+    """
+
+    sequences: Sequence[PackedSequence]
+    parts: list[list[Any]]
+    offset: int
+    stop: int
+    stop_offset: int

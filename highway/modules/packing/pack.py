@@ -12,7 +12,7 @@ from highway.engine.batch import Field
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
-from highway.modules.packing.sequences import PackedSequence, length_of_row, packed_row, sequences_at, sequences_of, stamped_row
+from highway.modules.packing.sequences import PackedSequence, length_of_row, packed_rows, sequences_at, sequences_of, stamped_row
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
 
@@ -64,30 +64,29 @@ class Pack:
         begun = saved() or Saved((0, 0))
         index, first = begun.state
         bins = _Bins(self)
-        for sequence in sequences_of(begun.held, self.batched, first):
-            bins.add(sequence)
+        bins.add(list(sequences_of(begun.held, self.batched, first)))
         keep(lambda: Saved((index, bins.first), bins.held))
         for item in items:
-            for sequence in sequences_of([Stamped(item, items.passport)], self.batched):
-                if bins.add(sequence):
-                    continue
-                for row in bins.rows:
-                    yield self._row(row, index)
+            sequences, added = list(sequences_of([Stamped(item, items.passport)], self.batched)), 0
+            while (added := bins.add(sequences, added)) < len(sequences):
+                for row in self._rows(bins.rows, index):
+                    yield row
                     index += 1
                 bins = _Bins(self)
-                bins.add(sequence)
-        for row in bins.rows:
-            yield self._row(row, index)
-            index += 1
+        yield from self._rows(bins.rows, index)
 
     def remake(self, inputs: list[Stamped], places: list[Any]) -> Stamped:
         """Return a row again."""
-        return self._row(sequences_at(inputs, self.batched, places), 0)
+        return self._rows([sequences_at(inputs, self.batched, places)], 0)[0]
 
-    def _row(self, sequences: list[PackedSequence], index: int) -> Stamped:
-        return stamped_row(
-            packed_row(sequences, [each.values for each in sequences], self.length, self.fill), sequences, index, self.batched
-        )
+    def _rows(self, rows: list[list[PackedSequence]], index: int) -> list[Stamped]:
+        if not rows:
+            return []
+        first = rows[0][0]
+        found = packed_rows(first.known, [[each.values for each in row] for row in rows], self.length, self.fill, first.input.item)
+        return [
+            stamped_row(item, row, number, self.batched) for number, (item, row) in enumerate(zip(found, rows, strict=True), start=index)
+        ]
 
 
 class _Bins:
@@ -114,32 +113,32 @@ class _Bins:
         """The rows that hold something."""
         return [row for row in self._rows if row]
 
-    def add(self, sequence: PackedSequence) -> bool:
-        """Put a sequence into the first row that has room for it, and say whether there is one."""
-        stamped, place, known, _, counts = sequence
-        if known != self._known:
-            self._begin(known)
-        free = self._free
-        fits = free[0] >= counts[0]
-        for other in range(1, len(counts)):
-            fits &= free[other] >= counts[other]
-        row = int(fits.argmax())
-        if not fits[row]:
-            self._expect_short(counts)
-            return False
-        for other, count in enumerate(counts):
-            free[other][row] -= count
-        self._rows[row].append(sequence)
-        if len(self._rows[row]) == self._most:
-            free[0][row] = -1
-        if not self.held:
-            self.first = place
-        if not self.held or self.held[-1] is not stamped:
-            self.held.append(stamped)
-        return True
+    def add(self, sequences: Sequence[PackedSequence], begin: int = 0) -> int:
+        """Put sequences from ``begin`` on each into the first row that has room for it, and return where the first is that has none."""
+        rows, free, held, most = self._rows, self._free, self.held, self._most
+        for at in range(begin, len(sequences)):
+            stamped, place, known, _, counts = sequence = sequences[at]
+            if known != self._known:
+                free = self._begin(known)
+            fits = free[0] >= counts[0]
+            for other in range(1, len(counts)):
+                fits &= free[other] >= counts[other]
+            row = int(fits.argmax())
+            if not fits[row]:
+                self._expect_short(counts)
+                return at
+            for space, count in zip(free, counts, strict=True):
+                space[row] -= count
+            rows[row].append(sequence)
+            if most is not None and len(rows[row]) == most:
+                free[0][row] = -1
+            if not held or held[-1] is not stamped:
+                self.first = self.first if held else place
+                held.append(stamped)
+        return len(sequences)
 
-    def _begin(self, known: tuple[Field, ...]) -> None:
-        """Note how long the fields of a row are."""
+    def _begin(self, known: tuple[Field, ...]) -> list[np.ndarray]:
+        """Return how much room there is for each field in each row, and note it."""
         if self._known is not None:
             raise ValueError(
                 f"Pack: a sample has fields {known}, but others have {self._known}; expected the same in all (each value of a list is "
@@ -147,6 +146,7 @@ class _Bins:
             )
         self._known = known
         self._free = [np.full(self._pack.bins, length_of_row(self._pack.length, name)) for name in known]
+        return self._free
 
     def _expect_short(self, counts: Sequence[int]) -> None:
         for name, count in zip(self._known or (), counts, strict=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, array_of, extended, fields, names
+from highway.engine.batch import Field, Item, array_of, extended, fields, names, rebuild
 from highway.engine.ragged import Fill, fill_value, ragged_arrays
 from highway.engine.stage import Stamped
 
@@ -74,28 +74,40 @@ def _split(values: Any, offsets: Any) -> list[Any] | None:
     return [values[begin:end] for begin, end in pairwise(offsets.tolist())]
 
 
-def packed_row(sequences: Sequence[PackedSequence], parts: Sequence[Sequence[Any]], length: Length, fill: Fill) -> Item:
-    """Return sequences, or parts of them, one after the other; which of them stands where; and which of its values."""
-    values, segment_ids, positions = list[Any](), dict[Field, np.ndarray](), dict[Field, np.ndarray]()
-    known = sequences[0].known
-    for name, column in zip(known, zip(*parts, strict=True), strict=True):
-        arrays = ragged_arrays(name, [value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value)) for value in column])
-        dtype, size = arrays[0].dtype, length_of_row(length, name)
-        row = np.empty((size, *arrays[0].shape[1:]), dtype if dtype.kind not in "US" else np.result_type(*arrays))
-        segments, places, numbers = np.zeros(size, np.int32), np.zeros(size, np.int32), np.arange(size, dtype=np.int32)
-        end = 0
-        for number, array in enumerate(arrays, start=1):
-            begin, end = end, end + len(array)
-            segments[begin:end] = number
-            places[begin:end] = numbers[: end - begin]
-        np.concatenate(arrays, out=row[:end])
-        if end < size:
-            row[end:] = fill_value(name, row.dtype, fill)
-        values.append(row)
-        segment_ids[name], positions[name] = segments, places
-    like = dict.fromkeys(known) if isinstance(sequences[0].input.item, dict) else sequences[0].input.item
-    item = extended(like, values, segment_ids, "segment_ids")
-    return extended(item, fields(item), positions, "positions")
+def packed_rows(known: Sequence[Field], rows: Sequence[Sequence[Sequence[Any]]], length: Length, fill: Fill, like: Item) -> list[Item]:
+    """Return rows: sequences one after the other, which of them stands where, and which of its values.
+
+    Args:
+        known: How the fields are addressed.
+        rows: Of each row the sequences, or parts of them: of each the values in each field.
+        length: Of the rows.
+        fill: What stands behind the last sequence.
+        like: What came in.
+    """
+    blocks, segment_ids, positions = list[np.ndarray](), dict[Field, np.ndarray](), dict[Field, np.ndarray]()
+    for place, name in enumerate(known):
+        arrays = iter(ragged_arrays(name, [_as_sequence(name, sequence[place]) for row in rows for sequence in row]))
+        columns = [list(islice(arrays, len(row))) for row in rows]
+        first, size = columns[0][0], length_of_row(length, name)
+        dtype = first.dtype if first.dtype.kind not in "US" else np.result_type(*chain(*columns))
+        rest = np.full((size, *first.shape[1:]), fill_value(name, dtype, fill), dtype)
+        pieces = [piece for column in columns for piece in (*column, rest[: size - sum(map(len, column))])]
+        block = np.empty((len(rows), *rest.shape), dtype)
+        np.concatenate(pieces, out=block.reshape(-1, *first.shape[1:]))
+        numbers = np.array([number for column in columns for number in (*range(1, len(column) + 1), 0)], np.int32)
+        counts = np.array(list(map(len, pieces)))
+        begins = (counts.cumsum() - counts).astype(np.int32)
+        segment_ids[name] = numbers.repeat(counts).reshape(len(rows), size)
+        within = np.arange(len(rows) * size, dtype=np.int32) - begins.repeat(counts)
+        positions[name] = within.reshape(len(rows), size) * (segment_ids[name] > 0)
+        blocks.append(block)
+    whole = extended(dict.fromkeys(known) if isinstance(like, dict) else like, blocks, segment_ids, "segment_ids")
+    whole = extended(whole, fields(whole), positions, "positions")
+    return [rebuild(whole, [block[row].copy() for block in fields(whole)]) for row in range(len(rows))]
+
+
+def _as_sequence(name: Field, value: Any) -> Any:
+    return value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value))
 
 
 def count_of(value: Any) -> int:
@@ -130,13 +142,24 @@ def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]
     return [found[number][place] for number, place in places]
 
 
-def stamped_row(
-    row: Item, sequences: Sequence[PackedSequence], index: int, batched: bool, part: Callable[[list[Any]], Any] = lambda places: places
-) -> Stamped:
-    """Return a row with the passport of its first sequence, and the keys of all."""
-    numbers, keys = dict[int, int](), list[str]()
-    places = [(numbers.setdefault(id(each[0]), len(numbers)), each[1]) for each in sequences]
-    passports = tuple(stamped.passport for stamped in inputs_of(sequences))
+def stamped_row(row: Item, sequences: Sequence[PackedSequence], index: int, batched: bool, offset: int | None = None) -> Stamped:
+    """Return a row with the passport of its first sequence, and the keys of all.
+
+    Args:
+        row: The row.
+        sequences: What stands in it, in the order in which it came.
+        index: The number of the row.
+        batched: Whether they came in batches.
+        offset: Where in the first of them it begins, if they are cut.
+    """
+    inputs, places, keys = list[Stamped](), list[tuple[int, int]](), list[str]()
+    for each in sequences:
+        if not inputs or inputs[-1] is not each.input:
+            inputs.append(each.input)
+        places.append((len(inputs) - 1, each.place))
+    passports = tuple([stamped.passport for stamped in inputs])
     for number, place in places if any(passport.keys for passport in passports) else ():
         keys += passports[number].keys[place : place + 1] if batched else passports[number].keys
-    return Stamped(row, passports[0]._replace(index=index, keys=tuple(keys), made_of=(None, passports, part(places))))
+    return Stamped(
+        row, passports[0]._replace(index=index, keys=tuple(keys), made_of=(None, passports, places if offset is None else [offset, places]))
+    )
