@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import BinaryIO, ClassVar, NamedTuple
 
@@ -186,12 +186,18 @@ def exists(path: str) -> bool:
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:
     """Return a text that changes when one of the files, given by names and paths or URLs, is renamed, removed or written to."""
+    return fingerprint(states_of(files))
+
+
+def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState]]:
+    """Yield the names and states of files, given by names and paths or URLs; objects in stores are all asked for at once."""
     named = list(files)
     if any(is_url(path) for _, path in named):
-        from highway.stores.remote import states_of
+        from highway.stores.remote import states_at_once  # here, since plain paths need nothing of it
 
-        return fingerprint(zip((name for name, _ in named), states_of([path for _, path in named]), strict=True))
-    return fingerprint((name, FileState.of(path)) for name, path in named)
+        yield from zip((name for name, _ in named), states_at_once([path for _, path in named]), strict=True)
+    else:
+        yield from ((name, FileState.of(path)) for name, path in named)
 
 
 def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:

@@ -163,7 +163,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-def states_of(paths: Sequence[str]) -> list[FileState]:
+def states_at_once(paths: Sequence[str]) -> list[FileState]:
     """Return the states of files and objects, all asked for at once."""
     urls = {path: parse(path) for path in paths if is_url(path)}
 

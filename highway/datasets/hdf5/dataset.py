@@ -10,10 +10,11 @@ from highway.datasets.choice import chosen
 from highway.datasets.file import UnchangingFile, fingerprint_of
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
-from highway.errors import ConfigError, DatasetError
+from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
-from highway.stores.url import is_url, shown
+from highway.stores.file import local
+from highway.stores.url import shown
 
 _BLOCK = 1 << 20  # bytes of a block of rows, about, where there are no chunks
 _VARYING = 1 << 14  # what a value takes whose length differs from row to row, at a guess
@@ -26,8 +27,7 @@ class _Columns:
         from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
         from highway.datasets.hdf5.library import LOCK, h5py
 
-        if is_url(path):
-            raise ConfigError(f"{shown(path)}: HDF5 files are read on this machine alone; copy it here, or convert it to npz")
+        path = local(path)
         file, chunks = UnchangingFile(path), Chunks(cache_bytes)
         with LOCK:
             try:
@@ -93,7 +93,7 @@ class HDF5:
     last ones are kept: say ``shuffle="blocks"``, so that the rows of a chunk are read together.
 
     Args:
-        path: The file.
+        path: The file. If it is in a store, it is copied into the cache.
         fields: The datasets to read, under new names: ``{"image": "train/images", "label": "train/labels"}``. ``None``: all that have rows,
             by their names; those of groups by their paths, such as ``train/images``.
         group: The group whose datasets are meant.
@@ -151,4 +151,4 @@ class HDF5:
 
     def fingerprint(self) -> str:
         """Return a text that changes when the file is written to, or other datasets are read."""
-        return f"{fingerprint_of([(self.path, self.path)])} {self.group} {self.fields}"
+        return f"{fingerprint_of([(shown(self.path), self.path)])} {self.group} {self.fields}"

@@ -16,6 +16,7 @@ import numpy as np
 from highway.datasets.dataset import keys_of
 from highway.datasets.file import FileState
 from highway.datasets.mixing.mixed import Parts, opened_parts
+from highway.datasets.tar_stream import has_ranges
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
@@ -29,6 +30,8 @@ from highway.reading.loader import samples_of_epoch
 from highway.reading.plan import ReaderLike
 from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampling import Sampling
+from highway.stores.file import states_of
+from highway.stores.url import is_url
 
 _HOW = ("epochs", "num_workers")  # parameters that say how often or how fast, not what
 
@@ -116,9 +119,12 @@ def has_unique_keys(components: Sequence[Stage]) -> bool:
     return keys is not None and len(set(keys)) == len(keys)
 
 
-def _state(url: str) -> str:
-    check_cancelled()
-    return f"{url!r} {FileState.of(url) if os.path.exists(url) else None}"  # what lies behind a URL cannot be asked
+def _states(urls: Sequence[str]) -> Iterator[str]:
+    """Yield what shards are now; what a command will give cannot be known."""
+    stored = dict(states_of([(url, url) for url in urls if is_url(url) and has_ranges(url)]))
+    for url in urls:
+        check_cancelled()
+        yield f"{url!r} {stored.get(url) or (FileState.of(url) if os.path.exists(url) else None)}"
 
 
 class _Parts:
@@ -179,7 +185,7 @@ class _Parts:
             if all(dataset is not opened_parts(getattr(value, field.name)) for field in dataclasses.fields(value)):
                 yield from self.of(dataset)
         elif isinstance(value, WebDatasetSource):
-            yield from map(_state, value.shards)
+            yield from _states(value.shards)
 
     def _code(self, value: Any) -> Iterator[str]:
         """Yield what a function or class does."""

@@ -1,0 +1,172 @@
+"""Against a real server of S3, moto's, behind a proxy that spoils a tenth of the answers: all data arrive, and are right."""
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from object_store import Faults
+
+from highway import Pipeline
+from highway.data import photos
+from highway.datasets import ImageFolder, Tar
+from highway.datasets.shards import shard_writer
+from highway.modules import ImageFileReader, Reader, WebDatasetSource
+from highway.stores.file import open_file
+from highway.stores.listing import listing_of
+from highway.stores.remote import write_object
+
+moto = pytest.importorskip("moto.server", reason="moto is not installed; run by `tox -e stores`")
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        faults, body = self.server.faults, self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = faults.draw()
+        if fault == "reset":
+            self.close_connection = True
+            return
+        if fault in ("500", "503"):
+            return self._send(int(fault), [], b"<Error><Code>SlowDown</Code></Error>")
+        if fault == "slow":
+            faults.released.wait(faults.slow)
+        with self.server.lock:  # since moto's own server is one process of Python, and slow
+            connection = http.client.HTTPConnection(self.server.behind, timeout=30)
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            data, headers = answer.read(), answer.getheaders()
+            connection.close()
+        left_out = ("transfer-encoding", "connection", "date", "server") + (() if self.command == "HEAD" else ("content-length",))
+        self._send(answer.status, [pair for pair in headers if pair[0].lower() not in left_out], data, fault == "cut")
+
+    do_HEAD = do_PUT = do_GET
+
+    def _send(self, status, headers, data, cut=False):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection |= cut
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_):
+        pass
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    """The faults of a proxy before moto's server, none at first; the environment names it, and it has a bucket ``photos``."""
+    behind = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    behind.start()
+    host, port = behind.get_host_and_port()
+    server = _Server(("127.0.0.1", 0), _Proxy)
+    server.behind, server.faults, server.lock = f"{host}:{port}", Faults(), threading.Lock()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    values = {
+        "ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "ACCESS_KEY_ID": "id",
+        "SECRET_ACCESS_KEY": "key",
+        "REGION": "us-east-1",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for module in ("clients", "requests"):  # clients keep the endpoint that they were made for
+        monkeypatch.setattr(f"highway.stores.{module}._made", {})
+    connection = http.client.HTTPConnection(urlsplit(values["ENDPOINT_URL"]).netloc)
+    connection.request("PUT", "/photos")
+    assert connection.getresponse().status == 200
+    connection.close()
+    yield server.faults
+    server.faults.released.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    behind.stop()
+
+
+def upload(folder, prefix=""):
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            write_object(f"s3://photos/{prefix}{path.relative_to(folder)}", path.read_bytes())
+
+
+def spoil(faults):
+    faults.share, faults.slow = 0.1, 0.2
+
+
+def spoilt(faults):
+    return sum(faults.count[kind] for kind in Faults.KINDS)
+
+
+def test_a_folder_gives_the_batches_of_the_folder_here(faults):
+    upload(Path(photos(), "val"), "val/")
+    spoil(faults)
+    there, here = ImageFolder("s3://photos/val"), ImageFolder("highway:photos/val")
+    assert there.keys == here.keys and there.classes == here.classes
+
+    def batches(root):
+        with Pipeline([ImageFileReader(root, 8, (32, 32), flip=0.5, epochs=3)], seed=7) as pipeline:
+            return [stamped.item for stamped in pipeline.stamped()], pipeline.stats().stages[1].counters
+
+    (found, counters), (expected, _) = batches("s3://photos/val"), batches("highway:photos/val")
+    assert len(found) == len(expected) == 12
+    for (images, labels), (other_images, other_labels) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(images, other_images)
+        np.testing.assert_array_equal(labels, other_labels)
+    assert counters["store_bytes"] == 3 * sum(len(data) for data, _ in map(here.__getitem__, range(32)))
+    again = counters.get("store_asked_again", 0) + counters.get("store_hedged", 0)
+    assert spoilt(faults) > 5 and again > 0 and counters["store_requests"] == 96 + again
+
+
+def test_shards_by_number_as_streams_and_through_a_cache(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr("highway.stores.streaming.PART", 20_000)
+    (tmp_path / "s").mkdir()
+    with shard_writer(str(tmp_path / "s" / "a.tar")) as writer:
+        for number in range(40):
+            writer.add(f"{number:03}", {"bin": bytes([number]) * (1000 + number), "cls": number})
+    upload(tmp_path / "s")
+    spoil(faults)
+    expected = {number: bytes([number]) * (1000 + number) for number in range(40)}
+    for url in ("s3://photos/a.tar", f"s3://photos/a.tar?cache_dir={tmp_path}/cache"):
+        with Pipeline([Reader(Tar(url), epochs=2)], seed=1) as pipeline:
+            samples = [(int(stamped.item["cls"]), stamped.item["bin"]) for stamped in pipeline.stamped()]
+        assert len(samples) == 80 and dict(samples) == expected
+        streamed = [stamped.item for stamped in WebDatasetSource(url, epochs=1)]
+        assert {int(sample["cls"]): sample["bin"] for sample in streamed} == expected and len(streamed) == 40
+    assert spoilt(faults) > 5
+
+
+def test_listings_ranges_and_changes_are_those_of_s3(faults):
+    for number in range(1100):
+        if number % 100 == 0 or number < 4:
+            write_object(f"s3://photos/many/{number % 3}/{number:04} +%.bin", bytes([number % 251]) * 10)
+    listing = listing_of("s3://photos/many")
+    assert len(listing) == 14 and listing.keys[0] == "0/0000 +%.bin"
+    assert listing.read([0, 1])[1] == bytes([int(listing.keys[1][2:6]) % 251]) * 10
+    file = open_file(f"s3://photos/many/{listing.keys[2]}")
+    assert file.read(3, 4) == listing.read([2])[0][3:7] and file.state == listing.object(2).state
+    write_object(f"s3://photos/many/{listing.keys[2]}", b"other data")
+    with pytest.raises(ValueError, match="another ETag"):
+        listing.read([2])
+    with pytest.raises(FileNotFoundError, match=r"s3://nowhere/x: .*s3://nowhere"):
+        open_file("s3://nowhere/x")
+    with pytest.raises(FileNotFoundError, match="there is no bucket s3://nowhere"):
+        listing_of("s3://nowhere/x")
