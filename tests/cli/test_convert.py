@@ -20,6 +20,7 @@ from highway.cli.convert.formats import FORMATS
 from highway.cli.convert.recognise import read_from, written_to
 from highway.cli.convert.target import Target
 from highway.datasets import ImageFolder, Npz, Tar, TenFiles
+from highway.datasets.keyed.lmdb import lmdb_writer
 from highway.datasets.npy.writer import npz_writer
 from highway.datasets.shards import shard_writer
 from highway.datasets.ten import save
@@ -551,7 +552,10 @@ def test_what_was_removed_is_written_again(squares, tmp_path, capsys):
 
 
 def test_nothing_is_no_source(tmp_path, capsys):
-    with shard_writer(str(tmp_path / "s.tar")):
+    with shard_writer(str(tmp_path / "s.tar")), lmdb_writer(str(tmp_path / "s.mdb")):
         pass
-    assert convert(tmp_path / "s.tar", tmp_path / "t", "--to", "ten") == 1
-    assert "no samples" in capsys.readouterr().err
+    for target in (["t", "--to", "ten"], ["a.npz"]):
+        assert convert(tmp_path / "s.mdb", tmp_path / target[0], *target[1:]) == 1
+        assert "s.mdb: there are no samples in it" in capsys.readouterr().err
+        assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
+        assert "s.tar: no samples in the whole epoch" in capsys.readouterr().err

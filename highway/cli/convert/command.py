@@ -26,7 +26,7 @@ from highway.cli.convert.writing import Prepared, converting, unwritten
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
-from highway.errors import ConfigError
+from highway.errors import ConfigError, DatasetError
 from highway.run.role import run as run_pipeline
 
 _TICK = 0.1  # seconds between two looks at the progress
@@ -66,13 +66,17 @@ def run(options: argparse.Namespace) -> int:
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
     source = Input(of.read(paths, dict(options.read)), AS[images[options.images]], of.names, fields, options.number_keys)
-    about: dict[str, Any] = {"files": source.fingerprint(paths), "kind": to.name}
-    if target.pattern and to.layout == "files":
-        about["shard_size"] = options.shard_size
-    about |= {"images": options.images} if options.images else {}
-    about |= {"fields": options.fields} if fields else {}
-    about |= {"write": dict(options.write)} if options.write else {}
-    about |= {"number_keys": True} if options.number_keys else {}
+    if source.total == 0:
+        raise DatasetError(f"{options.source[0]}: there are no samples in it")
+    said: dict[str, Any] = {  # what else the result hangs on
+        "shard_size": target.size if target.pattern and to.layout == "files" else None,
+        "images": options.images,
+        "fields": options.fields,
+        "read": dict(options.read),
+        "write": dict(options.write),
+        "number_keys": options.number_keys,
+    }
+    about = {"files": source.fingerprint(paths), "kind": to.name, **{name: value for name, value in said.items() if value}}
     record = Record.open(os.path.join(target.folder, target.record), target.path, about, target.is_empty())
     if record.samples is None:
         record.finish_if(target.whole(source.total))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -12,7 +13,6 @@ from highway.cli.convert.target import Target
 from highway.datasets.writing import SampleWriter
 from highway.engine import Pipeline, cancel
 from highway.engine.stage import Items, Stage, Stamped
-from highway.errors import DatasetError
 
 _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
 
@@ -20,7 +20,7 @@ _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are wr
 def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
     """Return the pipeline that writes what is missing; its stages count ``samples``, and those ``skipped``."""
     if source.total is not None and target.is_written_in_parts:
-        return Pipeline([list(target.units(source.total)), Stage(InParts(source, target), num_workers=workers, name="write")])
+        return Pipeline([partial(target.units, source.total), Stage(InParts(source, target), num_workers=workers, name="write")])
     return Pipeline([unwritten(source, target), Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
 
 
@@ -28,9 +28,12 @@ def unwritten(source: Input, target: Target | None) -> Any:
     """Return a source of the numbers of samples in short runs, or of samples where there are no numbers, but for those in a target."""
     if source.total is None:
         return Remaining(source, target)
-    if not source.total:
-        raise DatasetError("SRC has no samples")
-    return [range(begin, min(begin + _READ_AT_ONCE, source.total)) for begin in range(0, source.total, _READ_AT_ONCE)]
+    return partial(_runs, source.total)
+
+
+def _runs(total: int) -> Iterator[range]:
+    for begin in range(0, total, _READ_AT_ONCE):
+        yield range(begin, min(begin + _READ_AT_ONCE, total))
 
 
 @dataclass
