@@ -61,6 +61,10 @@ from .noise import ISONoise as ISONoise
 from .noise import JpegNoise as JpegNoise
 from .noise import RandomErasing as RandomErasing
 from .noise import SaltPepper as SaltPepper
+from .policies import AugMix as AugMix
+from .policies import AutoAugment as AutoAugment
+from .policies import RandAugment as RandAugment
+from .policies import TrivialAugmentWide as TrivialAugmentWide
 from .scaling import MeanVarianceNormalize as MeanVarianceNormalize
 from .scaling import MinMaxNormalize as MinMaxNormalize
 from .scaling import Normalize as Normalize

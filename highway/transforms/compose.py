@@ -31,54 +31,11 @@ class Step(NamedTuple):
     size: Size
 
 
-@dataclass(frozen=True)
-class _Composite(Transform):
-    """Apply transforms.
-
-    Args:
-        transforms: The transforms, or one; a list among them counts as one, and is applied from its first to its last.
-    """
-
-    transforms: Several
-    _each: tuple[TransformLike, ...] = field(init=False, repr=False, compare=False)
-    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # which of them see the boxes
-
-    def __post_init__(self) -> None:
-        given = self.transforms if isinstance(self.transforms, tuple) else (self.transforms,)
-        each = tuple(Chain(one) if isinstance(one, tuple) else one for one in given)
-        object.__setattr__(self, "_each", each)
-        object.__setattr__(self, "_seeing", frozenset(place for place, one in enumerate(each) if getattr(one, "sees_boxes", False)))
+class Steps(Transform):
+    """A transform that draws which others are applied, and in which order: its parameters are a list of :class:`Step`."""
 
     @abstractmethod
-    def chosen(self, rng: Generator | None) -> Sequence[int]:
-        """Return which of the transforms are applied, and in which order."""
-
-    @property
-    def sees_boxes(self) -> bool:
-        return bool(self._seeing)
-
-    @property
-    def removes_boxes(self) -> bool:
-        return any(getattr(one, "removes_boxes", False) for one in self._each)
-
-    def draw(self, size: Size, rng: Generator | None) -> list[Step]:
-        return self.draw_for(size, rng, None)
-
-    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
-        steps: list[Step] = []
-        for place in self.chosen(rng):
-            transform: Any = self._each[place]
-            try:
-                params = transform.draw_for(size, rng, seen) if place in self._seeing else transform.draw(size, rng)
-                steps.append(Step(place, transform, params, size))
-                if seen is not None and self._seeing:
-                    share = transform.visible(seen.boxes, params, size) if hasattr(transform, "visible") else 1.0
-                    seen = Seen(transform.boxes(seen.boxes, params, size), seen.visible * share)
-                size = _output(transform, params, size)
-            except Exception as error:
-                _note(error, place, transform)
-                raise
-        return steps
+    def draw(self, size: Size, rng: Generator | None) -> list[Step]: ...
 
     def output(self, params: list[Step], size: Size) -> Size:
         return _output(*params[-1][1:]) if params else size
@@ -126,6 +83,56 @@ class _Composite(Transform):
                 share = share * transform.visible(boxes, drawn, before)
             boxes = transform.boxes(boxes, drawn, before)
         return share
+
+
+@dataclass(frozen=True)
+class _Composite(Steps):
+    """Apply transforms.
+
+    Args:
+        transforms: The transforms, or one; a list among them counts as one, and is applied from its first to its last.
+    """
+
+    transforms: Several
+    _each: tuple[TransformLike, ...] = field(init=False, repr=False, compare=False)
+    _seeing: frozenset[int] = field(init=False, repr=False, compare=False)  # which of them see the boxes
+
+    def __post_init__(self) -> None:
+        given = self.transforms if isinstance(self.transforms, tuple) else (self.transforms,)
+        each = tuple(Chain(one) if isinstance(one, tuple) else one for one in given)
+        object.__setattr__(self, "_each", each)
+        object.__setattr__(self, "_seeing", frozenset(place for place, one in enumerate(each) if getattr(one, "sees_boxes", False)))
+
+    @abstractmethod
+    def chosen(self, rng: Generator | None) -> Sequence[int]:
+        """Return which of the transforms are applied, and in which order."""
+
+    @property
+    def sees_boxes(self) -> bool:
+        return bool(self._seeing)
+
+    @property
+    def removes_boxes(self) -> bool:
+        return any(getattr(one, "removes_boxes", False) for one in self._each)
+
+    def draw(self, size: Size, rng: Generator | None) -> list[Step]:
+        return self.draw_for(size, rng, None)
+
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> list[Step]:
+        steps: list[Step] = []
+        for place in self.chosen(rng):
+            transform: Any = self._each[place]
+            try:
+                params = transform.draw_for(size, rng, seen) if place in self._seeing else transform.draw(size, rng)
+                steps.append(Step(place, transform, params, size))
+                if seen is not None and self._seeing:
+                    share = transform.visible(seen.boxes, params, size) if hasattr(transform, "visible") else 1.0
+                    seen = Seen(transform.boxes(seen.boxes, params, size), seen.visible * share)
+                size = _output(transform, params, size)
+            except Exception as error:
+                _note(error, place, transform)
+                raise
+        return steps
 
 
 def _output(transform: Any, params: Any, size: Size) -> Size:

@@ -70,7 +70,10 @@ FLOATING = [  # the dtype becomes float32
     T.MinMaxNormalize(),
     T.MeanVarianceNormalize(),
 ]
-BYTES = [T.Equalize(), T.CLAHE(), T.JpegNoise(), T.MedianBlur(), T.ToUint8()]  # for uint8, or what comes out is
+BYTES = [  # for uint8, or what comes out is
+    *[T.RandAugment(), T.TrivialAugmentWide(), T.AutoAugment(), T.AutoAugment("svhn"), T.AugMix()],
+    *[T.Equalize(), T.CLAHE(), T.JpegNoise(), T.MedianBlur(), T.ToUint8()],
+]
 COLORS = [T.Lighting(), T.ColorSpace("RGB2HSV")]  # for three channels
 COMPOSED = [  # size, dtype and channels stay, here
     T.Chain([T.FlipX(), [T.FlipY(), T.Brightness()]]),

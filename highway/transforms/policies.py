@@ -1,0 +1,302 @@
+"""Policies: which of a set of changes are made to an image, and how much, by a few numbers; boxes, points and masks follow.
+
+The changes and their magnitudes are those of torchvision, which are those of the papers; levels are Pillow's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.images.ops import Size, cv2_or_none, saturated
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Count, Range
+from highway.transforms.base import Transform
+from highway.transforms.compose import Step, Steps
+from highway.transforms.policy_tables import AUTO, SUB_POLICIES
+from highway.transforms.warp import Warp
+
+
+@dataclass(frozen=True)
+class _Move(Warp):
+    """One of the changes that move pixels; its parameter is the magnitude."""
+
+    kind: str
+    interpolation: F.Linear
+    fill: F.Fill
+
+    def draw(self, size: Size, rng: Generator | None) -> float:
+        return 0.0
+
+    def matrix(self, params: float, size: Size) -> np.ndarray | None:
+        if params == 0:
+            return None
+        if self.kind == "Rotate":
+            return F.rotation(size, params)
+        matrix = np.eye(2, 3)
+        matrix[_ENTRIES[self.kind]] = -params if self.kind.startswith("Shear") else params
+        return matrix
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        if not self.kind.startswith("Translate"):
+            return super().image(image, params)
+        corner = (0, int(params)) if self.kind == "TranslateX" else (int(params), 0)
+        return F.paste(image, (image.shape[0], image.shape[1]), corner, self.fill)
+
+
+_ENTRIES = {"ShearX": (0, 1), "ShearY": (1, 0), "TranslateX": (0, 2), "TranslateY": (1, 2)}
+_MOVES = (*_ENTRIES, "Rotate")
+
+
+@dataclass(frozen=True)
+class _Change(Transform):
+    """One of the changes that leave pixels in place; its parameter is the magnitude."""
+
+    kind: str
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return _CHANGES[self.kind](image, params)
+
+
+_CHANGES: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "Brightness": lambda image, magnitude: F.brightness(image, 1 + magnitude),
+    "Color": lambda image, magnitude: F.saturation(image, 1 + magnitude),
+    "Contrast": lambda image, magnitude: F.contrast(image, 1 + magnitude),
+    "Sharpness": lambda image, magnitude: F.sharpness(image, 1 + magnitude),
+    "Posterize": lambda image, magnitude: F.posterize(image, int(magnitude)),
+    "Solarize": F.solarize,
+    "AutoContrast": lambda image, _: F.autocontrast(image),
+    "Equalize": lambda image, _: F.equalize(image),
+    "Invert": lambda image, _: F.invert(image),
+    "Identity": lambda image, _: image,
+}
+
+
+class Magnitudes(NamedTuple):
+    """How much of a change there is: from the lowest level to the highest, either way where it is signed."""
+
+    lowest: float
+    highest: float
+    signed: bool = True
+    unit: Literal["", "whole", "side"] = ""  # rounded; or shares of the side of the image, in whole pixels
+
+    def at(self, level: float, side: int) -> float:
+        """Return the magnitude at a level from 0 to 1."""
+        magnitude = self.lowest + (self.highest - self.lowest) * level
+        if self.unit == "side":
+            return float(int(magnitude * side))
+        return float(round(magnitude)) if self.unit == "whole" else magnitude
+
+
+Space = Mapping[str, Magnitudes | None]
+
+
+def _space(shear: float, shift: Magnitudes, rotate: float, factor: float, bits: tuple[int, int]) -> Space:
+    factors = Magnitudes(0, factor)
+    return {
+        "Identity": None,
+        "ShearX": Magnitudes(0, shear),
+        "ShearY": Magnitudes(0, shear),
+        "TranslateX": shift,
+        "TranslateY": shift,
+        "Rotate": Magnitudes(0, rotate),
+        "Brightness": factors,
+        "Color": factors,
+        "Contrast": factors,
+        "Sharpness": factors,
+        "Posterize": Magnitudes(*bits, signed=False, unit="whole"),
+        "Solarize": Magnitudes(1, 0, signed=False),
+        "AutoContrast": None,
+        "Equalize": None,
+    }
+
+
+_RAND = _space(0.3, Magnitudes(0, 150 / 331, unit="side"), 30, 0.9, (8, 4))
+_TRIVIAL = _space(0.99, Magnitudes(0, 32, unit="whole"), 135, 0.99, (8, 2))
+_AUTO = {**_RAND, "Invert": None}
+_MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
+_ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
+
+
+@lru_cache(maxsize=64)
+def _operations(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform]:
+    moves: dict[str, Transform] = {kind: _Move(kind, interpolation, fill) for kind in _MOVES}
+    return moves | {kind: _Change(kind) for kind in _CHANGES}
+
+
+class _Policy(Steps):
+    """A transform that draws changes and their magnitudes; none without chance."""
+
+    interpolation: F.Linear
+    fill: F.Fill
+
+    def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
+        """Yield the changes to make, each with its magnitude."""
+        raise NotImplementedError
+
+    def draw(self, size: Size, rng: Generator | None) -> list[Step]:
+        if rng is None:
+            return []
+        operations = _operations(self.interpolation, self.fill)
+        return [Step(place, operations[kind], much, size) for place, (kind, much) in enumerate(self.drawn(rng, size))]
+
+
+def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator) -> float:
+    found = space[kind]
+    if found is None:
+        return 0.0
+    magnitude = found.at(level, size[0 if kind == "TranslateY" else 1])
+    return -magnitude if found.signed and rng.random() < 0.5 else magnitude
+
+
+@checked
+@dataclass(frozen=True)
+class RandAugment(_Policy):
+    """Make changes that are drawn from 14, all of one magnitude ("RandAugment", Cubuk et al. 2020). uint8 only.
+
+    Args:
+        num_ops: How many changes.
+        magnitude: Which of the levels, from 0.
+        num_magnitude_bins: How many levels there are.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: What new pixels hold: a number, or one for each channel.
+    """
+
+    num_ops: Count = 2
+    magnitude: Annotated[int, Range(ge=0)] = 9
+    num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
+    interpolation: F.Linear = "nearest"
+    fill: F.Fill = 0.0
+
+    def __post_init__(self) -> None:
+        good = self.magnitude < self.num_magnitude_bins
+        require(good, self, "magnitude", f"below num_magnitude_bins={self.num_magnitude_bins}")
+
+    def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
+        level = self.magnitude / (self.num_magnitude_bins - 1)
+        for number in rng.integers(len(_RAND), size=self.num_ops).tolist():
+            kind = tuple(_RAND)[number]
+            yield kind, _magnitude(_RAND, kind, level, size, rng)
+
+
+@checked
+@dataclass(frozen=True)
+class TrivialAugmentWide(_Policy):
+    """Make one change that is drawn from 14, of a magnitude that is drawn ("TrivialAugment", Müller and Hutter 2021). uint8 only.
+
+    Args:
+        num_magnitude_bins: How many levels of magnitude there are.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: What new pixels hold: a number, or one for each channel.
+    """
+
+    num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
+    interpolation: F.Linear = "nearest"
+    fill: F.Fill = 0.0
+
+    def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
+        kind = tuple(_TRIVIAL)[int(rng.integers(len(_TRIVIAL)))]
+        level = int(rng.integers(self.num_magnitude_bins)) / (self.num_magnitude_bins - 1)
+        yield kind, _magnitude(_TRIVIAL, kind, level, size, rng)
+
+
+@checked
+@dataclass(frozen=True)
+class AutoAugment(_Policy):
+    """Make two changes that belong together, each with its probability ("AutoAugment", Cubuk et al. 2019). uint8 only.
+
+    Args:
+        policy: For which data set the pairs were found.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: What new pixels hold: a number, or one for each channel.
+    """
+
+    policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
+    interpolation: F.Linear = "nearest"
+    fill: F.Fill = 0.0
+
+    def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
+        pairs = SUB_POLICIES[self.policy]
+        for kind, probability, level in pairs[int(rng.integers(len(pairs)))]:
+            if rng.random() < probability:
+                yield kind, _magnitude(_AUTO, kind, (level or 0) / (AUTO - 1), size, rng)
+
+
+class _Mixed(NamedTuple):
+    own: float  # part of the image itself
+    parts: list[float]
+    chains: list[list[Step]]
+
+
+@checked
+@dataclass(frozen=True)
+class AugMix(Transform):
+    """Mix the image with several changed ones ("AugMix", Hendrycks et al. 2020); it stays without chance. uint8 only.
+
+    Boxes, points and masks are those of the image itself, which has its part in the mix. Where they matter, leave out what moves pixels.
+
+    Args:
+        severity: From 1 to 10: below which of ten levels the magnitudes are drawn.
+        mixture_width: How many changed images.
+        chain_depth: How many changes each has; 0 draws from 1 to 3.
+        alpha: Of the Dirichlet distributions of the parts.
+        all_ops: Whether brightness, contrast, colour and sharpness are among the changes.
+        geometric: Whether those that move pixels are.
+        interpolation: ``"nearest"`` or ``"bilinear"``.
+        fill: What new pixels hold: a number, or one for each channel.
+    """
+
+    severity: Annotated[int, Range(ge=1, le=10)] = 3
+    mixture_width: Count = 3
+    chain_depth: Annotated[int, Range(ge=0)] = 0
+    alpha: Annotated[float, Range(gt=0)] = 1.0
+    all_ops: bool = True
+    geometric: bool = True
+    interpolation: F.Linear = "bilinear"
+    fill: F.Fill = 0.0
+
+    def draw(self, size: Size, rng: Generator | None) -> _Mixed | None:
+        if rng is None:
+            return None
+        changed = float(rng.beta(self.alpha, self.alpha))
+        parts = (rng.dirichlet([self.alpha] * self.mixture_width) * changed).tolist()
+        return _Mixed(1 - changed, parts, [self._chain(size, rng) for _ in parts])
+
+    def _chain(self, size: Size, rng: Generator) -> list[Step]:
+        left_out = ("Identity", *(() if self.all_ops else _ENHANCE), *(() if self.geometric else _MOVES))
+        kinds = [kind for kind in _MIX if kind not in left_out]
+        operations, steps = _operations(self.interpolation, self.fill), list[Step]()
+        for place in range(self.chain_depth or int(rng.integers(1, 4))):
+            kind = kinds[int(rng.integers(len(kinds)))]
+            level = int(rng.integers(self.severity)) / (AUTO - 1)
+            steps.append(Step(place, operations[kind], _magnitude(_MIX, kind, level, size, rng), size))
+        return steps
+
+    def image(self, image: np.ndarray, params: _Mixed | None) -> np.ndarray:
+        return image if params is None else _mixed(image, params.own, params.parts, [_applied(image, chain) for chain in params.chains])
+
+
+def _applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
+    for step in steps:
+        image = step.transform.image(image, step.params)
+    return image
+
+
+def _mixed(image: np.ndarray, own: float, parts: Sequence[float], others: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of images times their parts."""
+    if (cv2 := cv2_or_none()) and (image.ndim == 2 or image.shape[2] <= 4):
+        mixed, share = image, own
+        for part, other in zip(parts, others, strict=True):  # so that no sum saturates on the way
+            share += part
+            mixed = cv2.addWeighted(mixed, 1 - part / share, other, part / share, 0).reshape(image.shape) if share else mixed
+        return mixed
+    total = image * np.float32(own)
+    for part, other in zip(parts, others, strict=True):
+        total += other * np.float32(part)
+    return saturated(total, image.dtype)
