@@ -16,6 +16,7 @@ from .npy.rows import Npy as Npy
 from .npy.rows import Npz as Npz
 from .records.arrayrecord import ArrayRecord as ArrayRecord
 from .records.tfrecord import TFRecord as TFRecord
+from .svmlight import SVMLight as SVMLight
 from .tables.arrow import Arrow as Arrow
 from .tables.huggingface import HuggingFace as HuggingFace
 from .tables.parquet import Parquet as Parquet

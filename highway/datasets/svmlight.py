@@ -1,0 +1,203 @@
+"""Lines of labels and sparse features, in the format of SVMlight and LIBSVM, by number.
+
+A line is ``LABEL [qid:QUERY] INDEX:VALUE INDEX:VALUE ... [# COMMENT]``, with indices that increase.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
+from highway.datasets.opened import opened
+from highway.engine.cancel import check_cancelled
+from highway.errors import ConfigError, DatasetError
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Range
+from highway.stores.file import FileRange, read_ranges
+
+_CHUNK = 1 << 20  # bytes that are looked through at once, and that the lines of a block have, about
+_FEATURES = re.compile(rb"(?:\d+:[^\s:_]+(?:\s+|$))*")
+_NOTHING = np.frombuffer(b"#\n\r \t", np.uint8)  # how lines begin that may have no sample
+_MOST = 2**31 - 1  # features, since indices are int32
+
+
+class _Lines(NamedTuple):
+    """Lines that have a sample.
+
+    Args:
+        file: The file.
+        begins: Where they begin, with the end of the file behind: int64 ``(N + 1,)``. Lines without a sample may follow each.
+        numbers: Which lines of the file they are, from 1, if not all are.
+    """
+
+    file: UnchangingFile
+    begins: np.ndarray
+    numbers: np.ndarray | None
+
+
+class _Row(NamedTuple):
+    label: Any
+    query: np.int64 | None
+    indices: np.ndarray
+    values: np.ndarray
+
+
+@checked
+@dataclass
+class SVMLight:
+    """The lines of a file of SVMlight or LIBSVM, in their order. Lines that are blank or comments do not count.
+
+    Where lines lie is found when it is first read, in one pass.
+
+    Args:
+        path: The file, not compressed, or its URL.
+        num_features: How many features there are; needed for ``dense``, and else what no index may reach.
+        zero_based: Whether the first feature is 0 in the file, and not 1 as usual.
+        dense: Whether a sample has all its features, and not those alone that are not 0.
+        dtype: Of labels and values, ``"float32"`` or ``"float64"``.
+
+    A sample is a dict: ``label``, a number; ``qid``, an int64, if the line has one; and
+
+    - ``indices``, int32 ``(K,)``, from 0, and ``values`` ``(K,)``: a row of a sparse matrix. :meth:`csr` returns many of them as one, and
+      ``Batch(ragged="offsets")`` those of a batch;
+    - with ``dense``: ``x`` ``(num_features,)``.
+
+    Raises:
+        ConfigError: ``dense`` without ``num_features`` (on construction).
+        OSError: the file cannot be opened (when it is first read).
+        DatasetError: a line is none of the format, is named with its number; or the file has changed since.
+
+    >>> dataset = SVMLight("a9a", num_features=123, dense=True)
+    """
+
+    path: str
+    num_features: Annotated[int, Range(ge=1, lt=2**31)] | None = None
+    zero_based: bool = False
+    dense: bool = False
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dense and self.num_features is None:
+            raise ConfigError("SVMLight: dense=True needs to know how many features there are; say num_features, the same for all files")
+
+    @opened
+    def _lines(self) -> _Lines:
+        file = open_file(self.path)
+        if file.read(0, min(2, file.state.size)) == b"\x1f\x8b":
+            raise DatasetError(f"{file.path}: compressed by gzip: its lines have no places; unpack it")
+        size, begins_line, found, doubtful = file.state.size, True, list[np.ndarray](), list[np.ndarray]()
+        for offset in range(0, size, _CHUNK):
+            check_cancelled()
+            chunk = np.frombuffer(file.read(offset, min(_CHUNK, size - offset)), np.uint8)
+            begins = np.flatnonzero(chunk == ord("\n")) + 1
+            begins = np.append(0, begins) if begins_line else begins
+            begins_line = chunk[-1] == ord("\n")
+            begins = begins[begins < len(chunk)]
+            doubtful.append(np.isin(chunk[begins], _NOTHING))
+            found.append(begins + offset)
+        begins = np.concatenate([*found, [size]])
+        kept = np.ones(len(begins), np.bool_)
+        for line in np.flatnonzero(np.concatenate([*doubtful, [False]])).tolist():
+            kept[line] = bool(file.read(int(begins[line]), int(begins[line + 1] - begins[line])).partition(b"#")[0].strip())
+        return _Lines(file, begins[kept], None if kept.all() else np.flatnonzero(kept) + 1)
+
+    def __len__(self) -> int:
+        return len(self._lines.begins) - 1
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples."""
+        return [self._sample(row) for row in self._rows(numbers)]
+
+    def csr(self, numbers: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return several rows, or all, as the arrays of a sparse matrix.
+
+        Returns:
+            ``(values, indices, offsets)``: values, int32 indices from 0, and int64 ``(rows + 1,)`` where each row begins in these, as
+            ``scipy.sparse.csr_matrix`` takes them.
+        """
+        rows = self._rows(range(len(self)) if numbers is None else numbers)
+        offsets = np.cumsum([0, *(len(row.indices) for row in rows)], dtype=np.int64)
+        none = [np.empty(0, self.dtype)], [np.empty(0, np.int32)]
+        values, indices = (np.concatenate([*empty, *(row[part] for row in rows)]) for part, empty in zip((3, 2), none, strict=True))
+        return values, indices, offsets
+
+    def _rows(self, numbers: Sequence[int]) -> list[_Row]:
+        file, begins, _ = self._lines
+        wanted = [range(len(self))[number] for number in numbers]
+        texts = read_ranges([FileRange(file, int(begins[row]), int(begins[row + 1] - begins[row])) for row in wanted])
+        rows = []
+        for row, text in zip(wanted, texts, strict=True):
+            try:
+                rows.append(self._row(text.partition(b"\n")[0].partition(b"#")[0]))
+            except (ValueError, OverflowError) as error:
+                told = "a number has more than 64 bits" if isinstance(error, OverflowError) else error
+                raise DatasetError(f"{self.locate(row)}: {told}") from None
+        return rows
+
+    def _row(self, text: bytes) -> _Row:
+        label, *rest = text.split(None, 1)
+        features, query = rest[0] if rest else b"", None
+        if features.startswith(b"qid:"):
+            first, *rest = features.split(None, 1)
+            features, query = rest[0] if rest else b"", np.int64(int(first[4:]))
+        if not _FEATURES.fullmatch(features) or b"_" in label:
+            wrong = next((one for one in features.split() if not _FEATURES.fullmatch(one)), label)
+            raise ValueError(f"{wrong[:40]!r}; expected LABEL, maybe qid:NUMBER, and then INDEX:VALUE ...")
+        tokens = features.replace(b":", b" ").split()
+        indices = np.array(list(map(int, tokens[::2])), np.int64) - (0 if self.zero_based else 1)
+        self._check(indices)
+        numbers = self._as_dtype(np.array(list(map(float, [label, *tokens[1::2]])), np.float64))
+        return _Row(numbers[0], query, indices.astype(np.int32), numbers[1:].copy())
+
+    def _check(self, indices: np.ndarray) -> None:
+        most = self.num_features or _MOST
+        if not len(indices):
+            return
+        if indices[0] < 0:
+            raise ValueError("an index is 0, but they count from 1; say zero_based=True")
+        if (np.diff(indices) <= 0).any():
+            raise ValueError("the indices do not increase, or one stands twice; sort them")
+        if indices[-1] >= most:
+            raise ValueError(f"an index is {indices[-1] + (0 if self.zero_based else 1)}, but num_features={most}; raise it")
+
+    def _as_dtype(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            cast = values.astype(self.dtype)
+        if (np.isinf(cast) & ~np.isinf(values)).any():
+            raise ValueError(f"a value does not fit into {self.dtype}; say dtype='float64'")
+        return cast
+
+    def _sample(self, row: _Row) -> dict[str, Any]:
+        sample: dict[str, Any] = {"label": row.label}
+        if row.query is not None:
+            sample["qid"] = row.query
+        if not self.dense:
+            return sample | {"indices": row.indices, "values": row.values}
+        assert self.num_features is not None
+        x = np.zeros(self.num_features, self.dtype)
+        x[row.indices] = row.values
+        return sample | {"x": x}
+
+    def blocks(self) -> list[range]:
+        """Return the numbers of the lines that begin in each megabyte of the file."""
+        begins = self._lines.begins
+        firsts = np.searchsorted(begins[:-1], np.arange(0, begins[-1], _CHUNK))
+        return [range(*block) for block in pairwise(np.unique([*firsts, len(self)]).tolist())]
+
+    def locate(self, number: int) -> str:
+        """Return the file and line of a sample."""
+        file, _, numbers = self._lines
+        return f"{file.path}:{number + 1 if numbers is None else numbers[number]}"
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is written to, or is read otherwise."""
+        return f"{fingerprint_of([('', self.path)])} {self.num_features} {self.zero_based} {self.dense} {self.dtype}"
