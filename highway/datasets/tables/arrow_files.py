@@ -52,7 +52,8 @@ class _Mapped:
         first = file.get_batch(0)
         self.is_mapped = self.holds(first)
         if not self.is_mapped:  # the rows are counted by the column that is decoded fastest
-            file = self.narrow(next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0))
+            number = next((n for n, field in enumerate(self.schema) if pa.types.is_primitive(field.type)), 0)
+            file = self._reader([number])
         for number in range(file.num_record_batches):
             check_cancelled()
             batch = file.get_batch(number)
@@ -74,9 +75,12 @@ class _Mapped:
             raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
         self.counts = [batch.num_rows for batch in self.batches]
 
-    def narrow(self, column: int) -> Any:
-        """Return the file's reader, of one of its columns."""
-        return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=[column], use_threads=False))
+    def reader(self, columns: Iterable[str]) -> Any:
+        """Return what reads some columns of the file's batches."""
+        return self._reader([self.schema.get_field_index(name) for name in dict.fromkeys(columns)])
+
+    def _reader(self, numbers: list[int]) -> Any:
+        return ipc.open_file(self.content, options=ipc.IpcReadOptions(included_fields=numbers, use_threads=False))
 
     def holds(self, batch: pa.RecordBatch) -> bool:
         """Say whether a batch lies in the file as it is, and was not decompressed."""
@@ -111,8 +115,7 @@ class ArrowTable(FilesTable):
             batch, size = mapped.batches[piece.index], 0
             access = Access(lambda buffer: self._memory(piece.file, buffer), IN_MEMORY.file)
         else:
-            reader = ipc.open_file(mapped.content, options=ipc.IpcReadOptions(use_threads=False))
-            batch, access = reader.get_batch(piece.index), IN_MEMORY
+            batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
         batch = batch.select(list(dict.fromkeys(columns)))
         batch.validate(full=True)  # since nothing looks after offsets when single rows are read
@@ -126,11 +129,10 @@ class ArrowTable(FilesTable):
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         mapped = self._mapped[file]
-        number = mapped.schema.get_field_index(name)
         if mapped.is_mapped:
             batches: Iterable[pa.RecordBatch] = (batch.select([name]) for batch in mapped.batches)
         else:
-            reader = mapped.narrow(number)
+            reader = mapped.reader([name])
             batches = map(reader.get_batch, range(reader.num_record_batches))
         for batch in batches:
             check_cancelled()

@@ -9,13 +9,14 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from highway.datasets.file import FileState, open_file
+from highway.datasets.file import open_file
 from highway.datasets.tables.library import UNREADABLE, pa
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import Selection, check_same, select
 from highway.datasets.tables.table import Piece, Table
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, StoreError
+from highway.stores.file import states_of
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
@@ -39,12 +40,11 @@ class FilesTable(Table):
         self, files: list[str], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
     ) -> None:
         self.files, self.names, self.budget = files, list(map(shown, files)), budget
-        self._states: list[FileState] = []
-        self.open = lru_cache(_OPEN)(lambda file: open_file(files[file], self._states[file] if file < len(self._states) else None))
+        states = [state for _, state in states_of((path, path) for path in files)]
+        self.open = lru_cache(_OPEN)(lambda file: open_file(files[file], states[file]))
         pieces: list[Piece] = []
         for number, path in enumerate(self.names):
             check_cancelled()
-            self._states.append(self.open(number).state)
             with self._naming(number, "no file of that format, damaged or cut short"):
                 schema, rows = self._layout(number)
                 if number == 0:
@@ -68,7 +68,8 @@ class FilesTable(Table):
         """Return one column of a file; raises what pyarrow does."""
 
     def _check(self, piece: Piece) -> None:
-        self.open(piece.file).check()
+        if (file := self.open(piece.file)).is_here:  # of those in a store each answer says what they are
+            file.check()
 
     def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
         with self._naming(piece.file, f"{self.piece} {piece.index} is damaged or cut short"):

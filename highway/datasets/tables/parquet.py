@@ -23,7 +23,7 @@ class Parquet(OfTables):
     a second are read where a window gives a hundred thousand. A warning says so where it happens.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), or a list of them.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
             ``None`` reads all as they are, but ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.

@@ -1,0 +1,55 @@
+"""A file as pyarrow reads one: from any place, by ranges that may have been fetched before."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from highway.engine.cancel import check_cancelled
+from highway.stores.file import FileRange, UnchangingFile, read_ranges
+
+Held = tuple[int, bytes]  # a part of a file, and where it begins
+
+
+def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
+    """Return of each range what is held of its file: that, if it lies in a store, all of which are fetched at once."""
+    stored = [one for one in ranges if not one.file.is_here]
+    parts = iter(zip(stored, read_ranges(stored), strict=True))
+    return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
+
+
+class FileStream(io.RawIOBase):
+    """A file with a place of its own in it, for one thread.
+
+    Args:
+        file: What is read.
+        held: Parts of it that were fetched before, as :func:`fetched` returns them.
+    """
+
+    def __init__(self, file: UnchangingFile, held: Sequence[Held] = ()) -> None:
+        self._file, self._position, self._held = file, 0, held
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._file.state.size)[whence]
+        return self._position
+
+    def size(self) -> int:
+        return self._file.state.size
+
+    def read(self, size: int = -1) -> bytes:
+        check_cancelled()
+        begin, there = self._position, self._file.state.size - self._position
+        end = self._position = begin + max(0, there if size < 0 else min(size, there))
+        for first, data in self._held:
+            if first <= begin and end <= first + len(data):
+                return data[begin - first : end - first]
+        return self._file.read(begin, end - begin) if end > begin else b""
