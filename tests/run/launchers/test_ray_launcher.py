@@ -493,7 +493,7 @@ def test_a_link_that_breaks_while_ray_is_well_heals_and_what_was_lost_is_counted
     pid = run.pids(2)["worker[0]"]
     host = cluster.hosts.host_of(pid)
     got_more(run)
-    peers = cluster.hosts.peers(host, pid)
+    peers = wait_until(lambda: len(found := cluster.hosts.peers(host, pid)) == 2 and found, PATIENCE)  # reader and trainer
     with cluster.hosts.refusing(host, peers):
         wait_until(lambda: not cluster.hosts.peers(host, pid), PATIENCE)
         got_more(run)  # by the other worker
