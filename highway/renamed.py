@@ -95,6 +95,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "NumpySerializer": "highway.modules.NpzSink, and highway.datasets.Npz",
     "HDF5Data": "highway.modules.HDF5Source, or highway.datasets.HDF5, which a Reader reads",
     "HDF5Serializer": "highway.modules.HDF5Sink and HDF5Source",
+    "SVMLightData": "highway.datasets.SVMLight, which a Reader reads",
     "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
 }
 """Where to find what a class was for, by its old name."""

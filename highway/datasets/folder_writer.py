@@ -34,7 +34,7 @@ class ImageFolderWriter:
         Args:
             key: Its path in the folder, without extension; one without ``/`` lies in a folder named by the label.
             sample: The bytes of an image under its extension (``jpg``, ``png``, ...), or ``image``, uint8 ``(H, W, 3)`` or ``(H, W)``,
-                which becomes PNG; and maybe a whole number under ``cls`` or ``label``.
+                which becomes PNG, as does (H, W, 1); and maybe a whole number under ``cls`` or ``label``.
 
         Raises:
             ItemError: it holds no image, or more than that and a label.
@@ -80,13 +80,13 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
     ((name, value),) = rest.items()
     if name in _EXTENSIONS and isinstance(value, bytes):
         return name, value, None if label is None else int(label)
-    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not (value.ndim == 2 or value.shape[2:] == (3,)):
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not (value.ndim == 2 or value.shape[2:] in ((1,), (3,))):
         raise ItemError(
             f"a folder holds images, but field {name!r} is a {type(value).__name__}; expected the bytes of one, named by its extension "
             f"({', '.join(sorted(_EXTENSIONS))}), or image, uint8 (H, W, 3) or (H, W)"
         )
     file = io.BytesIO()
-    Image.fromarray(value).save(file, "PNG")
+    Image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value).save(file, "PNG")
     return "png", file.getvalue(), None if label is None else int(label)
 
 

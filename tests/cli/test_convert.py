@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import struct
 import subprocess
 import sys
 import tarfile
@@ -475,6 +476,33 @@ def test_a_source_may_lie_in_an_object_store(squares, tmp_path, capsys):
     assert convert(squares, "s3://user:secret@bucket/s.tar") == 2
     error = capsys.readouterr().err
     assert "DST is written on this machine" in error and "secret" not in error
+
+
+def test_the_digits_of_mnist_become_a_folder_and_keep_their_pixels(tmp_path, capsys):
+    digits = np.random.default_rng(0).integers(0, 256, (12, 28, 28), np.uint8)
+    labels = np.arange(12, dtype=np.uint8) % 10
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 2051, 12, 28, 28) + digits.tobytes())
+    (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, 12) + labels.tobytes())
+    for target in (
+        ["f", "--to", "folder"],
+        ["s.tar"],
+        ["a.npz"],
+        ["a.parquet"],
+        ["a.h5"],
+        ["a.tfrecord"],
+        ["a.lmdb"],
+        ["m", "--to", "mds"],
+    ):
+        assert convert(tmp_path / "mnist", tmp_path / target[0], *target[1:], "--check") == 0, capsys.readouterr().out
+        assert "compared with SRC, all 12 samples are the same" in capsys.readouterr().out
+
+
+def test_lines_of_svmlight_are_rows_of_any_length(tmp_path, capsys):
+    (tmp_path / "a.svm").write_text("".join(f"{n % 2} " + " ".join(f"{k}:{k / 2}" for k in range(1, n + 1)) + "\n" for n in range(5)))
+    for target in ("s.tar", "a.parquet", "a.tfrecord", "a.mdb"):
+        assert convert(tmp_path / "a.svm", tmp_path / target, "--check") == 0, capsys.readouterr().out
+    assert convert(tmp_path / "a.svm", tmp_path / "a.npz", "--read", "num_features=4", "--read", "dense=true", "--check") == 0
 
 
 def test_compressed_shards_are_read_as_streams(squares, tmp_path, capsys):

@@ -10,13 +10,14 @@ import numpy as np
 
 from highway.cli import command
 from highway.cli.convert.format import Format
-from highway.cli.convert.images import AS
 from highway.cli.convert.reading import Input, KeyedSample
 from highway.cli.convert.writing import Prepared
 from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.stage import Items, Stamped
+from highway.images.header import opened as opened_image
 
+_DECODED = {"png": "image", "cls": "label"}  # what was written as an image file
 _SHOWN = 20  # differences that are printed
 
 
@@ -72,8 +73,9 @@ class Compared:
         if self.format.keeps_keys and found.key != expected.key:
             yield f"its key is {found.key!r} there"
         fields = found.fields
-        if isinstance(expected.fields.get("image"), np.ndarray) and "image" not in fields:
-            fields = AS["pixels"](fields)  # written as PNG
+        image = expected.fields.get("image")
+        if isinstance(image, np.ndarray) and isinstance(png := fields.get("png"), bytes):
+            fields = {_DECODED.get(name, name): value for name, value in fields.items()} | {"image": _pixels(png, image.shape)}
         if list(fields) == ["0"] and len(expected.fields) == 1:
             fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value, which has no name
         for name in [*expected.fields, *(name for name in fields if name not in expected.fields)]:
@@ -113,6 +115,13 @@ class Differences:
             print(f"{path}: compared with SRC, all {self.samples:,} samples are the same")
             return command.DONE
         return command.FAILED
+
+
+def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the pixels that were written as PNG, with a last axis of 1 if they had one."""
+    with opened_image(png) as image:
+        pixels = np.asarray(image)
+    return pixels[..., None] if (*pixels.shape, 1) == shape else pixels
 
 
 def difference(expected: Any, found: Any) -> str:

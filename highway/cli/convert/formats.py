@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import struct
 
@@ -22,6 +23,10 @@ def _has(path: str, *names: str) -> bool:
     return all(os.path.exists(os.path.join(path, name)) for name in names)
 
 
+def _like(path: str, *patterns: str) -> bool:
+    return any(glob.glob(os.path.join(glob.escape(path), pattern)) for pattern in patterns)
+
+
 def _starts(path: str, magic: bytes, at: int = 0) -> bool:
     return _head(path, at + len(magic))[at:] == magic
 
@@ -40,6 +45,10 @@ def _is_tfrecord(path: str) -> bool:
     except ConfigError:  # what it takes is not installed
         return False
 
+
+_MNIST = ("train-images*idx3-ubyte*", "*/train-images*idx3-ubyte*", "*/raw/train-images*idx3-ubyte*")
+_CIFAR10 = ("data_batch_1*", "cifar-10-batches-*")
+_CIFAR100 = ("train.bin", "fine_label_names.txt", "cifar-100-*")
 
 _ROWS = (
     Format(
@@ -187,6 +196,10 @@ _ROWS = (
         layout="each",
     ),
     Format("voc", "PASCAL VOC; --read split=trainval", "VOC", is_at=lambda path: _has(path, "JPEGImages", "Annotations")),
+    Format("mnist", "the files of MNIST, Fashion-MNIST and KMNIST; --read split=test", "MNIST", is_at=lambda path: _like(path, *_MNIST)),
+    Format("cifar10", "CIFAR-10; --read split=test", "CIFAR10", is_at=lambda path: _like(path, *_CIFAR10)),
+    Format("cifar100", "CIFAR-100; --read split=test", "CIFAR100", is_at=lambda path: _like(path, *_CIFAR100)),
+    Format("svmlight", "lines of SVMlight and LIBSVM", "SVMLight", suffixes=(".svm", ".libsvm", ".svmlight")),
     Format("coco", "the images of COCO; --read annotations=instances.json", "COCO"),
     Format(
         "folder",
