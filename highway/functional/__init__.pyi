@@ -54,6 +54,7 @@ from .scaling import normalize as normalize
 from .scaling import rescale as rescale
 from .scaling import to_float as to_float
 from .scaling import to_uint8 as to_uint8
+from .warping import LINEAR as LINEAR
 from .warping import Fill as Fill
 from .warping import Linear as Linear
 from .warping import Sampling as Sampling

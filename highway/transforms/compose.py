@@ -1,6 +1,7 @@
 """Transforms made of transforms: all of them one after the other, or some, by chance.
 
 Each draws for all of them first, and then applies what was drawn to the image and to all that belongs to it, as any other transform does.
+Warps that stand next to each other are one warp, by the product of their maps: quicker, and blurred once.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from highway import functional as F
 from highway.images.ops import Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Predicate, Probability, Range
 from highway.transforms.base import Seen, Transform, TransformLike, Writing, happens
+from highway.transforms.warp import joined, joins
 
 Several = TransformLike | tuple[TransformLike | tuple[TransformLike, ...], ...]
 Least = Annotated[tuple[int, int], Range(ge=0), Predicate(lambda several: several[0] <= several[1], "(least, greatest), at least 0")]
@@ -41,22 +44,27 @@ class Steps(Transform):
         return _output(*params[-1][1:]) if params else size
 
     def image(self, image: np.ndarray, params: list[Step], out: np.ndarray | None = None) -> np.ndarray:
-        last = len(params) - 1
-        for number, (place, transform, drawn, size) in enumerate(params):
+        number, size = 0, image.shape[:2]
+        while number < len(params):
+            place, transform, drawn, expected = params[number]
             try:
-                if image.shape[:2] != size:
-                    before = params[number - 1].transform
+                if size != expected:
                     raise ValueError(
-                        f"the image is {image.shape[0]}x{image.shape[1]} (height x width), but output() of {before} says "
-                        f"{size[0]}x{size[1]}; a transform that changes the size says so there"
+                        f"the image is {size[0]}x{size[1]} (height x width), but output() of {params[number - 1].transform} says "
+                        f"{expected[0]}x{expected[1]}; a transform that changes the size says so there"
                     )
-                if out is not None and number == last and isinstance(transform, Writing):
+                run = _together(params, number)
+                if len(run) > 1:
+                    matrix, shape = joined([step[1:] for step in run])
+                    image = F.warp(image, matrix, shape, "bilinear", run[0].transform.fill)
+                elif out is not None and number == len(params) - 1 and isinstance(transform, Writing):
                     image = transform.into(image, drawn, out)
                 else:
                     image = transform.image(image, drawn)
             except Exception as error:
                 _note(error, place, transform)
                 raise
+            number, size = number + len(run), image.shape[:2]
         return image
 
     into = image
@@ -72,8 +80,15 @@ class Steps(Transform):
         return points
 
     def mask(self, mask: np.ndarray, params: list[Step]) -> np.ndarray:
-        for _, transform, drawn, _ in params:
-            mask = transform.mask(mask, drawn)
+        number = 0
+        while number < len(params):
+            run = _together(params, number)
+            if len(run) > 1:
+                matrix, shape = joined([step[1:] for step in run])
+                mask = F.warp(mask, matrix, shape, "nearest")
+            else:
+                mask = params[number].transform.mask(mask, params[number].params)
+            number += len(run)
         return mask
 
     def visible(self, boxes: np.ndarray, params: list[Step], size: Size) -> np.ndarray | float:
@@ -133,6 +148,14 @@ class _Composite(Steps):
                 _note(error, place, transform)
                 raise
         return steps
+
+
+def _together(params: list[Step], first: int) -> list[Any]:
+    """Return the steps from ``first`` on that move the image at once: warps that stand next to each other, else one."""
+    last = first + 1
+    while last < len(params) and joins(params[last - 1].transform, params[last].transform):
+        last += 1
+    return params[first:last]
 
 
 def _output(transform: Any, params: Any, size: Size) -> Size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -46,6 +47,27 @@ class Warp(Geometric):
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
         matrix = self.matrix(params, size)
         return points if matrix is None else F.move_points(points, matrix)
+
+
+def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[np.ndarray, Size]:
+    """Return the one map, and the size of its result, of warps with their parameters and the sizes of the images that they get."""
+    whole, (last, params, size) = np.eye(3), run[-1]
+    for warp, drawn, before in run:
+        matrix = warp.matrix(drawn, before)
+        if matrix is not None:
+            whole = (matrix if len(matrix) == 3 else np.vstack([matrix, [0, 0, 1]])) @ whole
+    return (whole[:2] if whole[2].tolist() == [0, 0, 1] else whole), last.output(params, size)
+
+
+def joins(one: object, other: object) -> bool:
+    """Say whether two transforms, one behind the other, can move the image at once: both interpolate, and onto the same colour."""
+    return (
+        isinstance(one, Warp)
+        and isinstance(other, Warp)
+        and one.interpolation in F.LINEAR
+        and other.interpolation in F.LINEAR
+        and one.fill == other.fill
+    )
 
 
 @checked

@@ -6,9 +6,27 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy.ndimage import minimum_filter
 
 from highway.errors import ConfigError
-from highway.transforms import Chain, FlipX, FlipY, OneOf, RandomCrop, Resize, Shuffled, SomeOf, Sometimes, Transform
+from highway.functional import warp
+from highway.transforms import (
+    Affine,
+    Chain,
+    FlipX,
+    FlipY,
+    OneOf,
+    Perspective,
+    RandomCrop,
+    Resize,
+    Rotate,
+    Shuffled,
+    SomeOf,
+    Sometimes,
+    Transform,
+    Zoom,
+    compose,
+)
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 
@@ -125,3 +143,36 @@ def test_a_size_that_a_transform_does_not_say_is_an_error_that_names_it():
 def test_what_cannot_be_is_refused_on_construction(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+WARPS = [Rotate(20, "bilinear"), Affine(15, (0.05, 0.05), (0.9, 1.1), 5), Perspective(0.2, 1.0), Zoom(0.2, "bilinear")]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_warps_next_to_each_other_are_one_that_differs_by_no_more_than_the_blur(seed, monkeypatch):
+    y, x = np.mgrid[0:120, 0:160]
+    waves = np.stack([128 + 90 * np.sin(x / 25 + k) * np.cos(y / 20 - k) for k in range(3)], axis=2)
+    smooth = waves.round().astype(np.uint8)
+    chain = Chain(WARPS)
+    params = chain.draw((120, 160), np.random.default_rng(seed))
+    one_by_one, masks = smooth, np.ones((120, 160), np.uint8)
+    for step in params:
+        one_by_one, masks = step.transform.image(one_by_one, step.params), step.transform.mask(masks, step.params)
+    warps = []
+    monkeypatch.setattr(compose.F, "warp", lambda *args: warps.append(1) or warp(*args))
+    at_once, mask = chain.image(smooth, params), chain.mask(np.ones((120, 160), np.uint8), params)
+    assert len(warps) == 2
+    inside = minimum_filter(masks, 9, mode="constant") == 1  # what none of them has cut off, or mixed with a border
+    assert inside.mean() > 0.3
+    assert np.abs(at_once.astype(int) - one_by_one)[inside].max() <= 2  # a rounding for each of three that are saved
+    assert (mask >= masks).mean() > 0.98
+
+
+def test_warps_that_do_not_interpolate_or_fill_with_other_colours_stay_apart(monkeypatch):
+    for pair in ([Rotate(20), Rotate(20)], [Rotate(20, "bilinear"), Affine(5, fill=9)], [Rotate(20, "bilinear"), FlipX(1.0), Affine(5)]):
+        chain = Chain(pair)
+        params = chain.draw((20, 30), np.random.default_rng(0))
+        expected = IMAGE
+        for step in params:
+            expected = step.transform.image(expected, step.params)
+        assert_array_equal(chain.image(IMAGE, params), expected)
