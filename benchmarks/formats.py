@@ -41,10 +41,10 @@ RECORDS = {
     "DataLoader, LMDB, workers": Case("formats", "torch:lmdb workers"),
 }
 RECORD_TARGETS = {
-    ("highway, TFRecord, in order", "Grain, TFRecord, in order"): 1.5,
+    ("highway, TFRecord, in order", "Grain, TFRecord, in order"): 1.2,
     ("highway, ArrayRecord", "Grain, ArrayRecord"): 1.2,
     ("highway, LMDB", "DataLoader, LMDB, workers"): 1.5,
-    ("highway, LMDB", "DataLoader, LMDB"): 1.5,
+    ("highway, LMDB", "DataLoader, LMDB"): 1.0,
 }
 
 

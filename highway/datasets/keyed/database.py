@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from highway.datasets.keyed.keys import LIST, Keys, ZeroKeys, listed
-from highway.datasets.keyed.values import DECODERS, Decode, recognised
+from highway.datasets.keyed.values import Decode, decoder, recognised
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
 from highway.errors import ConfigError, DatasetError
@@ -108,8 +108,7 @@ class KeyedDataset(ABC):
             name = next(iter(database.read(first, recognised)), "bytes")
             if name == "bytes" and self.fields is not None:
                 raise ConfigError(f"{shown(self.path)}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
-        decoder, fields = DECODERS[name], self.fields  # and not this dataset, whose last reference closes the database
-        return _Contents(database, keys, lambda value: decoder(value, fields))
+        return _Contents(database, keys, decoder(name, self.fields))
 
     def __len__(self) -> int:
         return len(self._contents.keys)

@@ -13,6 +13,7 @@ sample, each named as the extension of its file in a shard, with the bytes of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgpack
@@ -105,7 +106,7 @@ def _as_file(extension: str) -> Callable[[Data, Fields], Any]:
 
 
 # Each returns the sample in a value, its fields, if it has some, chosen and renamed; never a view of the value. It raises ValueError.
-DECODERS: dict[str, Callable[[Data, Fields], Any]] = {
+DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda data, fields: bytes(data),
     "fields": _fields,
     "msgpack": _msgpack,
@@ -115,6 +116,11 @@ DECODERS: dict[str, Callable[[Data, Fields], Any]] = {
     "npy": _as_file("npy"),
     "json": _as_file("json"),
 }
+
+
+def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
+    """Return what decodes values, by its name in ``DECODERS``; see there."""
+    return bytes if name == "bytes" else partial(DECODERS[name], fields=fields)
 
 
 def recognised(value: Data) -> Decode:
