@@ -3,6 +3,7 @@
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from highway.parameters.ranges import Count
 from highway.process.aligned import aligned, aligned_copy
 
 Fill = float | dict[str | int, float]
+_NDIM, _DTYPE = attrgetter("ndim"), attrgetter("dtype")
 _BEHIND = {"pad": "count", "offsets": "offsets"}  # what is handed on beside a field, and how it is called
 
 
@@ -108,9 +110,11 @@ def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:
                 way_out = "make it an array such as np.zeros((0, 4), np.float32)"
                 raise ValueError(f"collate: field {name!r} is an empty list in sample {place}, which has no dtype; {way_out}")
         arrays = [array_of(name, value) for value in column]
-    if (flat := next((place for place, array in enumerate(arrays) if array.ndim == 0), None)) is not None:
+    axes, dtypes = set(map(_NDIM, arrays)), set(map(_DTYPE, arrays))
+    if 0 in axes:
+        flat = [array.ndim for array in arrays].index(0)
         raise ValueError(f"collate: field {name!r} has no axis in sample {flat} that could be ragged; leave it out of fields")
-    shapes, dtypes = {array.shape[1:] for array in arrays}, {array.dtype for array in arrays}
+    shapes = {()} if axes == {1} else {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
         shown = ", ".join(sorted(str(("*", *shape)).replace("'", "") for shape in shapes))
         raise ValueError(f"collate: field {name!r} has shapes {shown}; all axes but the first have to agree")

@@ -110,7 +110,7 @@ def test_what_a_length_is_may_be_a_function():
 
 
 def test_fields_may_be_padded_to_the_greatest_length_of_their_bucket():
-    short = [each for each in SEQUENCES if len(each["tokens"]) < 8]
+    short = [each for each in SEQUENCES if len(each["tokens"]) in (1, 2, 4, 5)]  # none has the greatest length of its bucket
     found = batches(short, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True, fill={"tokens": -1}))
     assert {batch["tokens"].shape[1] for batch in found} == {3, 7}
     assert all(

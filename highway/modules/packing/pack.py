@@ -127,8 +127,8 @@ class _Bins:
             if not fits[row]:
                 self._expect_short(counts)
                 return at
-            for space, count in zip(free, counts, strict=True):
-                space[row] -= count
+            for other in range(len(counts)):
+                free[other][row] -= counts[other]
             rows[row].append(sequence)
             if most is not None and len(rows[row]) == most:
                 free[0][row] = -1

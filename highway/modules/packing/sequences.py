@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from highway.engine.ragged import Fill, fill_value, ragged_arrays
 from highway.engine.stage import Stamped
 
 Length = int | dict[str | int, int]
+_NDIM = attrgetter("ndim")
 
 
 class PackedSequence(NamedTuple):
@@ -38,7 +40,7 @@ def sequences_of(inputs: Sequence[Stamped], batched: bool, first: int = 0) -> It
     for stamped in inputs:
         if batched:
             known, found = _columns(stamped.item)
-            counts = zip(*(map(count_of, column) for column in found), strict=True)
+            counts = zip(*map(_counts_of, found), strict=True)
             for place, (values, count) in enumerate(zip(zip(*found, strict=True), counts, strict=True)):
                 if place >= first:
                     yield PackedSequence(stamped, place, known, values, count)
@@ -86,7 +88,10 @@ def packed_rows(known: Sequence[Field], rows: Sequence[Sequence[Sequence[Any]]],
     """
     blocks, segment_ids, positions = list[np.ndarray](), dict[Field, np.ndarray](), dict[Field, np.ndarray]()
     for place, name in enumerate(known):
-        arrays = iter(ragged_arrays(name, [_as_sequence(name, sequence[place]) for row in rows for sequence in row]))
+        values = [sequence[place] for row in rows for sequence in row]
+        if set(map(type, values)) != {np.ndarray} or not all(map(_NDIM, values)):
+            values = [value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value)) for value in values]
+        arrays = iter(ragged_arrays(name, values))
         columns = [list(islice(arrays, len(row))) for row in rows]
         first, size = columns[0][0], length_of_row(length, name)
         dtype = first.dtype if first.dtype.kind not in "US" else np.result_type(*chain(*columns))
@@ -106,8 +111,10 @@ def packed_rows(known: Sequence[Field], rows: Sequence[Sequence[Sequence[Any]]],
     return [rebuild(whole, [block[row].copy() for block in fields(whole)]) for row in range(len(rows))]
 
 
-def _as_sequence(name: Field, value: Any) -> Any:
-    return value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value))
+def _counts_of(column: Sequence[Any]) -> list[int]:
+    if set(map(type, column)) == {np.ndarray} and all(map(_NDIM, column)):
+        return list(map(len, column))
+    return list(map(count_of, column))
 
 
 def count_of(value: Any) -> int:
