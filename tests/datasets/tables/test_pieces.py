@@ -57,6 +57,16 @@ def test_a_piece_that_is_larger_than_the_budget_is_kept_alone():
     assert decode.begun == [0, 1, 0]
 
 
+def test_what_takes_no_memory_stays_while_others_are_forgotten():
+    decode = Decoder(4)
+    for event in decode.may_go:
+        event.set()
+    pieces = Pieces(lambda number: (decode(number)[0], 10 * (number % 2)), 10)
+    for number in (0, 2, 1, 3, 1, 0, 2):
+        list(pieces.each([number]))
+    assert decode.begun == [0, 2, 1, 3, 1]
+
+
 def test_what_takes_no_memory_is_never_forgotten():
     decode = Decoder(50, size=0)
     for event in decode.may_go:
@@ -99,7 +109,11 @@ def test_a_thread_that_waits_for_another_is_cancelled():
     with pytest.raises(TimeoutError):
         pipeline.dequeue(timeout=0.01)
     assert waits.wait(30)
-    pipeline.stop()  # it would not return
+    stopping = threading.Thread(target=pipeline.stop)
+    stopping.start()
+    stopping.join(4)  # before it would be called stuck
+    has_stopped = not stopping.is_alive()
     decode.may_go[0].set()
     other.join()
-    assert decode.begun == [0]
+    stopping.join()
+    assert has_stopped and decode.begun == [0]

@@ -228,6 +228,20 @@ def test_bytes_that_were_damaged_are_an_error_or_what_was_written_and_never_a_cr
             assert len(opened().__getitems__(range(N))) == N
 
 
+@pytest.mark.parametrize("name", ["arrow", "stream", "lz4"])
+def test_offsets_and_numbers_that_lead_out_of_memory_are_named_with_their_record_batch(tmp_path, name):
+    texts = pa.array([f"text {number}" for number in range(20)])
+    offsets = pa.array(np.where(np.arange(21) == 15, 10**8, np.arange(21) * 5).astype(np.int32)).buffers()[1]
+    wild = pa.Array.from_buffers(pa.string(), 20, [None, offsets, texts.buffers()[2]])
+    beyond = pa.DictionaryArray.from_arrays(pa.array([0] * 19 + [7]), pa.array(["a", "b"]), safe=False)
+    for column in (wild, beyond):
+        opened = saved(tmp_path / str(column.type)[:4], name, {"x": range(20), "text": column}, rows=10)
+        assert opened(fields={"x": "x"})[15] == {"x": 15}
+        assert opened()[3]["text"]
+        with pytest.raises(DatasetError, match=r"part-0.arrow: Arrow: record batch 1 is damaged or cut short"):
+            opened()[12]
+
+
 @every_format
 def test_a_file_that_changes_while_it_is_read_is_named_with_its_sizes(tmp_path, name):
     dataset = saved(tmp_path / "t", name)()
