@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from highway import Pipeline
+from highway import Pipeline, Stage
 from highway.data import photos
 from highway.datasets import Files, ImageFolder, MixedDataset
 from highway.datasets.mixing.interleave import Interleave
@@ -263,6 +263,19 @@ def test_an_error_names_the_dataset_s_own_sample():
     with pytest.raises(ValueError, match="bad") as raised:
         epochs(mix(range(5), Bad([0] * 5)), shuffle=False)
     assert any("sample 0 of Bad" in note for note in raised.value.__notes__)
+
+
+def test_another_sample_of_the_order_takes_the_place_of_one_that_cannot_be_read():
+    class SomeBad(list):
+        def __getitem__(self, number):
+            if number % 5 == 2:
+                raise ValueError("a bad one")
+            return super().__getitem__(number)
+
+    stage = Stage(Reader(mix(range(30), SomeBad(range(100, 130))), 6, epochs=2), on_error="skip")
+    with Pipeline([stage], seed=1) as pipeline:
+        samples = np.concatenate(list(pipeline) + list(pipeline))
+    assert len(samples) == 120 and set(samples.tolist()) == {*range(30), *(n for n in range(100, 130) if n % 5 != 2)}
 
 
 def test_a_mix_is_cached():
