@@ -300,7 +300,8 @@ for arguments in json.loads(sys.argv[1]):
 
 def test_a_conversion_that_was_killed_leaves_nothing_that_looks_whole_and_is_finished_by_the_next(squares, tmp_path):
     runs = [[str(squares), str(tmp_path / "killed" / target), *options] for target, *options in WAYS.values()]
-    environment = {**os.environ, "PYTHONPATH": str(Path(highway.__file__).parents[1])}
+    paths = [str(Path(highway.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     subprocess.run([sys.executable, "-c", KILL, json.dumps(runs)], env=environment, check=True, capture_output=True)
     for target, *options in WAYS.values():
         killed, whole = (tmp_path / name / target for name in ("killed", "whole"))
