@@ -531,6 +531,13 @@ def test_what_is_read_is_recognised_by_its_content(squares, tmp_path, way):
             assert read_from([str(nameless)], None)[0] is found
 
 
+def test_a_batch_in_a_ten_file_is_no_sample(tmp_path, capsys):
+    save(str(tmp_path / "a.ten"), {"x": np.zeros((2, 3))}, Passport(keys=("a", "b")))
+    assert convert(tmp_path / "a.ten", tmp_path / "a.npz") == 1
+    error = capsys.readouterr().err
+    assert "it is a batch of 2 samples; write them one by one, with Unbatch before the sink" in error and "a.ten" in error
+
+
 def test_the_help_lists_the_formats(capsys):
     with pytest.raises(SystemExit):
         convert("--help")

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import Passport, Pipeline, Stage, Stamped
 from highway.datasets import HDF5, LMDB, LevelDB, Npz, Parquet, TFRecord
@@ -80,6 +81,14 @@ def test_what_fails_or_is_stopped_leaves_nothing(tmp_path, sink, suffix, dataset
     with pytest.raises(RuntimeError, match="broken"):
         Pipeline([failing, sink(str(tmp_path / f"a{suffix}"))]).run()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("sink", [sink for sink, *_ in SINKS])
+def test_a_pipeline_that_is_stopped_leaves_nothing(tmp_path, sink):
+    with Pipeline([lambda: samples(10**9), sink(str(tmp_path / "a"))]) as pipeline:
+        pipeline.start()
+        wait_until(lambda: pipeline.stats().stages[-1].counters.get("samples", 0) > 20)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(("sink", "suffix", "dataset"), SINKS)
