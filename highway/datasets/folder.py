@@ -81,7 +81,8 @@ class ImageFolder(_Folder):
         return labelled_files(resolve_data_dir(self.data_dir))
 
     def __getitem__(self, number: int) -> tuple[bytes, np.int32]:
-        return self.__getitems__([number])[0]
+        files = self._files
+        return files.read(number), np.int32(files.labels[number])
 
     def __getitems__(self, numbers: Sequence[int]) -> list[tuple[bytes, np.int32]]:
         """Return several samples; what is in a store is asked for at once."""
@@ -145,7 +146,9 @@ class Files(_Folder):
         return [path if exists(path) else join(root, path) for path in paths]
 
     def __getitem__(self, number: int) -> tuple[bytes] | tuple[bytes, np.int32]:
-        return self.__getitems__([number])[0]
+        files = self._files
+        data = files.read(number)
+        return (data, np.int32(files.labels[number])) if files.labels else (data,)
 
     def __getitems__(self, numbers: Sequence[int]) -> list[tuple[bytes] | tuple[bytes, np.int32]]:
         """Return several samples; what is in a store is asked for at once."""

@@ -41,7 +41,9 @@ class ImageFiles(NamedTuple):
 
     def read(self, number: int) -> bytes:
         """Return the bytes of a file. Raises OSError."""
-        return self.contents([number])[0]
+        if self.listing is not None:
+            return self.listing.read([number])[0]
+        return read_whole(self.path(number))
 
     def contents(self, numbers: Sequence[int]) -> list[bytes]:
         """Return the bytes of several files. Raises OSError."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -20,7 +19,7 @@ from highway.errors import ShardError
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate
 from highway.stores.file import FileRange, read_ranges
-from highway.stores.url import shown, without_options
+from highway.stores.url import is_url, shown, without_options
 
 _OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
@@ -38,7 +37,7 @@ class _Shards:
     """The samples of several shards."""
 
     def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
-        self.paths, self.indexes = paths, indexes
+        self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
         self.ends = list(accumulate((len(index.ends) for index in indexes), initial=0))
         self.open = lru_cache(_OPEN)(self._open)
 
@@ -101,21 +100,31 @@ class Tar:
         return self._shards.ends[-1]
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        return self.__getitems__([number])[0]
+        extensions, files = self._files_of(number)
+        try:
+            return decoded_sample(extensions, lambda place: files[place].read(), self.fields)
+        except ShardError as error:
+            raise self._about(number, error) from error.__cause__
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return several samples; what is in a store is asked for at once."""
-        wanted, ranges = list[tuple[int, list[str], dict[int, int]]](), list[FileRange]()
+        """Return several samples; what is in stores is asked for at once."""
+        if not self._shards.are_stored:
+            return list(map(self.__getitem__, numbers))
+        ranges, wanted = list[FileRange](), list[tuple[list[str], dict[int, int]]]()
         for number in numbers:
             extensions, files = self._files_of(number)
-            with self._about(number):
+            try:
                 places = places_of(extensions, self.fields).values()
-            wanted.append((number, extensions, {place: len(ranges) + at for at, place in enumerate(places)}))
+            except ShardError as error:
+                raise self._about(number, error) from error.__cause__
+            wanted.append((extensions, {place: len(ranges) + at for at, place in enumerate(places)}))
             ranges += [files[place] for place in places]
-        contents, samples = read_ranges(ranges), []
-        for number, extensions, at in wanted:
-            with self._about(number):
+        contents, samples = read_ranges(ranges), list[dict[str, Any]]()
+        for number, (extensions, at) in zip(numbers, wanted, strict=True):
+            try:
                 samples.append(decoded_sample(extensions, {place: contents[of] for place, of in at.items()}.__getitem__, self.fields))
+            except ShardError as error:
+                raise self._about(number, error) from error.__cause__
         return samples
 
     def _files_of(self, number: int) -> tuple[list[str], list[FileRange]]:
@@ -128,13 +137,8 @@ class Tar:
         ranges = [FileRange(file, offset, size) for offset, size in zip(offsets, sizes, strict=True)]
         return [str(index.extensions[kind]) for kind in kinds], ranges
 
-    @contextmanager
-    def _about(self, number: int) -> Iterator[None]:
-        """Have errors say which sample they are about."""
-        try:
-            yield
-        except ShardError as error:
-            raise ShardError(f"{self.locate(number)}: {error}") from error.__cause__
+    def _about(self, number: int, error: ShardError) -> ShardError:
+        return ShardError(f"{self.locate(number)}: {error}")
 
     @property
     def keys(self) -> Sequence[str]:

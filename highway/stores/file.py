@@ -115,6 +115,10 @@ class FileRange(NamedTuple):
     offset: int
     size: int
 
+    def read(self) -> bytes:
+        """Return it."""
+        return self.file.read(self.offset, self.size)
+
 
 def read_ranges(ranges: Sequence[FileRange], cached: bool = True) -> list[bytes]:
     """Return parts of files: those on this machine one after the other, those in stores all at once.
