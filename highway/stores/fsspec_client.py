@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 from highway.errors import ConfigError
@@ -46,17 +47,22 @@ class FsspecClient:
     """
 
     def __init__(self, url: StoreURL) -> None:
-        import fsspec
+        from fsspec import get_filesystem_class
 
         self._root = f"{url.scheme}://{url.host}"
         try:
-            self._files, _ = fsspec.url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)
+            get_filesystem_class(url.scheme)
         except ImportError as error:
             raise ConfigError(f"'{url}': fsspec needs another package for {url.scheme}://: {error}") from None
-        except (ValueError, TypeError, OSError) as error:
-            raise ConfigError(f"'{url}': {without_secrets(str(error))}") from None
         self._is_here = url.scheme == "memory"
         self._seen: dict[str, tuple[float, FileState]] = {}
+
+    @cached_property
+    def _files(self) -> Any:
+        """The file system, made by the first request, since making some of them connects."""
+        from fsspec import url_to_fs
+
+        return url_to_fs(self._root, skip_instance_cache=True, use_listings_cache=False)[0]
 
     async def head(self, key: str) -> FileState:
         about = await self._asked(lambda: self._files.info(self._path(key)))

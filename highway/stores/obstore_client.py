@@ -26,6 +26,14 @@ T = TypeVar("T")
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REASONS = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
+_CAUSES = {  # of requests that were not answered: a sign in obstore's text, and what to say
+    "dns error": "the name of the host cannot be found",
+    "ConnectionRefused": "the connection was refused",
+    "certificate": "the server's certificate is not trusted",
+    "IncompleteBody": "the answer was cut short",
+    "IncompleteMessage": "the connection was cut",
+    "ConnectionReset": "the connection was cut",
+}
 _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # of seconds, for obstore: requests have a limit of their own
 
@@ -56,11 +64,11 @@ class ObstoreClient:
                 query = f"/?{url.query}" if url.query else ""
                 self._store = store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
             else:
-                if url.scheme in ("s3", "s3a") and os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith(
-                    "http://"
-                ):
+                if url.scheme in ("s3", "s3a") and _endpoint(url).startswith("http://"):
                     options = _allowing_http(options)
                 self._store = store.from_url(f"{url.scheme}://{url.host}", **options)
+        except ConfigError:
+            raise
         except (self._obstore.exceptions.BaseError, ValueError, TypeError) as error:
             raise ConfigError(f"'{url}': {_first_line(error)}") from None
 
@@ -93,7 +101,7 @@ class ObstoreClient:
             return await answer
         except FileNotFoundError as error:
             raise StoreFailure("missing", _reason(str(error))) from None
-        except (self._obstore.exceptions.BaseError, ValueError, OSError) as error:
+        except Exception as error:  # a panic of Rust is one, too
             raise StoreFailure(*self._judged(error)) from None
 
     def _judged(self, error: Exception) -> tuple[Why, str]:
@@ -109,9 +117,23 @@ class ObstoreClient:
             return "refused", "no credentials were found"
         if status == 404:
             return "missing", _reason(text)
-        if status in (408, 429) or status >= 500 or not status:
-            return "again", f"status {status} {_reason(text, _CODE)}".strip() if status else _first_line(error)
+        if not status and isinstance(error, exceptions.BaseError):
+            return "again", next((why for sign, why in _CAUSES.items() if sign in text), _first_line(error))
+        if not status:
+            return "other", f"{type(error).__name__}: {_first_line(error)}"
+        if status in (408, 429) or status >= 500:
+            return "again", f"status {status} {_reason(text, _CODE)}".strip()
         return "other", f"status {status} {_reason(text, _CODE)}".strip()
+
+
+def _endpoint(url: StoreURL) -> str:
+    """Return what the environment names as the server of S3; empty if it does not."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        if found := os.environ.get(name, ""):
+            if not found.startswith(("http://", "https://")):
+                raise ConfigError(f"'{url}': {name}={without_secrets(found)!r} in the environment; expected http://HOST or https://HOST")
+            return found
+    return ""
 
 
 def _allowing_http(options: dict[str, Any]) -> dict[str, Any]:

@@ -148,7 +148,8 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
 
 
 _S3 = (
-    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile's variables, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    "say who you are by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws configure export-credentials --format env` prints those of a "
+    "profile), or AWS_SKIP_SIGNATURE=true for a public bucket"
 )
 _CREDENTIALS = {
     "s3": _S3,

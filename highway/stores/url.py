@@ -165,6 +165,8 @@ def parse(url: str) -> StoreURL:
     scheme, _, rest = head.partition("://")
     scheme = scheme.lower()
     host, _, key = rest.partition("/")
+    if "::" in head:
+        raise ConfigError(f"'{without_secrets(url)}': chains of URLs, as fsspec has them with '::', are not read; name the file itself")
     if not host and scheme in ("s3", "s3a", "gs", "az", *_HTTP):
         raise ConfigError(f"'{without_secrets(url)}': no {'host' if scheme in _HTTP else 'bucket'} behind '://'")
     own: list[tuple[str, str]] = []

@@ -141,9 +141,28 @@ def test_who_has_no_rights_is_told_how_to_say_who_they_are(store, url):
 def test_a_store_that_is_not_there_is_an_error_after_few_attempts(monkeypatch, url):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(
-        StoreError, match=r"s3://other/a\.bin: asked 3 times, the last answer: .*; look at the network, and at AWS_ENDPOINT_URL"
+        StoreError,
+        match=r"s3://other/a\.bin: asked 3 times, the last answer: the connection was refused; look at the .*, and at AWS_ENDPOINT_URL",
     ):
         open_file("s3://other/a.bin")
+
+
+def test_a_host_that_is_not_there_and_an_endpoint_that_is_none_are_named(monkeypatch, store):
+    with pytest.raises(
+        StoreError, match=r"https://nowhere\.invalid/a\.bin: asked 3 times, the last answer: the name of the host cannot be found"
+    ):
+        open_file("https://nowhere.invalid/a.bin?token=secret")
+    with pytest.raises(StoreError, match=r"ftp://127\.0\.0\.1:9/a: asked 3 times, the last answer: ConnectionRefusedError"):
+        open_file("ftp://127.0.0.1:9/a")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
+    with pytest.raises(ConfigError, match=r"AWS_ENDPOINT_URL='nonsense' in the environment; expected http://HOST or https://HOST"):
+        open_file("s3://other/a.bin")
+
+
+def test_half_of_the_credentials_is_an_error_that_says_so(monkeypatch, store):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(ConfigError, match=r"'s3://bucket/a\.bin': Generic S3 error: Missing AccessKeyId"):
+        open_file("s3://bucket/a.bin")
 
 
 def test_unknown_schemes_and_missing_packages_are_named(monkeypatch):
@@ -205,7 +224,7 @@ def test_an_interrupt_ends_a_slow_request_within_a_second(store, url):
     store.faults.next, store.faults.slow = ["slow"], 60
 
     def interrupt():
-        wait_until(lambda: store.in_flight)
+        wait_until(lambda: store.faults.count["slow"])
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
