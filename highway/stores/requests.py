@@ -104,12 +104,11 @@ class Requests:
             until = begin + patience
             while True:
                 done, running = await asyncio.wait(running, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    if task.exception() is None:
-                        of_size.append(loop.time() - begin)
-                        if task is not first:
-                            count("hedges_won")
-                        return task.result()
+                for task in [task for task in done if task.exception() is None]:
+                    of_size.append(loop.time() - begin)
+                    if task is not first:
+                        count("hedges_won")
+                    return task.result()
                 if done and not running:
                     await next(iter(done))  # which raises
                 if not done and until < deadline:
