@@ -15,9 +15,9 @@ from highway.datasets.image_files import SUFFIXES
 from highway.datasets.writing import writing
 from highway.errors import DatasetError, ItemError
 
-LABELS = "labels.txt"  # in the folder: which image has which label, if the names of the folders do not say it
+LABELS = "highway-labels.txt"  # in the folder: which image has which label, if the names of the folders do not say it
 
-_EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
+EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 
 
 class ImageFolderWriter:
@@ -78,12 +78,12 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
             "another format"
         )
     ((name, value),) = rest.items()
-    if name in _EXTENSIONS and isinstance(value, bytes):
+    if name in EXTENSIONS and isinstance(value, bytes):
         return name, value, None if label is None else int(label)
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not (value.ndim == 2 or value.shape[2:] in ((1,), (3,))):
         raise ItemError(
             f"a folder holds images, but field {name!r} is a {type(value).__name__}; expected the bytes of one, named by its extension "
-            f"({', '.join(sorted(_EXTENSIONS))}), or image, uint8 (H, W, 3) or (H, W)"
+            f"({', '.join(sorted(EXTENSIONS))}), or image, uint8 (H, W, 3) or (H, W)"
         )
     file = io.BytesIO()
     Image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value).save(file, "PNG")
@@ -94,8 +94,8 @@ def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]
 def image_folder_writer(path: str) -> Iterator[ImageFolderWriter]:
     """Write images below a folder, each of which has its name only when it is whole.
 
-    Labels are the numbers of the folders, as :class:`~highway.datasets.ImageFolder` gives them; if they are others, a list ``labels.txt``
-    says so in the end: ``Files(path, labels="labels.txt")``.
+    Labels are the numbers of the folders, as :class:`~highway.datasets.ImageFolder` gives them. If they are others, a list says so in the
+    end: ``Files(path, labels="highway-labels.txt")``.
     """
     writer = ImageFolderWriter(path)
     yield writer

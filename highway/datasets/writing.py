@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from highway.errors import ConfigError
+from highway.stores.url import is_url, shown
+
 _PART = re.compile(r"\.\d+\.part$")
 
 
@@ -40,9 +43,10 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
         durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
 
     Raises:
+        ConfigError: ``path`` is a URL.
         OSError: the folder cannot be made or the file cannot be written; with a note that names it.
     """
-    part = f"{path}.{os.getpid()}.part"
+    part = _part(path)
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         yield part
@@ -66,10 +70,11 @@ def writing_folder(path: str, durable: bool = False) -> Iterator[str]:
         durable: Whether all files in it are to be on the disk by then.
 
     Raises:
+        ConfigError: ``path`` is a URL.
         FileExistsError: there is something already.
         OSError: a folder cannot be made or a file cannot be written; with a note that names it.
     """
-    part = f"{path.rstrip(os.sep)}.{os.getpid()}.part"
+    part = _part(path.rstrip(os.sep))
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(f"{path!r}: there is something already; remove it, or choose another path")
     try:
@@ -84,6 +89,15 @@ def writing_folder(path: str, durable: bool = False) -> Iterator[str]:
         if isinstance(error, OSError):
             error.add_note(f"while writing {path}: free space, or choose another path")
         raise
+
+
+def _part(path: str) -> str:
+    """Return what a file or folder is called until it is whole. Raises ConfigError for a URL."""
+    if is_url(path):
+        raise ConfigError(
+            f"{shown(path)}: written on this machine alone; name a path, and copy what was written, by `aws s3 cp` for example"
+        )
+    return f"{path}.{os.getpid()}.part"
 
 
 def sync(path: str) -> None:

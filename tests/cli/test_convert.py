@@ -163,6 +163,14 @@ def test_a_shard_that_is_missing_is_written_and_no_other(photos, tmp_path, capsy
         (["{photos}", "{tmp}/x"], "say what it is to be: --to shards, "),
         (["{photos}", "{tmp}/x-%d-%d.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
         (["{photos}", "{tmp}/x-%s.tar"], "expected one place for the file's number, such as samples-%06d.tar, or none"),
+        (
+            ["{photos}", "{tmp}/x.tar", "--shard-size", "5"],
+            "--shard-size is for several files, with a place for their number: samples-%06d.tar",
+        ),
+        (
+            ["{photos}", "{tmp}/x", "--to", "cache", "--shard-size", "5"],
+            "--shard-size is for several files, with a place for their number: cache has",
+        ),
         (["{photos}", "{tmp}/x-%d.tar.gz"], "shards are read compressed, and not written so; name it *.tar"),
         (["{photos}", "{tmp}/x", "--to", "voc"], "voc is read, and not written; choose one of shards, "),
         (["{photos}", "{tmp}/x-%d", "--to", "ten"], "expected a folder, without %"),
@@ -442,7 +450,7 @@ def test_labels_that_folders_do_not_say_are_kept(tmp_path):
             writer.add(f"n{number}", {"image": np.full((2, 2, 3), number, np.uint8), "label": np.int32(7 - number)})
     assert convert(tmp_path / "a.npz", tmp_path / "f", "--to", "folder", "--check") == 0
     assert sorted(path.name for path in (tmp_path / "f").iterdir() if not path.name.startswith(".")) == [
-        "0004", "0005", "0006", "0007", "labels.txt",
+        "0004", "0005", "0006", "0007", "highway-labels.txt",
     ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_without_labels_they_lie_in_the_folder_itself(tmp_path):
 @pytest.mark.parametrize("labels", [(7, 9), (1, 0)])
 def test_labels_that_the_folders_do_not_say_stand_in_a_list(tmp_path, labels):
     write(tmp_path, ("cat/x", {"png": png(1), "cls": labels[0]}), ("dog/x", {"png": png(2), "cls": labels[1]}))
-    dataset = Files(str(tmp_path), labels="labels.txt")
+    dataset = Files(str(tmp_path), labels="highway-labels.txt")
     assert [(key, int(label)) for key, (_, label) in zip(dataset.keys, dataset, strict=True)] == [
         ("cat/x.png", labels[0]),
         ("dog/x.png", labels[1]),

@@ -83,6 +83,14 @@ def test_what_fails_or_is_stopped_leaves_nothing(tmp_path, sink, suffix, dataset
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("sink", [*(sink for sink, *_ in SINKS), ShardSink])
+def test_a_store_is_not_written_to(tmp_path, monkeypatch, sink):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"s3://bucket/a-[%d0].*: written on this machine alone; name a path, and copy what was written"):
+        Pipeline([list(samples(2)), sink("s3://bucket/a-%d")]).run()
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("sink", [sink for sink, *_ in SINKS])
 def test_a_pipeline_that_is_stopped_leaves_nothing(tmp_path, sink):
     with Pipeline([lambda: samples(10**9), sink(str(tmp_path / "a"))]) as pipeline:

@@ -29,6 +29,7 @@ from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError, DatasetError
 from highway.run.role import run as run_pipeline
 
+_SHARD = 1000  # samples in a file, if nobody says more
 _TICK = 0.1  # seconds between two looks at the progress
 
 
@@ -45,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--read", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
     said = "a parameter of what writes DST, which docs/howto/formats.md names; may be given again"
     parser.add_argument("--write", action="append", default=[], type=_option, metavar="NAME=VALUE", help=said)
-    parser.add_argument(
-        "--shard-size", type=arguments.positive, default=1000, metavar="N", help="samples in each of several files; default: 1000"
-    )
+    said = f"samples in each of several files; default: {_SHARD}"
+    parser.add_argument("--shard-size", type=arguments.positive, metavar="N", help=said)
     parser.add_argument("--images", choices=("encoded", "decoded"), help="whether images are written as they are; default: see below")
     parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
     parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
@@ -58,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Convert what is not converted yet, and say what was done."""
     to = written_to(options.target, options.to)
-    target = Target(options.target, to, options.shard_size, to.written_with(dict(options.write)))
+    target = Target(options.target, to, options.shard_size or _SHARD, to.written_with(dict(options.write)))
+    if options.shard_size and not (target.pattern and to.layout == "files"):
+        several = f"samples-%06d{to.suffixes[0]}" if to.layout == "files" else f"{to.name} has none"
+        raise ConfigError(f"{options.target}: --shard-size is for several files, with a place for their number: {several}")
     of, paths = read_from(options.source, options.source_format)
     if os.path.realpath(options.target) in map(os.path.realpath, paths):
         raise ConfigError(f"{options.target}: SRC and DST are the same")

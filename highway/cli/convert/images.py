@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from highway.datasets.image_files import SUFFIXES
+from highway.datasets.folder_writer import EXTENSIONS
 from highway.errors import ImageError
 from highway.images.decode import decode
 from highway.images.header import read_header
@@ -15,7 +15,6 @@ from highway.images.header import read_header
 Images = Literal["files", "bytes", "pixels"]
 Sample = dict[str, Any]
 
-_EXTENSIONS = {suffix[1:] for suffix in SUFFIXES}
 _OF_FORMAT = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "PPM": "ppm", "TIFF": "tif", "WEBP": "webp"}
 
 
@@ -48,7 +47,7 @@ AS: dict[Images, Callable[[Sample], Sample]] = {"files": _as_files, "bytes": _as
 
 
 def _is_encoded(sample: Sample, name: str) -> bool:
-    return isinstance(sample[name], bytes) and name in _EXTENSIONS
+    return isinstance(sample[name], bytes) and name in EXTENSIONS
 
 
 def _encoded_image(sample: Sample) -> str:

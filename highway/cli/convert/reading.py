@@ -16,6 +16,7 @@ from highway.cli.convert.format import Options, built
 from highway.data import resolve_data_dir
 from highway.datasets.dataset import Dataset, keys_of, locate, read_several, several_of
 from highway.datasets.folder import Files, ImageFolder
+from highway.datasets.folder_writer import LABELS
 from highway.datasets.opened import opened
 from highway.datasets.tar_stream import is_path
 from highway.datasets.ten import TenFiles
@@ -26,7 +27,6 @@ from highway.errors import ConfigError
 from highway.modules.webdataset import WebDatasetSource
 from highway.stores.url import is_url
 
-LABELS = "labels.txt"  # in a folder of images: their labels, if those of the folders are others
 _AT_ONCE = 16  # samples that are read together where each request has a price
 
 
