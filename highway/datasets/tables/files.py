@@ -67,13 +67,13 @@ class FilesTable(Table):
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         """Return one column of a file; raises what pyarrow does."""
 
-    def _check(self, piece: Piece) -> None:
-        if (file := self.open(piece.file)).is_here:  # of those in a store each answer says what they are
-            file.check()
+    def _check(self, file: int) -> None:
+        if (opened := self.open(file)).is_here:  # of those in a store each answer says what they are
+            opened.check()
 
     def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
         with self._naming(piece.file, f"{self.piece} {piece.index} is damaged or cut short"):
-            self._check(piece)
+            self._check(piece.file)
             return self._decode_piece(piece)
 
     def _column(self, name: str) -> Iterator[pa.RecordBatch]:

@@ -74,8 +74,8 @@ class Table(ABC):
     def _where(self, piece: Piece, row: int) -> str:
         """Return what messages call a row of a piece."""
 
-    def _check(self, piece: Piece) -> None:  # noqa: B027  # there need be nothing that can change
-        """Raise DatasetError if the file of a piece has changed."""
+    def _check(self, file: int) -> None:  # noqa: B027  # there need be nothing that can change
+        """Raise DatasetError if a file has changed."""
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -87,9 +87,10 @@ class Table(ABC):
             number = range(self._ends[-1])[number]
             piece = bisect_right(self._ends, number) - 1
             places.setdefault(piece, []).append((place, number - self._ends[piece]))
+        for file in {self.pieces[piece].file for piece in places}:
+            self._check(file)
         samples: list[dict[str, Any]] = [{}] * len(numbers)
         for piece, rows in self._decoded.each(places):
-            self._check(self.pieces[piece])
             for place, row in places[piece]:
                 samples[place] = self._fields.sample(*rows.at(row), lambda: self._where(self.pieces[piece], row))  # noqa: B023
         self._given += len(numbers)
