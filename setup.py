@@ -14,7 +14,7 @@ fast = ["simplejpeg>=1.7", "opencv-python-headless>=4.8", "stringzilla>=5.3"]
 torch = ["torch>=2.2"]
 shards = ["webdataset>=0.2.86"]
 formats = {
-    "arrow": ["pyarrow>=15"],
+    "arrow": ["pyarrow>=16"],  # with NumPy 2
     "hdf5": ["h5py>=3.10"],
     "leveldb": ["plyvel>=1.5; python_version < '3.13'"],  # no wheel for later ones
     "lmdb": ["lmdb>=1.4.1"],
