@@ -7,7 +7,7 @@ import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -134,6 +134,8 @@ class Mix(_OfSources):
     Raises:
         ConfigError: the weights do not fit the sources, or a source has no length (on construction).
     """
+
+    why_no_Dataset: ClassVar[str] = "a Mix is a source, and draws; what has numbers is mixed by MixedDataset(datasets, weights)"
 
     weights: list[float] | None = None
     by_size: bool = False

@@ -16,7 +16,7 @@ from highway.data import photos
 from highway.datasets import Files, ImageFolder, MixedDataset
 from highway.datasets.mixing.interleave import Interleave
 from highway.errors import ConfigError, DatasetError, PipelineError
-from highway.modules import Cache, ImageFileReader, ImageReader, Reader
+from highway.modules import Cache, ImageFileReader, ImageReader, Mix, Reader
 
 A, B, C = range(10), range(100, 104), range(200, 207)
 WEIGHTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=9)
@@ -318,3 +318,8 @@ def test_an_empty_dataset_is_an_error():
         len(mix(A, []))
     with pytest.raises(ConfigError, match="at least one"):
         MixedDataset([])
+
+
+def test_who_reads_the_other_mix_by_number_is_told_of_this_one():
+    with pytest.raises(ConfigError, match=r"expected a Dataset, .*; a Mix is a source, and draws; .* by MixedDataset\(datasets, weights\)"):
+        Reader(Mix([A, B]))

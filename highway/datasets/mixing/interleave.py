@@ -47,7 +47,7 @@ class Interleave:
 
     The datasets are the leaves of a binary tree. Of the positions that come to a branch, the right half of its datasets gets the share that
     its weights have, as evenly as whole numbers can be. So after any number of positions each dataset has had its share, but for one or two
-    samples, and the dataset at a position is found in as many steps as the tree is high.
+    samples, and the dataset at a position is found in as many steps as the tree is high. Shares are multiples of ``2**-24``.
 
     Args:
         sizes: Samples of each dataset, at least 1.
