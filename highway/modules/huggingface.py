@@ -28,7 +28,7 @@ class HuggingFaceSource:
     What has numbers is better read by ``Reader(HuggingFace(...))``: in any order, by ranks, and resumed without reading anything again.
 
     Images and sounds are their encoded bytes. A run goes on where another one was: by the stream's own state, or, if it mixes its examples
-    in a buffer (``stream.shuffle()``), whose content that state leaves out, by reading the epoch again up to there.
+    in a buffer (``stream.shuffle``), whose content that state leaves out, by reading the epoch again up to there.
 
     Args:
         dataset: An ``IterableDataset`` of the package datasets, or what names one: the name that ``load_dataset`` takes, or a folder of
