@@ -16,6 +16,8 @@ from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.datasets.opened import opened
 from highway.parameters.checks import checked
 from highway.process.memory import free_disk
+from highway.stores.file import local
+from highway.stores.url import shown
 
 _LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading several at once
 
@@ -43,7 +45,7 @@ class DecodedCache:
     """The samples of a finished cache, such as :class:`~highway.modules.Cache` or ``highway convert`` has made, in the order they came in.
 
     Args:
-        path: The cache's folder.
+        path: The cache's folder. If it is in a store, it is copied to this machine.
 
     A sample is what was cached, its arrays read-only. Its key is the one that it was cached with, if each sample had one.
 
@@ -59,8 +61,10 @@ class DecodedCache:
     @opened
     def file(self) -> DiskFile:
         """The cache's file."""
-        if (found := CacheFolder(self.path, None).open()) is None:
-            raise FileNotFoundError(f"{self.path!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`")
+        if (found := CacheFolder(local(self.path), None).open()) is None:
+            raise FileNotFoundError(
+                f"{shown(self.path)!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`"
+            )
         return found
 
     def __len__(self) -> int:
@@ -82,7 +86,7 @@ class DecodedCache:
     def locate(self, number: int) -> str:
         """Return the number and key of a sample, and the cache's folder."""
         keys = self.keys
-        return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {self.path}"
+        return f"sample {number}{f' ({keys[number]})' if keys else ''} of the cache {shown(self.path)}"
 
     def fingerprint(self) -> str:
         """Return a text that changes when the cache holds other samples, or in another order."""

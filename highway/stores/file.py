@@ -11,7 +11,7 @@ from typing import BinaryIO, ClassVar, NamedTuple
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.url import is_url
+from highway.stores.url import is_url, shown
 
 
 class FileState(NamedTuple):
@@ -205,9 +205,9 @@ def states_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, FileState
 
 
 def fingerprint(states: Iterable[tuple[str, FileState]]) -> str:
-    """Return a text that changes when names or states do."""
+    """Return a text that changes when names or states do; the tokens of URLs may change."""
     digest = hashlib.blake2b(digest_size=16)
     for name, state in states:
         check_cancelled()
-        digest.update(f"{name}\0{state.size}\0{state.mtime_ns}\0".encode(errors="surrogateescape"))
+        digest.update(f"{shown(name)}\0{state.size}\0{state.mtime_ns}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()

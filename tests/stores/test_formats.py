@@ -12,7 +12,7 @@ from object_store import Faults
 
 from highway import Pipeline
 from highway.data import photos
-from highway.datasets import COCO, HDF5, LMDB, MDS, VOC, ArrayRecord, Arrow, LevelDB, Npy, Npz, Parquet, Tar, TFRecord
+from highway.datasets import COCO, HDF5, LMDB, MDS, VOC, ArrayRecord, Arrow, DecodedCache, LevelDB, Npy, Npz, Parquet, Tar, TFRecord
 from highway.errors import ConfigError
 from highway.modules import Reader
 
@@ -28,6 +28,7 @@ FORMATS = {  # dataset: its writer, the name of what is written, which fields it
     Arrow: ("tables.writers:arrow_writer", "s-{}.arrow", ("jpg", "cls", "x"), True),
     LMDB: ("keyed.lmdb:lmdb_writer", "s.lmdb", ("jpg", "cls", "x"), True),
     LevelDB: ("keyed.leveldb:leveldb_writer", "s.leveldb", ("jpg", "cls", "x"), True),
+    DecodedCache: ("decoded_cache:cache_writer", "cache", ("jpg", "cls", "x"), True),
     HDF5: ("hdf5.writer:hdf5_writer", "s.h5", ("jpg", "cls", "x"), True),
     MDS: ("mds.writer:mds_writer", "mds", ("jpg", "cls", "x"), False),
     ArrayRecord: ("records.arrayrecord:arrayrecord_writer", "s.array_record", ("jpg", "cls", "x"), True),

@@ -4,6 +4,7 @@ import pytest
 
 from highway.errors import ConfigError
 from highway.redacted import without_secrets
+from highway.stores.file import fingerprint_of
 from highway.stores.url import StoreOptions, beside, is_url, join, parse, shown, without_options
 
 
@@ -97,3 +98,13 @@ def test_names_are_joined_before_the_query():
     assert beside("s3://b/a.tar?cache_gb=1", ".index") == "s3://b/a.tar.index?cache_gb=1" and beside("a.tar", ".index") == "a.tar.index"
     assert without_options("s3://b/a.tar?cache_gb=1") == "s3://b/a.tar" and without_options("why?.tar") == "why?.tar"
     assert shown("https://u:p@h/a?t=1") == "https://h/a" and shown("why?.tar") == "why?.tar"
+
+
+def test_a_fingerprint_stays_when_a_token_changes(store):
+    store.put("b", "a.bin", b"x")
+    first, second, other = (
+        fingerprint_of([(url, url)]) for url in (f"{store.url}/b/a.bin?t=1", f"{store.url}/b/a.bin?t=2", "s3://b/a.bin")
+    )
+    assert first == second != other
+    store.put("b", "a.bin", b"y")
+    assert fingerprint_of([(f"{store.url}/b/a.bin", f"{store.url}/b/a.bin")]) != first
