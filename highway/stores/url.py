@@ -65,7 +65,7 @@ _READ: Mapping[str, tuple[Callable[[str], object], str]] = {
 _ENVIRONMENT = {"cache_dir": "HIGHWAY_CACHE_DIR", "cache_gb": "HIGHWAY_CACHE_GB"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoreURL:
     """What a URL says.
 
@@ -96,6 +96,9 @@ class StoreURL:
     def __str__(self) -> str:
         """What messages call it: without user, password and query."""
         return without_secrets(f"{self.scheme}://{self.host}/{self._quoted}")
+
+    def __repr__(self) -> str:
+        return f"StoreURL({str(self)!r})"
 
     def __truediv__(self, name: str) -> StoreURL:
         """Return the URL of what lies below, by its key without this one's."""

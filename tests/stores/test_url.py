@@ -98,6 +98,7 @@ def test_names_are_joined_before_the_query():
     assert beside("s3://b/a.tar?cache_gb=1", ".index") == "s3://b/a.tar.index?cache_gb=1" and beside("a.tar", ".index") == "a.tar.index"
     assert without_options("s3://b/a.tar?cache_gb=1") == "s3://b/a.tar" and without_options("why?.tar") == "why?.tar"
     assert shown("https://u:p@h/a?t=1") == "https://h/a" and shown("why?.tar") == "why?.tar"
+    assert repr(parse("https://u:p@h/a?t=1")) == "StoreURL('https://h/a')"
 
 
 def test_a_fingerprint_stays_when_a_token_changes(store):
