@@ -90,6 +90,17 @@ def test_values_of_any_length_and_texts_come_as_python_has_them(path, options):
         assert (sample["pair"]["a"], sample["pair"]["b"], sample["kind"]) == (number, number / 2, number % 2)
 
 
+def test_numbers_that_lie_in_the_file_otherwise_than_in_memory_are_converted(path):
+    with h5py.File(path, "w") as file:
+        packed = h5py.h5t.STD_U16LE.copy()  # 12 bits, the lowest of which is bit 4
+        packed.set_precision(12)
+        packed.set_offset(4)
+        dataset = h5py.h5d.create(file.id, b"x", packed, h5py.h5s.create_simple((3,)))
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 4095, 256], "<u2"))
+        assert dataset.get_offset() is not None
+    assert [int(sample["x"]) for sample in HDF5(path)] == [1, 4095, 256]
+
+
 def test_fields_groups_and_names(path):
     with h5py.File(path, "w") as file:
         file["train/images"], file["train/deep/labels"] = np.arange(12).reshape(6, 2), np.arange(6)
