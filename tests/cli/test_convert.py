@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import fsspec
+import msgpack
 import numpy as np
 import pytest
 from PIL import Image
@@ -385,6 +386,11 @@ def test_a_check_sees_bytes_keys_and_the_order(squares, tmp_path, capsys):
     ("one", "other", "said"),
     [
         (1, np.int64(1), ""),
+        (1, np.int32(1), ""),
+        (1, np.int32(2), "1 in SRC, 2 in DST"),
+        (1, np.float64(1), "int64 in SRC, float64 in DST"),
+        (0.1, np.float32(0.1), "0.1 in SRC, 0.10000000149011612 in DST"),
+        (np.int64(1), np.int32(1), "int64 in SRC, int32 in DST"),
         (True, np.int64(1), "bool in SRC, int64 in DST"),
         (np.float64("nan"), float("nan"), ""),
         (np.array([1.0, np.nan]), np.array([1.0, 2.0]), "1 of its 2 values differ, the first at [1]"),
@@ -431,6 +437,22 @@ def test_what_reads_and_what_writes_take_their_parameters(squares, tmp_path, cap
     with pytest.raises(SystemExit):
         convert(tmp_path / "s.tar", tmp_path / "b.tar", "--read", "index")
     assert "index; expected NAME=VALUE" in capsys.readouterr().err
+
+
+def test_tuples_get_names(squares, tmp_path, capsys):
+    images = [path.read_bytes() for path in sorted(squares.rglob("*.png"))[:4]]
+    with lmdb_writer(str(tmp_path / "pairs.mdb")) as pairs, lmdb_writer(str(tmp_path / "bare.mdb")) as bare:
+        for number, image in enumerate(images):
+            pairs.put(b"%d" % number, msgpack.packb([image, number % 2]))  # as tensorpack writes them
+            bare.put(b"%d" % number, image)
+    assert convert(tmp_path / "pairs.mdb", tmp_path / "f", "--to", "folder", "--check") == 0
+    assert files(tmp_path / "f") == {f"{n % 2:04}/{n}.png": image for n, image in enumerate(images)}
+    assert convert(tmp_path / "bare.mdb", tmp_path / "bare.tar", "--check") == 0
+    assert Tar(str(tmp_path / "bare.tar"))[3] == {"png": images[3]}
+    assert convert(tmp_path / "pairs.mdb", tmp_path / "a.tar", "--names", "photo.png,class", "--check") == 0
+    assert Tar(str(tmp_path / "a.tar"))[3] == {"photo.png": images[3], "class": 1}
+    assert convert(tmp_path / "pairs.mdb", tmp_path / "b.tar", "--names", "photo") == 2
+    assert "--names has 1 names, photo, but the sample 2 fields; name each" in capsys.readouterr().err
 
 
 def test_a_field_that_a_folder_has_no_place_for_is_an_error_and_not_lost(tmp_path, capsys):

@@ -126,6 +126,10 @@ def _pixels(png: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 def difference(expected: Any, found: Any) -> str:
     """Return what differs between two values, in words; empty if nothing does."""
+    if type(expected) in (int, float):  # Python's own numbers have no dtype
+        kind = "iu" if type(expected) is int else "f"
+        if np.ndim(found) == 0 and np.asarray(found).dtype.kind in kind:
+            return _values(np.asarray(expected), np.asarray(found))
     kinds = _kind(expected), _kind(found)
     if kinds[0] != kinds[1]:
         return f"{kinds[0]} in SRC, {kinds[1]} in DST"

@@ -49,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     said = f"samples in each of several files; default: {_SHARD}"
     parser.add_argument("--shard-size", type=arguments.positive, metavar="N", help=said)
     parser.add_argument("--images", choices=("encoded", "decoded"), help="whether images are written as they are; default: see below")
+    said = "what the fields of samples are called that are tuples; default: image,label if the first is an encoded image, else 0,1,..."
+    parser.add_argument("--names", metavar="NAME,...", help=said)
     parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
     parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
     parser.add_argument("--check", action="store_true", help="then read what was written, and compare every sample with SRC")
@@ -65,15 +67,16 @@ def run(options: argparse.Namespace) -> int:
     of, paths = read_from(options.source, options.source_format)
     if os.path.realpath(options.target) in map(os.path.realpath, paths):
         raise ConfigError(f"{options.target}: SRC and DST are the same")
-    fields = tuple(options.fields.split(",")) if options.fields else ()
+    names, fields = (tuple(given.split(",")) if given else () for given in (options.names, options.fields))
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
-    source = Input(of.read(paths, dict(options.read)), AS[images[options.images]], of.names, fields, options.number_keys)
+    source = Input(of.read(paths, dict(options.read)), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
     said: dict[str, Any] = {  # what else the result hangs on
         "shard_size": target.size if target.pattern and to.layout == "files" else None,
         "images": options.images,
+        "names": options.names,
         "fields": options.fields,
         "read": dict(options.read),
         "write": dict(options.write),
@@ -126,7 +129,7 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
     """Compare what was written with what it was made from, say what differs, and return the exit code."""
-    back = Input(target.format.read(target.paths(), {}), lambda sample: sample, target.format.names)
+    back = Input(target.format.read(target.paths(), {}), lambda sample: sample)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
     pipeline = Pipeline([unwritten(source, None), Stage(compared, num_workers=workers), found])

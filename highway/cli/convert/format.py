@@ -42,7 +42,6 @@ class Format:
         layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
             folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
             the samples' keys, which several threads write.
-        names: What the fields of samples are called that are tuples.
         key: Returns what a sample is called there, by its key and its fields.
         keeps_keys: Whether samples come back under their keys.
         keeps_order: Whether they come back in the order in which they were written, and not in that of their keys.
@@ -61,7 +60,6 @@ class Format:
     is_at: Callable[[str], bool] = lambda path: False
     images: Images = "bytes"
     layout: Literal["files", "one", "each", "keys"] = "one"
-    names: tuple[str, ...] = ()
     key: Callable[[str, Mapping[str, Any]], str] = lambda key, sample: key
     keeps_keys: bool = True
     keeps_order: bool = True

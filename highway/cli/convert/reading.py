@@ -23,10 +23,12 @@ from highway.datasets.ten import TenFiles
 from highway.engine import batch
 from highway.engine.cancel import check_cancelled
 from highway.engine.stage import Stamped
-from highway.errors import ConfigError
+from highway.errors import ConfigError, ImageError
+from highway.images.header import read_header
 from highway.modules.webdataset import WebDatasetSource
 from highway.stores.url import is_url
 
+_LABELLED = ("image", "label")
 _AT_ONCE = 16  # samples that are read together where each request has a price
 
 
@@ -45,7 +47,7 @@ class Input:
     Args:
         data: A dataset, or an iterable that yields them with passports.
         shape: What becomes of each.
-        names: What the fields of tuples are called.
+        names: What the fields of tuples are called; empty: ``image`` and ``label`` if the first is an encoded image, else their positions.
         fields: Which to keep; empty: all.
         number_keys: Whether a sample's key is its number.
     """
@@ -115,11 +117,20 @@ class Input:
 
 def _dict(item: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return a sample as a dict whose values without axes are numbers."""
-    known = batch.names(item)
-    if not isinstance(item, dict) and len(names) == len(known):
-        known = tuple(names)
-    pairs = zip(known, batch.fields(item), strict=True)
+    known, values = batch.names(item), batch.fields(item)
+    if not isinstance(item, dict):
+        if names and len(names) != len(known):
+            raise ConfigError(f"--names has {len(names)} names, {', '.join(names)}, but the sample {len(known)} fields; name each")
+        known = tuple(names) or (_LABELLED[: len(known)] if len(known) <= 2 and _is_image(values[0]) else known)
+    pairs = zip(known, values, strict=True)
     return {str(name): value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value for name, value in pairs}
+
+
+def _is_image(value: Any) -> bool:
+    try:
+        return isinstance(value, bytes) and bool(read_header(value))
+    except ImageError:
+        return False
 
 
 def resolved(path: str) -> str:
