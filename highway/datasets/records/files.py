@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from highway.datasets.choice import chosen, named
@@ -37,8 +37,8 @@ class RecordFile(Protocol):
     is_here: bool  # on this machine, and in no store
 
     def __len__(self) -> int: ...
-    def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return records by their numbers in the file."""
+    def read(self, numbers: Sequence[int]) -> Iterable[bytes]:
+        """Return records by their numbers in the file. Large ones come when they are asked for: their memory is soon that of the next."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
         """Return how records are read, if the file is in a store."""
@@ -60,25 +60,22 @@ class _Files:
         file = bisect_right(self.ends, number) - 1
         return self.files[file], number - self.ends[file]
 
-    def read(self, numbers: Sequence[int]) -> list[bytes]:
+    def read(self, numbers: Sequence[int]) -> Iterable[bytes]:
         """Return records by their numbers; those of one file that are asked for one after the other are read together."""
         if not self._are_here:
             return self._read_at_once(numbers)
         if len(self.files) == 1:
             rows = range(self.ends[-1])
             return self.files[0].read([rows[number] for number in numbers])
-        found, first = list[bytes](), 0
-        places = list(map(self.place, numbers))
-        for last in range(1, len(places) + 1):
-            if last == len(places) or places[last][0] is not places[first][0]:
-                found += places[first][0].read([number for _, number in places[first:last]])
-                first = last
-        return found
+        return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
+
+    def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
+        """Return the files of records, and those that are asked for one after the other in each."""
+        runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
+        return [(places[0][0], [row for _, row in places]) for places in runs]
 
     def _read_at_once(self, numbers: Sequence[int]) -> list[bytes]:
-        neighbours = groupby(map(self.place, numbers), lambda place: id(place[0]))
-        runs = [list(places) for _, places in neighbours]
-        plans = [places[0][0].plan([row for _, row in places]) for places in runs]
+        plans = [file.plan(rows) for file, rows in self._neighbours(numbers)]
         contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
         return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
 
@@ -129,7 +126,7 @@ class Records(ABC):
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; what lies one after the other is read at once."""
         records = self._files.read(numbers)
-        return [self._decoded(*one) for one in zip(numbers, records, strict=True)] if self.example else records
+        return [self._decoded(*one) for one in zip(numbers, records, strict=True)] if self.example else list(records)
 
     def _decoded(self, number: int, record: bytes) -> dict[str, Any]:
         wanted = named(self.fields)
@@ -161,7 +158,7 @@ class Records(ABC):
         file, row = self._files.place(number)
         key = first_key(file.start(row)) if self.key in (None, KEY) else None
         try:
-            return key_of(file.read([row])[0], self.key or KEY) if key is None else key
+            return key_of(next(iter(file.read([row]))), self.key or KEY) if key is None else key
         except ValueError as error:
             raise DatasetError(f"{self.locate(number)}: {error}") from error
 

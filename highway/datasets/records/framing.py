@@ -69,11 +69,23 @@ def read_records(path: str, data: bytes, begin: int, places: Sequence[tuple[int,
         if (length := length_at(data, start)[0]) != len(record):
             raise DatasetError(f"{path}: byte {first}: expected a record of {len(record)} bytes, found one of {length}; remove the index")
         crc = crc32c(record)
-        if (((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF,) != (expected := checksum_at(data, end)):
-            how = f"expected {expected[0]:#010x}, found {checksum(record):#010x}"
-            raise DatasetError(f"{path}: byte {first}: the checksum of its {length} bytes does not fit ({how}): the record is damaged")
+        if (((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF,) != checksum_at(data, end):
+            raise _damaged(path, first, record, data[end:])
         found.append(record)
     return found
+
+
+def checked_data(path: str, data: bytes, footer: bytes, begin: int) -> bytes:
+    """Return the data of a record that begins at a place, once it fits the checksum behind it. Raises as :func:`read_records`."""
+    if checksum(data) != _CHECKSUM.unpack(footer)[0]:
+        raise _damaged(path, begin, data, footer)
+    return data
+
+
+def _damaged(path: str, begin: int, data: bytes, footer: bytes) -> DatasetError:
+    how = f"expected {_CHECKSUM.unpack_from(footer)[0]:#010x}, found {checksum(data):#010x}"
+    where = f"{path}: byte {begin}: the checksum of its {len(data)} bytes does not fit ({how})"
+    return DatasetError(f"{where}: the record is damaged, or its index: remove that")
 
 
 def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:

@@ -12,14 +12,14 @@ from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
-from highway.datasets.records.framing import FOOTER, HEADER, framed, offsets_of, read_records
+from highway.datasets.records.framing import FOOTER, HEADER, checked_data, framed, offsets_of, read_records
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
-_TOGETHER = 1 << 20  # bytes of neighbours that are read at once
+_LARGE = 1 << 16  # bytes; neighbours with no more are read at once
 _START = 512  # bytes that a key is looked for in first
 
 
@@ -35,26 +35,51 @@ class _TFRecordFile:
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def read(self, numbers: Sequence[int]) -> list[bytes]:
-        ranges, records = self.plan(numbers)
-        return records(read_ranges(ranges))
+    def read(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        for some in self._groups(numbers):
+            ranges, records = self.plan(some)
+            yield from records(read_ranges(ranges))
+
+    def _groups(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield the numbers in groups of so many as are not large together."""
+        offsets, size, first = self._offsets, 0, 0
+        for place, number in enumerate(numbers):
+            size += offsets[number + 1] - offsets[number]
+            if size > _LARGE and place > first:
+                yield numbers[first:place]
+                size, first = offsets[number + 1] - offsets[number], place
+        yield numbers[first:]
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
-        file, runs = self._file(), list(self._runs(numbers))
+        file, runs, ranges = self._file(), list(self._runs(numbers)), list[FileRange]()
+        for begin, end, _ in runs:
+            if self._is_large(begin, end):
+                ranges += FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)
+            else:
+                ranges.append(FileRange(file, begin, end - begin))
 
         def records(contents: Sequence[bytes]) -> list[bytes]:
-            found = (read_records(self.path, data, begin, places) for data, (begin, _, places) in zip(contents, runs, strict=True))
-            return [record for records in found for record in records]
+            found, left = list[bytes](), iter(contents)
+            for begin, end, places in runs:
+                if self._is_large(begin, end):
+                    found.append(checked_data(self.path, next(left), next(left), begin))
+                else:
+                    found += read_records(self.path, next(left), begin, places)
+            return found
 
-        return ReadPlan([FileRange(file, begin, end - begin) for begin, end, _ in runs], records)
+        return ReadPlan(ranges, records)
+
+    def _is_large(self, begin: int, end: int) -> bool:
+        """Say whether a run is one record that is read without its length, so that its data need not be copied out of what is read."""
+        return self.is_here and end - begin > _LARGE
 
     def _runs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Yield where records begin and end that lie one after the other, all of them and each."""
+        """Yield where records begin and end that lie one after the other, all of them and each; large ones stand alone."""
         offsets, first = self._offsets, 0
         places = [(offsets[number], offsets[number + 1]) for number in numbers]
         for last in range(1, len(places) + 1):
             begin, end = places[first][0], places[last - 1][1]
-            if last < len(places) and places[last][0] == end and places[last][1] - begin <= _TOGETHER:
+            if last < len(places) and places[last][0] == end and places[last][1] - begin <= _LARGE:
                 continue
             yield begin, end, places[first:last]
             first = last

@@ -91,6 +91,20 @@ def test_neighbours_are_read_together_and_others_are_not(files, monkeypatch):
     assert len(reads) == 2
 
 
+def test_large_records_are_read_and_checked_like_others(tmp_path):
+    records = [bytes([n]) * size for n, size in enumerate([10, 70_000, 65_520, 65_521, 3, 200_000])]
+    path = write(tmp_path / "a", records)
+    dataset = TFRecord(path)
+    assert dataset.__getitems__([5, *range(6)]) == [records[5], *records]
+    data = bytearray((tmp_path / "a").read_bytes())
+    for place in (100, -100_000, -1):  # in the data of two large ones, and in the checksum of the last
+        damaged = data.copy()
+        damaged[place] ^= 1
+        (tmp_path / "a").write_bytes(damaged)
+        with pytest.raises(DatasetError, match=r"a: byte \d+: the checksum of its \d+ bytes does not fit .*: the record is damaged"):
+            TFRecord(path)[1 if place > 0 else 5]
+
+
 def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(files):
     dataset = TFRecord(files)
     assert dataset[1] == b"1"
