@@ -126,7 +126,7 @@ class Records(ABC):
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; what lies one after the other is read at once."""
         records = self._files.read(numbers)
-        return [self._decoded(*one) for one in zip(numbers, records, strict=True)] if self.example else list(records)
+        return list(map(self._decoded, numbers, records)) if self.example else list(records)  # none is held while the next is read
 
     def _decoded(self, number: int, record: bytes) -> dict[str, Any]:
         wanted = named(self.fields)
