@@ -98,7 +98,7 @@ class _TFRecordFile:
 class TFRecord(Records):
     """The records in TFRecord files, in the order of the files and of the records in them.
 
-    Where they lie is found by one pass over the files when they are first read, at more than a million records a second, or read from an index.
+    Where they lie is found by one pass over the files when they are first read, at about a million records a second, or read from an index.
     The checksums of all lengths are checked then, and that of a record's data when it is read.
 
     Args:
