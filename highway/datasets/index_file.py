@@ -30,11 +30,16 @@ def index_path(path: str, where: bool | str) -> str:
 def load_index(path: str, version: int | str, names: Sequence[str]) -> list[np.ndarray] | None:
     """Return the arrays in an index file, if it is there and whole, and of this version."""
     try:
-        content = io.BytesIO(read_whole(path))
+        content = read_whole(path)
     except (FileNotFoundError, PermissionError):  # S3 says the second of what is missing, to who may not list
         return None
+    return parsed_index(content, version, names)
+
+
+def parsed_index(content: bytes, version: int | str, names: Sequence[str]) -> list[np.ndarray] | None:
+    """Return the arrays in the content of an index file, if it is whole, and of this version."""
     try:
-        with np.load(content, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return [arrays[name] for name in names] if arrays["version"] == version else None
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
         return None

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from highway.datasets.dataset import LazyKeys
 from highway.datasets.file import FileState, UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
-from highway.datasets.tar_index import TarIndex, index_of
+from highway.datasets.tar_index import TarIndex, indexes_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
 from highway.datasets.tar_stream import has_ranges, path_of
 from highway.errors import ShardError
@@ -94,7 +94,7 @@ class Tar:
 
     @opened
     def _shards(self) -> _Shards:
-        return _Shards(self.shards, [index_of(path, self.index) for path in self.shards])
+        return _Shards(self.shards, indexes_of(self.shards, self.index))
 
     def __len__(self) -> int:
         return self._shards.ends[-1]

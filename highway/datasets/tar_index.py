@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import tarfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from highway.datasets.file import FileState
-from highway.datasets.index_file import SUFFIX, load_index, save_index
+from highway.datasets.index_file import SUFFIX, load_index, parsed_index, save_index
 from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, plain_file
 from highway.datasets.tar_samples import grouped_by_key
 from highway.datasets.tar_stream import Archive, open_shard
@@ -57,6 +57,27 @@ class TarIndex(NamedTuple):
     def files(self, sample: int) -> slice:
         """Return which files are a sample."""
         return slice(int(self.ends[sample - 1]) if sample else 0, int(self.ends[sample]))
+
+
+def indexes_of(paths: Sequence[str], write: bool) -> list[TarIndex]:
+    """Return the indexes of several shards, as :func:`index_of` does; those that are kept in stores are asked for at once."""
+    kept = _kept_in_stores([path for path in paths if is_url(path)])
+    return [kept.get(path) or index_of(path, write) for path in paths]
+
+
+def _kept_in_stores(urls: Sequence[str]) -> dict[str, TarIndex]:
+    if not urls:
+        return {}
+    from highway.stores.remote import read_what_is_there, states_at_once  # here, since files on this machine need nothing of it
+
+    found: dict[str, TarIndex] = {}
+    contents = read_what_is_there([beside(url, SUFFIX) for url in urls])
+    for url, state, content in zip(urls, states_at_once(urls), contents, strict=True):
+        if content is not None and (arrays := parsed_index(content, _VERSION, TarIndex._fields)):
+            index = TarIndex(*arrays)
+            if FileState(*index.state.tolist()) == state:
+                found[url] = index
+    return found
 
 
 def index_of(path: str, write: bool) -> TarIndex:

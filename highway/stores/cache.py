@@ -113,18 +113,23 @@ class BlockCache:
             self._written += len(data)
             if self._written < self.limit // _SHARE:
                 return 0
-            self._written = 0
-        return self.evict()
+            written, self._written = self._written, 0
+        if (removed := self.evict()) is None:  # and the next one looks again
+            with self._lock:
+                self._written += written
+        return removed or 0
 
-    def evict(self, keep: str = "") -> int:
-        """Remove what was used longest ago until there is room, and return how many that were; one process at a time does it.
+    def evict(self, keep: str = "") -> int | None:
+        """Remove what was used longest ago until there is room, and return how many that were.
+
+        One process, and thread, at a time does it; ``None``: another one is at it.
 
         Args:
             keep: A copy that is left.
         """
         with locked(os.path.join(self.folder, "evicting.lock"), wait=False) as mine:
             if not mine:
-                return 0
+                return None
             held = sorted([*self._held_blocks(), *self._held_copies(keep)])
             total, removed = sum(one.size for one in held), 0
             if total <= self.limit:

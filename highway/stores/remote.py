@@ -174,6 +174,23 @@ def states_at_once(paths: Sequence[str]) -> list[FileState]:
     return [stored.get(path) or open_file(path).state for path in paths]
 
 
+def read_what_is_there(paths: Sequence[str]) -> list[bytes | None]:
+    """Return the contents of objects, all asked for at once; ``None`` of those that are missing, or may not be read.
+
+    S3 says the second of what is missing, to who may not list.
+    """
+
+    async def read(url: StoreURL) -> bytes | None:
+        requests = requests_of(url)
+        try:
+            state = await requests.head(url)
+            return (await requests.get(url, 0, None, state.size))[0]
+        except (FileNotFoundError, PermissionError):
+            return None
+
+    return loop.run(together(read(parse(path)) for path in paths))
+
+
 def write_object(path: str, data: bytes) -> None:
     """Write an object, whole or not at all.
 

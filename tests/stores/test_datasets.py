@@ -152,6 +152,31 @@ def test_shards_in_a_store_by_number(store, shards, index):
     assert there.locate(3) == "s3://b/d/s-0.tar: sample '003'"
 
 
+def test_many_shards_are_opened_at_once(store, tmp_path):
+    for shard in range(12):
+        with shard_writer(str(tmp_path / f"{shard:02}.tar")) as writer:
+            writer.add(f"{shard}", {"cls": shard})
+    store.upload("b", tmp_path)
+    assert len(Tar("s3://b/{00..11}.tar", index=True)) == 12
+    store.faults, store.most_in_flight = Faults(1, kinds=["slow"], slow=0.05), 0
+    dataset, asked = Tar("s3://b/{00..11}.tar"), len(store.asked)
+    assert len(dataset) == 12 and store.most_in_flight >= 6 and len(store.asked) == asked + 36
+    store.most_in_flight = 0
+    assert [sample["cls"] for sample in dataset.__getitems__(range(12))] == list(range(12)) and store.most_in_flight >= 6
+    store.put("b", "03.tar", store.objects["b", "04.tar"])
+    assert [int(Tar("s3://b/{00..11}.tar")[n]["cls"]) for n in (3, 5)] == [4, 5]
+
+
+def test_rows_that_lie_apart_are_asked_for_at_once(store, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(60).reshape(20, 3))
+    store.upload("b", tmp_path)
+    dataset = Npy("s3://b/a.npy")
+    assert len(dataset) == 20
+    store.faults, store.most_in_flight = Faults(1, kinds=["slow"], slow=0.1), 0
+    np.testing.assert_array_equal(dataset.__getitems__([3, 9, 10, 1, 17])[:, 0], [9, 27, 30, 3, 51])
+    assert store.most_in_flight >= 3
+
+
 def test_images_in_shards_in_a_store(store, tmp_path):
     files = sorted(Path(photos(), "val").rglob("*.jpg"))[:12]
     with shard_writer(str(tmp_path / "a.tar")) as writer:

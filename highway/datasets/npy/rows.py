@@ -17,6 +17,7 @@ from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
+from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -55,11 +56,18 @@ class StoredRows:
     def __call__(self, numbers: Sequence[int]) -> np.ndarray:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         memory = rows.reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
-        first = 0
+        runs, first = list[tuple[int, memoryview]](), 0
         for place in range(1, len(numbers) + 1):  # those that lie one after the other are read together
             if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-                self._file.read_into(self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row])
+                runs.append((self._offset + numbers[first] * self._row, memory[first * self._row : place * self._row]))
                 first = place
+        if self._file.is_here:
+            for offset, part in runs:
+                self._file.read_into(offset, part)
+        else:
+            contents = read_ranges([FileRange(self._file, offset, len(part)) for offset, part in runs])
+            for (_, part), content in zip(runs, contents, strict=True):
+                part[:] = content
         return rows
 
 
