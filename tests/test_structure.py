@@ -176,3 +176,8 @@ ABOVE = [path for path in FILES if name(path).startswith("run/") and "launchers"
 def test_what_is_above_a_launcher_knows_no_particular_one(path):
     found = {imported for imported, _ in imports(path)}
     assert not any(one == "subprocess" or one.startswith("highway.run.launchers") for one in found)
+
+
+def test_no_two_files_of_tests_have_the_same_name():
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []  # pytest would take the one for the other

@@ -76,10 +76,10 @@ def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
     import msgspec  # takes 10 ms, which who constructs nothing need not spend
 
     try:
-        return msgspec.convert(value, hint, strict=True)
+        return msgspec.convert(value, hint, strict=True, str_keys=True)  # keys of YAML are texts
     except msgspec.ValidationError:
         try:
-            return msgspec.convert(_simple(value), hint, strict=True)
+            return msgspec.convert(_simple(value), hint, strict=True, str_keys=True)
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$")
     whole = hint

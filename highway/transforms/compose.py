@@ -150,6 +150,13 @@ class _Composite(Steps):
         return steps
 
 
+def applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
+    """Return the image after steps, one by one."""
+    for step in steps:
+        image = step.transform.image(image, step.params)
+    return image
+
+
 def _together(params: list[Step], first: int) -> list[Any]:
     """Return the steps from ``first`` on that move the image at once: warps that stand next to each other, else one."""
     last = first + 1

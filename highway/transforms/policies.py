@@ -5,6 +5,7 @@ The changes and their magnitudes are those of torchvision, which are those of th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from highway.images.ops import Size, cv2_or_none, saturated
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Range
 from highway.transforms.base import Transform
-from highway.transforms.compose import Step, Steps
+from highway.transforms.compose import Step, Steps, applied
 from highway.transforms.policy_tables import AUTO, SUB_POLICIES
 from highway.transforms.warp import Warp
 
@@ -136,9 +137,9 @@ class _Policy(Steps):
     interpolation: F.Linear
     fill: F.Fill
 
+    @abstractmethod
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
         """Yield the changes to make, each with its magnitude."""
-        raise NotImplementedError
 
     def draw(self, size: Size, rng: Generator | None) -> list[Step]:
         if rng is None:
@@ -279,13 +280,7 @@ class AugMix(Transform):
         return steps
 
     def image(self, image: np.ndarray, params: _Mixed | None) -> np.ndarray:
-        return image if params is None else _mixed(image, params.own, params.parts, [_applied(image, chain) for chain in params.chains])
-
-
-def _applied(image: np.ndarray, steps: list[Step]) -> np.ndarray:
-    for step in steps:
-        image = step.transform.image(image, step.params)
-    return image
+        return image if params is None else _mixed(image, params.own, params.parts, [applied(image, chain) for chain in params.chains])
 
 
 def _mixed(image: np.ndarray, own: float, parts: Sequence[float], others: Sequence[np.ndarray]) -> np.ndarray:

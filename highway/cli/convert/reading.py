@@ -22,6 +22,7 @@ from highway.datasets.tar_stream import is_path
 from highway.datasets.ten import TenFiles
 from highway.engine import batch
 from highway.engine.cancel import check_cancelled
+from highway.engine.component import Traits
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
@@ -70,8 +71,8 @@ class Input:
 
     def fingerprint(self, paths: Sequence[str]) -> str:
         """Return a text that changes when the source does."""
-        if self.total is not None and callable(own := getattr(self.data, "fingerprint", None)):
-            return str(own())
+        if self.total is not None and (own := Traits.of(self.data).fingerprint) is not None:
+            return own()
         digest = hashlib.blake2b(digest_size=16)
         for path in paths:
             state = os.stat(path) if os.path.exists(path) else None  # what lies behind a URL cannot be asked

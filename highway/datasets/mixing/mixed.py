@@ -42,7 +42,7 @@ class MixedDataset:
             whole, those that have been earlier beginning anew.
         length: Samples of an epoch, in place of an end by ``stop``, which has to be ``"restart"``.
 
-    A number is a position: ``mixed[5]`` is what stands there without a reader, each dataset in its own order.
+    A sample is what stands at a position, as its dataset returns it: ``mixed[5]`` without a reader, each dataset in its own order.
 
     Raises:
         ConfigError: weights do not fit the datasets; or an epoch would have no end, or labels have other names in one dataset than in
