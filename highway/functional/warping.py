@@ -64,13 +64,13 @@ def affine(
         size: Height and width of the image.
         angle: Degrees of a turn, counterclockwise as seen.
         scale: Factor.
-        shear_x: Degrees of a slant along x, before the turn.
-        shear_y: Degrees of one along y, before that along x.
+        shear_x: Degrees of a slant along x, before all else.
+        shear_y: Degrees of one along y, after that along x, and before the turn.
         shift: Pixels to the right and down, after all else.
     """
     turn, x, y = (math.radians(degrees) for degrees in (-angle, shear_x, shear_y))
     rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
-    slanted = np.array([[1, -math.tan(x)], [0, 1]]) @ np.array([[1, 0], [-math.tan(y), 1]])
+    slanted = np.array([[1, 0], [-math.tan(y), 1]]) @ np.array([[1, -math.tan(x)], [0, 1]])
     linear, centre = scale * rotated @ slanted, np.array([size[1], size[0]]) / 2
     return np.column_stack([linear, centre + np.array(shift) - linear @ centre])
 
