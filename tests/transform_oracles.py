@@ -6,25 +6,15 @@ import os
 
 import numpy as np
 import pytest
+from without_operators import torchvision_without_operators
 
 ELSEWHERE = "runs by `tox -e oracles-transforms`"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else its import asks the network for a newer one
 A = pytest.importorskip("albumentations", reason=ELSEWHERE)
 torch = pytest.importorskip("torch", reason=ELSEWHERE)
+torch.set_num_threads(1)
 
-
-def imported_torchvision():
-    """Import torchvision, whose operators need CUDA's libraries in the wheel that there is; nothing here needs its operators."""
-    try:
-        import torchvision
-    except (ImportError, RuntimeError):
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
-    return torchvision
-
-
-imported_torchvision()
+torchvision_without_operators()
 from torchvision import tv_tensors  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as TF  # noqa: E402
@@ -34,7 +24,7 @@ from highway.images.decode import decode  # noqa: E402
 
 __all__ = ["TF", "A", "torch", "tv_tensors", "v2"]
 HEIGHT, WIDTH = 120, 160
-IMAGE = decode(ImageFolder("highway:photos/val")[5][0])[40 : 40 + HEIGHT, 60 : 60 + WIDTH].copy()
+IMAGE = decode(ImageFolder("highway:photos/val")[9][0])[40 : 40 + HEIGHT, 60 : 60 + WIDTH].copy()
 MASK = np.zeros((HEIGHT, WIDTH), np.uint8)
 MASK[20:70, 30:90] = 1
 MASK[60:110, 80:150] = 2

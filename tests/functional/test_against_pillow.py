@@ -13,7 +13,7 @@ from highway.images.decode import decode
 @pytest.fixture(scope="module", name="photo")
 def _photo():
     folder = ImageFolder("highway:photos/val")
-    return decode(folder[5][0])[60:220, 80:300].copy()
+    return decode(folder[9][0])[60:220, 80:300].copy()
 
 
 def pillow(function, image, *args):

@@ -130,7 +130,9 @@ def albumentations(transform, image=IMAGE, boxes=BOXES, mask=MASK, points=POINTS
 
 def fixed(kind, given, **options):
     """Return a transform of Albumentations that draws nothing."""
-    return type(kind.__name__, (kind,), {"get_params": lambda self: given, "get_transform_init_args_names": lambda self: ()})(**options, p=1)
+    return type(kind.__name__, (kind,), {"get_params": lambda self: given, "get_transform_init_args_names": lambda self: ()})(
+        **options, p=1
+    )
 
 
 ALBUMENTATIONS = [
@@ -153,7 +155,9 @@ def test_whole_pixels_move_as_in_albumentations_to_the_bit(transform, params, th
     assert_allclose(transform.points(POINTS, params, SIZE), points, atol=1e-3)
 
 
-@pytest.mark.parametrize(("mode", "scipys"), [("constant", "constant"), ("nearest", "nearest"), ("reflect", "reflect"), ("mirror", "mirror")])
+@pytest.mark.parametrize(
+    ("mode", "scipys"), [("constant", "constant"), ("nearest", "nearest"), ("reflect", "reflect"), ("mirror", "mirror")]
+)
 def test_shifts_fill_as_scipy_does(mode, scipys):
     expected = ndimage.shift(IMAGE, (13, -21, 0), order=0, mode=scipys)
     assert_array_equal(T.Shift(0.2, mode).image(IMAGE, (13, -21)), expected)
@@ -361,9 +365,8 @@ def test_boxes_that_are_sanitized_are_those_of_torchvision_and_albumentations():
             torch.from_numpy(boxes), format="XYXY", canvas_size=SIZE, min_size=float(min_size), min_area=float(min_area)
         )
         assert_array_equal(T.SanitizeBoxes(min_size, min_area).draw_for(SIZE, None, seen), valid)
-    cut = A.Compose(
-        [A.Crop(x_min=20, y_min=10, x_max=121, y_max=85, p=1)], bbox_params=A.BboxParams("pascal_voc", min_visibility=0.4, label_fields=["n"])
-    )
+    by_visibility = A.BboxParams("pascal_voc", min_visibility=0.4, label_fields=["n"])
+    cut = A.Compose([A.Crop(x_min=20, y_min=10, x_max=121, y_max=85, p=1)], bbox_params=by_visibility)
     kept = cut(image=IMAGE, bboxes=boxes, n=np.arange(200))["n"]
     crop = T.RandomCrop((75, 101))
     left = T.base.Seen(crop.boxes(boxes, BOX, SIZE), crop.visible(boxes, BOX, SIZE))
