@@ -61,6 +61,7 @@ class Table(ABC):
         self._ends = list(accumulate((piece.rows for piece in pieces), initial=0))
         self._decoded = Pieces(self._decode_counted, budget)
         self._given = self._times = 0  # samples, and times that a piece was decoded
+        self._kept = 0  # bytes that were decoded since pyarrow has given memory back
 
     @abstractmethod
     def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
@@ -99,6 +100,10 @@ class Table(ABC):
     def _decode_counted(self, number: int) -> tuple[DecodedRows, int]:
         decoded = self._decode(self.pieces[number])
         self._times += 1
+        self._kept += decoded[1]
+        if self._kept > self.budget // 16:  # else pyarrow keeps what is forgotten here, several times the budget
+            self._kept = 0
+            pa.default_memory_pool().release_unused()
         if self._decoded.again == _OFTEN and self._given < self._times * len(self) / len(self.pieces) / 4:
             rows = len(self) // len(self.pieces)
             log.warning(
