@@ -85,7 +85,7 @@ setup(
         "lazy_loader>=0.6",
         "msgpack>=1.0.5",
         "msgspec>=0.18.6",
-        "numpy>=1.26",
+        "numpy>=2.0",
         "pillow>=10.3",
         "prometheus_client>=0.20",
         "pyyaml>=6.0.1",
