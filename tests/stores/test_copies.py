@@ -1,11 +1,13 @@
 """Whole objects and folders as files here, for libraries that take nothing else."""
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from object_store import Faults
+from waiting import wait_until
 
 from highway.errors import CacheFullError, ConfigError
 from highway.stores import copies
@@ -65,6 +67,23 @@ def test_threads_that_want_the_same_copy_wait_for_it(store, options, monkeypatch
         thread.join()
     assert len(set(found)) == 1 and len(found) == 4
     assert sum(asked[2] == "bytes=0-499" for asked in store.asked) == 1
+
+
+def test_a_process_that_copies_is_waited_for_and_its_copy_is_used(store, options):
+    path = Path(local(f"s3://bucket/a.bin{options}"))
+    copies._held.clear()
+    lock = copies._Lock(f"{path.parent}.lock")  # as another process takes it
+    lock.take()
+    shutil.rmtree(path.parent)
+    found, asked = [], len(store.asked)
+    thread = threading.Thread(target=lambda: found.append(local(f"s3://bucket/a.bin{options}")))
+    thread.start()
+    wait_until(lambda: len(store.asked) > asked)  # for what it is now; then it waits
+    path.parent.mkdir()
+    path.write_bytes(b"the other's")
+    lock.let_go()
+    thread.join()
+    assert found == [str(path)] and path.read_bytes() == b"the other's"
 
 
 def test_a_copy_that_is_used_is_not_evicted_and_another_is(store, options, tmp_path):
