@@ -63,6 +63,8 @@ ENVIRONMENTS = {
         system=["g++", "libopencv-dev", "libturbojpeg0-dev", "pkg-config"],
         download=400,
     ),
+    # torchvision asks for the torch that it was built with, whose wheel may bring gigabytes of CUDA.
+    "transforms": Environment(["albumentations==2.0.8", TORCH, *HIGHWAY], bare=["torchvision==0.28.0"], download=400),
     "tensorcom": Environment(["tensorcom==0.1.0", TORCH], download=250),
     "ray": Environment(["ray[data]==2.60.0", *HIGHWAY], download=250),
     "iceoryx2": Environment(["iceoryx2", "numpy"], download=30),
