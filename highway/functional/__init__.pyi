@@ -1,3 +1,4 @@
+from .blending import blend as blend
 from .blur import gaussian_blur as gaussian_blur
 from .blur import median_blur as median_blur
 from .blur import motion_blur as motion_blur

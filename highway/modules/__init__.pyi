@@ -35,6 +35,10 @@ from .readers import ImageFileReader as ImageFileReader
 from .readers import ImageReader as ImageReader
 from .readers import Reader as Reader
 from .repeat import Repeat as Repeat
+from .several_images.copy_paste import CopyPaste as CopyPaste
+from .several_images.mixup import CutMix as CutMix
+from .several_images.mixup import MixUp as MixUp
+from .several_images.mosaic import Mosaic as Mosaic
 from .sinks import ContactSheet as ContactSheet
 from .sinks import DumpImages as DumpImages
 from .sinks import ImageSink as ImageSink

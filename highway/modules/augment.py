@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
-from highway.engine.batch import Field, Item, get, names, replace, stacked
+from highway.engine.batch import Item, get, replace
 from highway.errors import ConfigError
-from highway.images.items import checked_image, is_batch
+from highway.images.items import is_batch
 from highway.images.ops import Size
+from highway.modules.targets import Targets, like, rows_where
 from highway.parameters.checks import checked, require
 from highway.process.aligned import aligned
 from highway.transforms import Chain, TransformLike
 from highway.transforms.base import Seen, areas
-
-_WITH_BOXES = "with_boxes"
 
 
 @checked
@@ -77,7 +74,7 @@ class Augmentations:
             if getattr(transform, "sees_boxes", False):
                 raise ConfigError(f"Augmentations: {transform} goes by the boxes of an image; say which field holds them: boxes='boxes'")
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
-        self._rows = {role for role in ("points", "mask") if getattr(self, role) in self.with_boxes} | {"boxes"}
+        self._targets = Targets("Augmentations", self.field, self.boxes, self.points, self.mask, self.with_boxes)
         self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
 
     @property
@@ -86,29 +83,14 @@ class Augmentations:
         return not self.deterministic
 
     def __call__(self, item: Item, rng: Generator | None) -> Item:
-        where = self._fields(item)
+        where = self._targets.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
         apply = self._batch if is_batch(given["image"], "Augmentations") else self._one
         done = apply(given, None if self.deterministic else rng)
         return replace(item, {where[role]: value for role, value in done.items()})
 
-    def _fields(self, item: Item) -> dict[str, Field]:
-        image = self.field
-        if image is None:
-            known = names(item)
-            if not known:
-                raise KeyError("Augmentations: the item has no fields; expected one that holds images")
-            image = next((name for name in ("image", "images") if name in known), known[0])
-        others = {"boxes": self.boxes, "points": self.points, "mask": self.mask}
-        where: dict[str, Field] = {"image": image, **{role: field for role, field in others.items() if field is not None}}
-        rows = [field for field in self.with_boxes if field not in where.values()]
-        return where | {f"{_WITH_BOXES} {field!r}": field for field in rows}
-
     def _batch(self, given: dict[str, Any], rng: Generator | None) -> dict[str, Any]:
-        count = len(given["image"])
-        for role, values in given.items():
-            if len(values) != count:
-                raise ValueError(f"Augmentations: the batch has {count} images, but {role} for {len(values)}")
+        count = self._targets.expect_counts(given)
         if count == 0:
             return {}
         rows: dict[str, list[np.ndarray]] = {role: [] for role in given if role != "image"}
@@ -133,12 +115,9 @@ class Augmentations:
 
     def _one(self, given: dict[str, Any], rng: Generator | None, out: np.ndarray | None = None) -> dict[str, Any]:
         """Transform one image and what belongs to it; the last transform may write into ``out``, a row of the batch."""
-        image, chain = checked_image(given["image"], "Augmentations"), self._chain
+        belongs, chain = self._targets.checked(given), self._chain
+        image, boxes = belongs.pop("image"), belongs.get("boxes")
         size: Size = image.shape[:2]
-        belongs = {role: _CHECKED[role](value, image) if role in _CHECKED else value for role, value in given.items() if role != "image"}
-        boxes = belongs.get("boxes")
-        if boxes is not None:
-            self._expect_rows(belongs)
         params = chain.draw_for(size, rng, None if boxes is None else Seen(boxes, np.ones(len(boxes), np.float32)))
         if belongs:
             self._move(belongs, params, size)
@@ -156,7 +135,7 @@ class Augmentations:
             moved = chain.points(points.reshape(-1, 2), params, size).reshape(points.shape)
             if self.keep == "clip":
                 moved = np.clip(moved, 0, edges)
-            elif self.keep == "drop" and "points" not in self._rows and moved.ndim == 2:
+            elif self.keep == "drop" and not self._targets.goes_with_boxes("points") and moved.ndim == 2:
                 moved = moved[((moved >= 0) & (moved <= edges)).all(axis=1)]
             belongs["points"] = moved
         if "mask" in belongs:
@@ -165,7 +144,7 @@ class Augmentations:
             belongs["boxes"] = chain.boxes(belongs["boxes"], params, size)
         if self._removes:
             stay = areas(belongs["boxes"]) > 0
-            belongs.update({role: _rows(value, stay) for role, value in belongs.items() if self._goes_with_boxes(role)})
+            belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
     def _masks(self, masks: np.ndarray, params: Any, size: Size) -> np.ndarray:
         if masks.ndim == 2:
@@ -174,25 +153,10 @@ class Augmentations:
             return np.empty((0, *self._chain.output(params, size)), masks.dtype)
         return np.stack([self._chain.mask(mask, params) for mask in masks])
 
-    def _expect_rows(self, belongs: dict[str, Any]) -> None:
-        count = len(belongs["boxes"])
-        for role, value in belongs.items():
-            if self._goes_with_boxes(role) and len(value) != count:
-                raise ValueError(f"Augmentations: the image has {count} boxes, but {role} has {len(value)} rows; expected one for each box")
-
     def _like(self, role: str, given: Any, values: list[np.ndarray]) -> Any:
         """Return one value per image in the form in which they were given: an array, an object array, or a list."""
-        differ = (self._removes and self._goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
-        if differ or not isinstance(given, np.ndarray):
-            return values
-        if given.dtype != object:
-            return stacked(values)
-        result = np.empty(len(values), object)
-        result[:] = values
-        return result
-
-    def _goes_with_boxes(self, role: str) -> bool:
-        return role in self._rows or role.startswith(_WITH_BOXES)
+        differ = (self._removes and self._targets.goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
+        return values if differ else like(given, values)
 
     def _expect_same(self, image: np.ndarray, target: np.ndarray, row: int) -> None:
         if image.shape != target.shape or image.dtype != target.dtype:
@@ -201,35 +165,6 @@ class Augmentations:
                 f"{target.shape} {target.dtype} and image {row} is {image.shape} {image.dtype}; a batch needs one shape and dtype: "
                 f"end with a transform that gives one, such as Resize, CenterCrop or RandomResizedCrop, or augment before batching"
             )
-
-
-def _coordinates(columns: int, value: Any, _: Any) -> np.ndarray:
-    array = np.array(value, np.float32)  # a copy
-    if array.size == 0:
-        return array if columns == 2 and array.ndim == 3 and array.shape[2] == 2 else array.reshape(0, columns)
-    if array.ndim != 2 + (columns == 2 and array.ndim == 3) or array.shape[-1] != columns:
-        raise ValueError(
-            f"Augmentations: boxes are (N, 4) and points (N, 2) or (N, K, 2) for each image; got an array of shape {array.shape}"
-        )
-    return array
-
-
-def _rows(values: Any, stay: np.ndarray) -> Any:
-    return values[stay] if isinstance(values, np.ndarray) else [value for value, stays in zip(values, stay, strict=True) if stays]
-
-
-def _mask(value: Any, image: np.ndarray) -> np.ndarray:
-    mask = np.asarray(value)
-    if mask.shape[-2:] != image.shape[:2] or mask.ndim > 3:
-        raise ValueError(f"Augmentations: the mask is {mask.shape}, but its image {image.shape}; both need the same height and width")
-    return mask
-
-
-_CHECKED: dict[str, Callable[[Any, Any], np.ndarray]] = {
-    "boxes": partial(_coordinates, 4),
-    "points": partial(_coordinates, 2),
-    "mask": _mask,
-}
 
 
 def _new(value: np.ndarray, given: Any) -> np.ndarray:

@@ -1,0 +1,129 @@
+"""Objects of one image of a batch pasted into another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.engine.batch import Item, replace
+from highway.images.ops import cv2_or_none, native
+from highway.modules.targets import Target, Targets, joined, rows_where
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Probability, Range
+from highway.process.aligned import aligned
+from highway.transforms.base import areas
+
+
+@checked
+@dataclass
+class CopyPaste:
+    """Paste objects of another image of the batch, by their masks, where they are there; their boxes, masks and labels come along.
+
+    "Simple Copy-Paste is a Strong Data Augmentation Method for Instance Segmentation", Ghiasi et al. 2021. Put what brings images to one
+    size before it, such as ``LargeScaleJitter``, and flips.
+
+    Args:
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
+        mask: The field of the masks: for each image ``(N, H, W)``, one of each object, which is where it is not 0.
+        with_boxes: Further fields that have a row for each box, such as labels and points.
+        p: Probability of an image that something is pasted into it.
+        p_object: Probability of each object of the other image to be pasted.
+        min_visibility: Objects of which less than this share of their pixels is left are removed, as those are of which nothing is.
+        field: The field of the images, ``(B, H, W, C)`` or a list. By default the first of a tuple; of a dict ``"image"`` or ``"images"``.
+
+    Returns:
+        The item with images ``(B, H, W, C)``. Masks lose what is covered, and boxes are made anew from those that have. Behind the rows of
+        an image's own objects are those of the pasted ones. Boxes, masks and ``with_boxes`` come out as lists, without empty boxes. All
+        else stays.
+
+    Raises:
+        ValueError: it is no batch, or one of one image; the images differ in size, dtype or channels; or boxes, masks, or what goes with
+            boxes, do not fit.
+        KeyError: a field is not there.
+    """
+
+    parallel: ClassVar[bool] = True
+
+    boxes: str | int
+    mask: str | int
+    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    p: Probability = 1.0
+    p_object: Probability = 0.5
+    min_visibility: Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")] = 0.1
+    field: str | int | None = None
+
+    def __post_init__(self) -> None:
+        self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, [*self.with_boxes, self.mask])
+
+    def __call__(self, item: Item, rng: Generator) -> Item:
+        where, targets = self._targets.several(item)
+        if not targets:
+            return item
+        _expect_objects(targets)
+        first, count = targets[0]["image"], len(targets)
+        images = aligned((count, *first.shape), first.dtype)
+        done = list[Target]()
+        for row, (target, image) in enumerate(zip(targets, images, strict=True)):
+            other = targets[(row + 1 + int(rng.integers(count - 1))) % count]
+            chosen = rng.random(len(other["boxes"])) < (self.p_object if rng.random() < self.p else 0)
+            done.append(self._pasted(target, other, chosen, image))
+        together = {where[role]: [target[role] for target in done] for role in done[0]}
+        return replace(item, {where["image"]: images, **together})
+
+    def _pasted(self, target: Target, other: Target, chosen: np.ndarray, image: np.ndarray) -> Target:
+        """Fill an image with a target's, and objects of another one that are chosen; return what belongs to it."""
+        rows = {role: value for role, value in target.items() if role != "image"}
+        masks, boxes = rows["mask"], rows["boxes"]
+        whole = _pixels(other["mask"]) > 0
+        chosen = chosen & whole & (areas(other["boxes"]) > 0)
+        covered = (other["mask"][chosen] != 0).any(axis=0)
+        image[...] = target["image"]
+        _copy_where(covered, other["image"], image)
+        before = _pixels(masks)
+        rows["mask"] = masks = masks * (~covered).astype(masks.dtype)
+        left = _pixels(masks)
+        changed = (left > 0) & (left < before)
+        rows["boxes"] = boxes.copy()
+        rows["boxes"][changed] = _around(masks[changed])
+        stay = (areas(boxes) > 0) & (left >= self.min_visibility * before) & ((left > 0) | (before == 0))
+        parts = [[rows_where(source[role], which) for source, which in ((rows, stay), (other, chosen))] for role in rows]
+        return {role: joined(both, role, "CopyPaste") for role, both in zip(rows, parts, strict=True)}
+
+
+def _copy_where(where: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
+    """Copy the pixels of an image that a bool array ``(H, W)`` says into another one."""
+    if (cv2 := cv2_or_none()) and native(out) and source.flags.c_contiguous:
+        cv2.copyTo(source, where.view(np.uint8), out)  # a hundredth of numpy's time
+    else:
+        np.copyto(out, source, where=where.reshape(*where.shape, *[1] * (out.ndim - 2)))
+
+
+def _pixels(masks: np.ndarray) -> np.ndarray:
+    """Return how many pixels each mask has; a tenth of the time of one call for all."""
+    return np.array([np.count_nonzero(mask) for mask in masks], np.int64)
+
+
+def _around(masks: np.ndarray) -> np.ndarray:
+    """Return the smallest box around each mask, none of which is empty: float32 ``(N, 4)``."""
+    sides: list[Any] = []
+    for axis in (1, 2):  # x, then y
+        there = (masks != 0).any(axis=axis)
+        sides += [there.argmax(axis=1), there.shape[1] - there[:, ::-1].argmax(axis=1)]
+    return np.stack([sides[place] for place in (0, 2, 1, 3)], axis=1).astype(np.float32)
+
+
+def _expect_objects(targets: Sequence[Target]) -> None:
+    first = targets[0]["image"]
+    for row, target in enumerate(targets):
+        if target["image"].shape != first.shape:
+            raise ValueError(
+                f"CopyPaste: image 0 of the batch is {first.shape} and image {row} is {target['image'].shape}; objects are pasted "
+                "where they are, so bring images to one size before, as with LargeScaleJitter"
+            )
+        if target["mask"].ndim != 3:
+            raise ValueError(f"CopyPaste: the mask of image {row} is {target['mask'].shape}; expected one for each object, (N, H, W)")

@@ -1,0 +1,192 @@
+"""Images of a batch mixed with each other, and their labels in the same proportion."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.engine.batch import Field, Item, get, names, replace
+from highway.images.items import image_field
+from highway.modules.targets import expect_batch, expect_partners
+from highway.parameters.checks import checked
+from highway.parameters.ranges import Count, Probability, Range
+from highway.process.aligned import aligned
+
+_LABELS = ("label", "labels")
+_NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
+
+
+class _Pair(NamedTuple):
+    """Rows of a batch, of those that are mixed with them, and which of the shares that were drawn is theirs."""
+
+    rows: slice
+    others: slice
+    draw: int
+
+
+@dataclass
+class _Mixing:
+    parallel: ClassVar[bool] = True
+
+    num_classes: Count | None = None
+    alpha: Annotated[float, Range(gt=0)] = 1.0
+    p: Probability = 1.0
+    per_image: bool = False
+    field: str | int | None = None
+    labels: str | int | None = None
+
+    def __call__(self, item: Item, rng: Generator) -> Item:
+        owner = type(self).__name__
+        image, label = self._fields(item)
+        images, labels = _images(get(item, image), owner), self._soft(get(item, label))
+        count = len(images)
+        if len(labels) != count:
+            raise ValueError(f"{owner}: the batch has {count} images, but labels for {len(labels)}")
+        expect_partners(count, owner)
+        if count == 0:
+            return replace(item, {label: labels})
+        draws = count if self.per_image else 1
+        shares = np.where(rng.random(draws) < self.p, rng.beta(self.alpha, self.alpha, draws), 1.0)
+        if self.per_image:
+            partners = (np.arange(count) + rng.integers(1, count, count)) % count
+            pairs = [_Pair(slice(row, row + 1), slice(of, of + 1), row) for row, of in enumerate(partners.tolist())]
+        else:
+            partners = np.roll(np.arange(count), 1)
+            pairs = [_Pair(slice(1, None), slice(0, count - 1), 0), _Pair(slice(0, 1), slice(count - 1, None), 0)]
+        mixed, shares = self._mixed(images, pairs, shares, rng)
+        own = shares.astype(np.float32)[:, None]
+        return replace(item, {image: mixed, label: labels * own + labels[partners] * (1 - own)})
+
+    @abstractmethod
+    def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return new images, and which share of each draw's is their own."""
+
+    def _fields(self, item: Item) -> tuple[Field, Field]:
+        owner, known = type(self).__name__, names(item)
+        image = image_field(item) if self.field is None else self.field
+        if belongs := [name for name in known if name in _NOT_MIXED]:
+            raise ValueError(
+                f"{owner} mixes images and labels, and would leave {belongs[0]!r} to the wrong image; leave it out with Select, or use "
+                "Mosaic or CopyPaste, which take boxes and masks along"
+            )
+        if self.labels is not None:
+            return image, self.labels
+        label: Field | None = next((name for name in _LABELS if name in known), None)
+        if not isinstance(item, dict) and len(known) == 2:
+            label = 1 if image in (0, -2) else 0
+        if label is None:
+            raise KeyError(f"{owner}: which field holds the labels? The item has {', '.join(map(repr, known))}; say labels=")
+        return image, label
+
+    def _soft(self, given: Any) -> np.ndarray:
+        """Return labels as float32 ``(B, K)``."""
+        owner, labels = type(self).__name__, np.asarray(given)
+        if labels.ndim == 2 and labels.dtype.kind in "biuf":
+            if self.num_classes not in (None, labels.shape[1]):
+                raise ValueError(f"{owner}: labels are {labels.shape}, for {labels.shape[1]} classes, not num_classes={self.num_classes}")
+            return labels.astype(np.float32)
+        if labels.ndim != 1 or (labels.dtype.kind not in "iu" and len(labels)):
+            raise ValueError(
+                f"{owner}: labels are an array of shape {labels.shape} {labels.dtype}; expected whole numbers (B,), or a share of each "
+                "class (B, num_classes)"
+            )
+        if self.num_classes is None:
+            raise ValueError(f"{owner}: labels are whole numbers; say of how many classes: num_classes=")
+        wrong = np.flatnonzero((labels < 0) | (labels >= self.num_classes))
+        if len(wrong):
+            raise ValueError(
+                f"{owner}: label {labels[wrong[0]]} of image {wrong[0]} is out of range; with num_classes={self.num_classes} labels are "
+                f"0 to {self.num_classes - 1}"
+            )
+        soft = np.zeros((len(labels), self.num_classes), np.float32)
+        soft[np.arange(len(labels)), labels.astype(np.intp)] = 1
+        return soft
+
+
+@checked
+@dataclass
+class MixUp(_Mixing):
+    """Mix each image of a batch with another one, and their labels in the same proportion.
+
+    "mixup: Beyond Empirical Risk Minimization", Zhang et al. 2018. As torchvision's ``MixUp``: one share for a batch, and the partner of
+    each image is the one before it.
+
+    Args:
+        num_classes: Of labels that are whole numbers; not needed where they are a share of each class already.
+        alpha: An image's own share is drawn from Beta(alpha, alpha): 1 is even, below it most images are almost their own.
+        p: Probability of being mixed, of a batch, or with ``per_image`` of each image.
+        per_image: Whether each image has a share of its own, and a partner that is drawn from all others of the batch.
+        field: The field of the images: uint8 or floats ``(B, H, W, C)``, or a list of images of one shape. By default the first of a
+            tuple; of a dict ``"image"`` or ``"images"``.
+        labels: The field of the labels: whole numbers ``(B,)``, or numbers ``(B, K)``, such as one-hot ones. By default ``"label"`` or
+            ``"labels"`` of a dict, and the other one of a tuple of two.
+
+    Returns:
+        The item with new images of the same shape and dtype, uint8 rounded, and labels float32 ``(B, K)``. All else stays: it is that of
+        the image itself.
+
+    Raises:
+        ValueError: it is no batch, or one of one image; the images differ in size; a label is out of range; or the item has boxes, points
+            or masks, which cannot be mixed.
+        KeyError: a field is not there.
+    """
+
+    def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        mixed = aligned(images.shape, images.dtype)
+        for rows, others, draw in pairs:
+            F.blend(images[rows], images[others], float(shares[draw]), mixed[rows])
+        return mixed, shares
+
+
+@checked
+@dataclass
+class CutMix(_Mixing):
+    """Replace a box of each image of a batch by that of another one, and mix their labels by its area.
+
+    "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", Yun et al. 2019. As torchvision's ``CutMix``:
+    one box for a batch, with its centre anywhere, cut off where it leaves the image.
+
+    Args:
+        num_classes: Of labels that are whole numbers; not needed where they are a share of each class already.
+        alpha: An image's own share, before the box is cut off, is drawn from Beta(alpha, alpha).
+        p: Probability of being mixed, of a batch, or with ``per_image`` of each image.
+        per_image: Whether each image has a box of its own, and a partner that is drawn from all others of the batch.
+        field: The field of the images: ``(B, H, W, C)`` of any dtype, or a list of images of one shape. By default as for :class:`MixUp`.
+        labels: The field of the labels, as for :class:`MixUp`.
+
+    Returns:
+        The item with new images of the same shape and dtype, and labels float32 ``(B, K)``. All else stays: it is that of the image itself.
+
+    Raises:
+        ValueError: as :class:`MixUp`.
+        KeyError: a field is not there.
+    """
+
+    def _mixed(self, images: np.ndarray, pairs: list[_Pair], shares: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        size = np.array(images.shape[1:3])
+        centres = rng.integers(size, size=(len(shares), 2))
+        half = (0.5 * np.sqrt(1 - shares)[:, None] * size).astype(np.int64)
+        low, high = np.maximum(centres - half, 0), np.minimum(centres + half, size)
+        mixed = aligned(images.shape, images.dtype)
+        mixed[...] = images
+        for rows, others, draw in pairs:
+            (top, left), (bottom, right) = low[draw].tolist(), high[draw].tolist()
+            mixed[rows, top:bottom, left:right] = images[others, top:bottom, left:right]
+        return mixed, 1 - (high - low).prod(axis=1) / size.prod()
+
+
+def _images(value: Any, owner: str) -> np.ndarray:
+    """Return the images of a batch as one array."""
+    expect_batch(value, owner)
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value
+    images = [np.asarray(image) for image in value]
+    if len(shapes := {(image.shape, str(image.dtype)) for image in images}) > 1:
+        shown = " and ".join(f"{shape} {dtype}" for shape, dtype in sorted(shapes)[:2])
+        raise ValueError(f"{owner}: images of {shown} are in one batch; bring them to one size and dtype before, as with RandomResizedCrop")
+    return np.stack(images) if images else np.empty((0, 0, 0, 0), np.uint8)

@@ -1,0 +1,219 @@
+"""Four images of a batch as one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from highway import functional as F
+from highway.engine.batch import Item, get, replace
+from highway.images.ops import Box, Interpolation, Size
+from highway.modules.targets import Target, Targets, joined, like, rows_where
+from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Predicate, Probability, Range, Shape
+from highway.process.aligned import aligned
+from highway.transforms import Geometric, covering_box
+from highway.transforms.base import areas, placed
+
+Shares = Annotated[
+    tuple[float, float], Range(ge=0, le=1), Predicate(lambda shares: shares[0] <= shares[1], "(least, greatest), from 0 to 1")
+]
+
+
+@checked
+@dataclass
+class Mosaic:
+    """Put four images of a batch together into one, about a centre that is drawn; boxes, points and masks go along.
+
+    That of YOLOv4 ("YOLOv4: Optimal Speed and Accuracy of Object Detection", Bochkovskiy et al. 2020). There are as many mosaics as images:
+    in each is the image of its own row, and three others of the batch, none twice if there are four. What goes beyond an image's own part
+    is cut off.
+
+    Args:
+        shape: Height and width of the mosaic in pixels.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for each image ``(N, 4)``, in a list or padded with empty boxes.
+        points: The field of the points: for each image ``(N, 2)``, or ``(N, K, 2)`` for K of each of N objects.
+        mask: The field of the masks: for each image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects.
+        with_boxes: Fields that have a row for each box, such as labels; ``points`` and ``mask`` may be among them.
+        p: Probability that a row is a mosaic; else it is its own image, brought to ``shape`` in the same way.
+        center_range: Where the centre may lie, in shares of height and width.
+        fit_mode: How an image fills its part, its proportions kept: ``"cover"`` cuts out a window at a random place, ``"contain"`` has all
+            of it, next to the centre, and ``fill`` about it.
+        fill: A number, or one for each channel.
+        min_visibility: Boxes of which less than this share is left are removed, as those are of which nothing is.
+        interpolation: As for :class:`~highway.transforms.Resize`. Masks always use ``"nearest"``.
+        field: The field of the images, ``(B, H, W, C)`` or a list of images of any sizes. By default the first of a tuple; of a dict
+            ``"image"`` or ``"images"``.
+
+    Returns:
+        The item with images ``(B, *shape, C)``. Boxes, points, masks of objects, and what goes with boxes, are those of all four, one after
+        the other, without empty boxes, in a list. Points that are cut off are removed; those that go with boxes, or are ``(N, K, 2)``,
+        move to the nearest place on the border of their part. A mask ``(H, W)`` is put together as the images are, with 0 about it. All
+        else stays: it is that of the row's own image.
+
+    Raises:
+        ValueError: it is no batch, or one of one image; the images differ in dtype or channels; or boxes, points, masks, or what goes with
+            boxes, do not fit.
+        KeyError: a field is not there.
+    """
+
+    parallel: ClassVar[bool] = True
+
+    shape: Shape
+    boxes: str | int | None = None
+    points: str | int | None = None
+    mask: str | int | None = None
+    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    p: Probability = 1.0
+    center_range: Shares = (0.3, 0.7)
+    fit_mode: Literal["cover", "contain"] = "cover"
+    fill: F.Fill = 0.0
+    min_visibility: Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")] = 0.0
+    interpolation: Interpolation = "bilinear"
+    field: str | int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+        self._targets = Targets("Mosaic", self.field, self.boxes, self.points, self.mask, self.with_boxes)
+
+    def __call__(self, item: Item, rng: Generator) -> Item:
+        where, targets = self._targets.several(item)
+        if not targets:
+            return item
+        self._expect_rows(targets)
+        first = targets[0]["image"]
+        images = aligned((len(targets), *self.shape, *first.shape[2:]), first.dtype)
+        done = [self._made(self._drawn(row, targets, rng), image) for row, image in enumerate(images)]
+        changed: dict[Any, Any] = {where["image"]: images}
+        for role in done[0]:
+            values = [target[role] for target in done]
+            as_given = role == "mask" and values[0].ndim == 2
+            changed[where[role]] = like(get(item, where[role]), values) if as_given else values
+        return replace(item, changed)
+
+    def _expect_rows(self, targets: Sequence[Target]) -> None:
+        for role in ("points", "mask") if self.boxes is not None else ():
+            several = next((target[role].shape for target in targets if role in target and target[role].ndim == 3), None)
+            if several and not self._targets.goes_with_boxes(role):
+                raise ValueError(
+                    f"Mosaic: {role} of shape {several} have a row for each object, and boxes may be removed here; say so: "
+                    f"with_boxes=[..., {getattr(self, role)!r}]"
+                )
+
+    def _drawn(self, row: int, targets: Sequence[Target], rng: Generator) -> list[tuple[_Part, Target]]:
+        """Return the parts of a mosaic, and what is in each."""
+        height, width = self.shape
+        if rng.random() >= self.p:
+            return [(self._part(targets[row], (0, 0, height, width), (0.5, 0.5), rng), targets[row])]
+        low, high = self.center_range
+        down, right = (round(length * share) for length, share in zip(self.shape, rng.uniform(low, high, 2).tolist(), strict=True))
+        count = len(targets)
+        others = (row + 1 + np.resize(rng.permutation(count - 1), 3)) % count
+        rows = rng.permutation([row, *others.tolist()]).tolist()
+        below, beside = height - down, width - right
+        cells = [(0, 0, down, right), (0, right, down, beside), (down, 0, below, right), (down, right, below, beside)]
+        given = [(targets[of], cell, towards) for of, cell, towards in zip(rows, cells, _TOWARDS, strict=True) if cell[2] and cell[3]]
+        return [(self._part(target, cell, towards, rng), target) for target, cell, towards in given]
+
+    def _part(self, target: Target, cell: Box, towards: tuple[float, float], rng: Generator) -> _Part:
+        """Return how an image fills a cell; if it is smaller, ``towards`` says where it lies, from top to bottom and left to right."""
+        (height, width), (top, left, rows, columns) = target["image"].shape[:2], cell
+        if self.fit_mode == "cover":
+            _, _, *window = covering_box((height, width), columns / rows)
+            down, right = (int(rng.integers(length - part + 1)) for length, part in zip((height, width), window, strict=True))
+            return _Part((down, right, window[0], window[1]), cell, self.interpolation)
+        scale = min(rows / height, columns / width)
+        inner = min(rows, max(1, round(height * scale))), min(columns, max(1, round(width * scale)))
+        down, right = (round((length - part) * share) for length, part, share in zip((rows, columns), inner, towards, strict=True))
+        return _Part((0, 0, height, width), (top + down, left + right, *inner), self.interpolation)
+
+    def _made(self, parts: list[tuple[_Part, Target]], image: np.ndarray) -> Target:
+        """Return what belongs to a mosaic, whose image is filled."""
+        if self.fit_mode == "contain":
+            image[...] = self.fill
+        for part, target in parts:
+            image[part.slices] = part.image(target["image"], None)
+        moved = [self._moved(part, target) for part, target in parts]
+        return {role: self._together(role, [target[role] for target in moved], parts) for role in moved[0]}
+
+    def _moved(self, part: _Part, target: Target) -> Target:
+        """Return what belongs to one image as it lies in the mosaic; masks as they lie in their part."""
+        moved, size = {role: value for role, value in target.items() if role != "image"}, target["image"].shape[:2]
+        top, left, height, width = part.to
+        offset = np.array([left, top], np.float32)
+        if "points" in moved:
+            points = part.points(moved["points"].reshape(-1, 2), None, size).reshape(moved["points"].shape)
+            edges = np.array([width, height], np.float32)
+            if points.ndim == 2 and not self._targets.goes_with_boxes("points"):
+                points = points[((points >= 0) & (points <= edges)).all(axis=1)]
+            moved["points"] = np.clip(points, 0, edges) + offset
+        if "boxes" in moved:
+            boxes = part.boxes(moved["boxes"], None, size)
+            stay = (areas(boxes) > 0) & (part.visible(moved["boxes"], None, size) >= self.min_visibility)
+            moved["boxes"] = boxes + np.tile(offset, 2)
+            moved |= {role: rows_where(value, stay) for role, value in moved.items() if self._targets.goes_with_boxes(role)}
+        if "mask" in moved:
+            moved["mask"] = part.masks(moved["mask"])
+        return moved
+
+    def _together(self, role: str, values: list[Any], parts: list[tuple[_Part, Target]]) -> Any:
+        """Return what belongs to a mosaic, of what belongs to its parts."""
+        if role != "mask":
+            return joined(values, role, "Mosaic")
+        if len({value.ndim for value in values}) > 1:
+            raise ValueError("Mosaic: some images have a mask (H, W), and some masks of objects (N, H, W); expected the same of all")
+        counts = [len(value) for value in values] if values[0].ndim == 3 else []
+        ends = np.cumsum(counts).tolist()
+        masks = np.zeros((*ends[-1:], *self.shape), np.result_type(*values))
+        for number, ((part, _), value) in enumerate(zip(parts, values, strict=True)):
+            (masks[ends[number] - counts[number] : ends[number]] if counts else masks)[..., *part.slices] = value
+        return masks
+
+
+_TOWARDS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))  # the centre, from each of the four cells
+
+
+@dataclass(frozen=True)
+class _Part(Geometric):
+    """Cut a box out of an image, and scale it to a part of a mosaic; boxes and points are those of the part.
+
+    Args:
+        source: The box.
+        to: Where it comes.
+        interpolation: How it is scaled.
+    """
+
+    source: Box
+    to: Box
+    interpolation: Interpolation
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """The rows and columns of the part."""
+        top, left, height, width = self.to
+        return slice(top, top + height), slice(left, left + width)
+
+    def output(self, params: None, size: Size) -> Size:
+        return self.to[2:]
+
+    def image(self, image: np.ndarray, params: None) -> np.ndarray:
+        return F.resize(F.crop(image, self.source[:2], self.source[2:]), self.to[2:], self.interpolation)
+
+    def mask(self, mask: np.ndarray, params: None) -> np.ndarray:
+        return F.resize(F.crop(mask, self.source[:2], self.source[2:]), self.to[2:], "nearest")
+
+    def masks(self, masks: np.ndarray) -> np.ndarray:
+        """Return one mask, or several."""
+        if masks.ndim == 2:
+            return self.mask(masks, None)
+        return np.stack([self.mask(mask, None) for mask in masks]) if len(masks) else np.empty((0, *self.to[2:]), masks.dtype)
+
+    def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
+        top, left, height, width = self.source
+        scale = self.to[3] / width, self.to[2] / height
+        return placed(points, scale, (-left * scale[0], -top * scale[1]))
