@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from highway import Pipeline, Stage
 from highway import functional as F
 from highway.errors import ConfigError
-from highway.modules import Batch, CutMix, MixUp
+from highway.modules import CutMix, MixUp
 
 RNG = np.random.default_rng(0)
 IMAGES = {
@@ -192,19 +191,6 @@ def test_an_unknown_label_field_and_images_of_other_types_are_said():
 def test_an_empty_batch_has_empty_labels(kind):
     images, labels = kind(4)((IMAGE[:0], LABELS[:0]), rng())
     assert images.shape == (0, 12, 17, 3) and (labels.shape, labels.dtype) == ((0, 4), np.float32)
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_same_bits_for_any_number_of_workers(kind):
-    samples = [(image, int(label)) for image, label in zip(np.tile(IMAGE, (8, 1, 1, 1)), np.tile(LABELS, 8), strict=True)]
-    runs = []
-    for workers in (1, 4):
-        with Pipeline([samples, Batch(4), Stage(kind(4, per_image=True), num_workers=workers)], seed=5) as pipeline:
-            runs.append(list(pipeline))
-    assert len(runs[0]) == 10
-    for one, other in zip(*runs, strict=True):
-        assert_array_equal(one[0], other[0], strict=True)
-        assert_array_equal(one[1], other[1], strict=True)
 
 
 def test_blend_fills_out_and_a_share_of_1_is_a_copy():
