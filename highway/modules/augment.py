@@ -85,6 +85,7 @@ class Augmentations:
     def __call__(self, item: Item, rng: Generator | None) -> Item:
         where = self._targets.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
+        self._targets.expect_no_counts(item, [field for role, field in where.items() if self._loses_rows(role)])
         apply = self._batch if is_batch(given["image"], "Augmentations") else self._one
         done = apply(given, None if self.deterministic else rng)
         return replace(item, {where[role]: value for role, value in done.items()})
@@ -155,8 +156,10 @@ class Augmentations:
 
     def _like(self, role: str, given: Any, values: list[np.ndarray]) -> Any:
         """Return one value per image in the form in which they were given: an array, an object array, or a list."""
-        differ = (self._removes and self._targets.goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
-        return values if differ else like(given, values)
+        return values if self._loses_rows(role) else like(given, values)
+
+    def _loses_rows(self, role: str) -> bool:
+        return (self._removes and self._targets.goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
 
     def _expect_same(self, image: np.ndarray, target: np.ndarray, row: int) -> None:
         if image.shape != target.shape or image.dtype != target.dtype:

@@ -6,7 +6,7 @@ A *target* is one image with its boxes, points and mask, and with what has a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,16 @@ class Targets:
                 raise ValueError(f"{self._owner}: the batch has {count} images, but {role} for {len(values)}")
         return count
 
+    def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
+        """Raise a ValueError if an item says beside one of these fields, whose rows change, how many it has."""
+        for field in fields:
+            beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
+            if beside:
+                raise ValueError(
+                    f"{self._owner}: {beside[0]!r} says how many rows {field!r} has, which change here; make this batch with "
+                    f"Batch(..., ragged='list'), and pad behind {self._owner}"
+                )
+
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
         """Return which field each role is, and the targets of a batch whose images are to be put together: none, or at least two.
 
@@ -101,13 +111,7 @@ class Targets:
         where = self.fields(item)
         given = {role: get(item, field) for role, field in where.items()}
         expect_batch(given["image"], self._owner)
-        for role, field in where.items():
-            beside = [name for what in ("count", "offsets") if (name := f"{field}_{what}") in names(item)]
-            if beside and (self.goes_with_boxes(role) or role == "points"):
-                raise ValueError(
-                    f"{self._owner}: {beside[0]!r} says how many rows {field!r} has, which change here; make this batch with "
-                    f"Batch(..., ragged='list'), and pad behind {self._owner}"
-                )
+        self.expect_no_counts(item, [field for role, field in where.items() if self.goes_with_boxes(role) or role == "points"])
         count, targets = self.expect_counts(given), list[Target]()
         expect_partners(count, self._owner)
         for row in range(count):

@@ -274,3 +274,14 @@ def test_fields_that_do_not_fit_are_an_error_that_says_what_was_expected(item, f
 
 def test_grayscale_to_one_channel_changes_the_shape_of_the_batch():
     assert Augmentations([Grayscale(keep_channels=False)])((IMAGES,), rng())[0].shape == (6, 20, 30, 1)
+
+
+@pytest.mark.parametrize("beside", ["boxes_count", "labels_count", "boxes_offsets"])
+def test_counts_beside_fields_of_which_rows_may_be_removed_are_refused(beside):
+    item = {"image": IMAGES, "boxes": np.zeros((6, 2, 4), np.float32), "labels": np.zeros((6, 2)), beside: np.full(6, 2)}
+    parameters = {"boxes": "boxes", "with_boxes": ["labels"]}
+    assert Augmentations([FlipX()], **parameters)(item, rng())[beside] is item[beside]
+    with pytest.raises(ValueError, match=rf"Augmentations: '{beside}' says how many rows .* ragged='list'\), and pad behind Augmentations"):
+        Augmentations([FlipX()], **parameters, keep="drop")(item, rng())
+    with pytest.raises(ValueError, match="'at_count' says how many rows"):
+        Augmentations([FlipX()], points="at", keep="drop")({"image": IMAGES, "at": np.ones((6, 3, 2)), "at_count": np.full(6, 2)}, rng())
