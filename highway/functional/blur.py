@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -62,13 +63,19 @@ def motion_blur(image: np.ndarray, size: int, angle: float) -> np.ndarray:
     """
     if size <= 1:
         return image
-    along = np.arange(4 * size) / (4 * size - 1) * (size - 1) - (size - 1) / 2
-    columns, rows = (
-        np.rint(along * part + (size - 1) / 2).astype(int) for part in (math.cos(math.radians(angle)), -math.sin(math.radians(angle)))
-    )
+    right, down, middle = math.cos(math.radians(angle)), -math.sin(math.radians(angle)), (size - 1) / 2
+    places = {(round(place * down + middle), round(place * right + middle)) for place in _along(size)}
     kernel = np.zeros((size, size))
-    kernel[rows, columns] = 1
-    return _convolved(image, kernel / kernel.sum())
+    for place in places:
+        kernel[place] = 1 / len(places)
+    return _convolved(image, kernel)
+
+
+@cache
+def _along(size: int) -> list[float]:
+    """Return places on a line of ``size`` pixels, four to a pixel, from its middle."""
+    places: list[float] = (np.arange(4 * size) / (4 * size - 1) * (size - 1) - (size - 1) / 2).tolist()
+    return places
 
 
 @computed_in_float32
@@ -92,8 +99,8 @@ def sharpness(image: np.ndarray, factor: float) -> np.ndarray:
         kernel = np.full((3, 3), around / 9)
         kernel[1, 1] += own
         sharp = _convolved(image, kernel)
-    sharp[[0, -1]] = image[[0, -1]]
-    sharp[:, [0, -1]] = image[:, [0, -1]]
+    for edge in (0, -1):
+        sharp[edge], sharp[:, edge] = image[edge], image[:, edge]
     return sharp
 
 

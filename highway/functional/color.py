@@ -81,7 +81,7 @@ def _turned(image: np.ndarray, turn: float) -> np.ndarray:
 def lighting(
     image: np.ndarray, strengths: tuple[float, float, float], values: Three = EIGENVALUES, vectors: Rows = EIGENVECTORS
 ) -> np.ndarray:
-    """Add a colour to all pixels along the main axes of the colours of a data set: AlexNet's noise of light.
+    """Add a colour to all pixels along the main axes of the colours of a data set: AlexNet's noise of light. One channel stays as it is.
 
     Args:
         image: RGB; floats span 0 to 1.
@@ -89,7 +89,8 @@ def lighting(
         values: The axes' eigenvalues, of colours of 0 to 1; ImageNet's by default.
         vectors: The axes, a row for red, green and blue, a column for each axis.
     """
-    _is_grey(image, "lighting")
+    if _is_grey(image, "lighting"):
+        return image
     added = np.array(vectors) @ (np.array(values) * np.array(strengths))
     if image.dtype == np.uint8:
         return ops.lookup(image, ops.saturated(np.arange(256) + 255 * added[:, None], image.dtype))

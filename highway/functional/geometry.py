@@ -181,8 +181,13 @@ def paste(image: np.ndarray, shape: Size, corner: tuple[int, int], fill: Fill = 
         corner: Where its upper left corner comes, (row, column).
         fill: The colour: a number, or one for each channel.
     """
-    result = np.empty((*shape, *image.shape[2:]), image.dtype)
     (top, left), (height, width) = corner, image.shape[:2]
+    below, right, cv2 = shape[0] - top - height, shape[1] - left - width, ops.cv2_or_none()
+    fits = min(top, left, below, right) >= 0 < image.size
+    if cv2 and fits and fill == 0 and ops.native(image) and (image.ndim == 2 or image.shape[2] <= 4):
+        bordered: np.ndarray = cv2.copyMakeBorder(image, top, below, left, right, cv2.BORDER_CONSTANT, value=0)
+        return bordered.reshape(*shape, *image.shape[2:])
+    result = np.empty((*shape, *image.shape[2:]), image.dtype)
     first, last = (max(top, 0), max(left, 0)), (min(top + height, shape[0]), min(left + width, shape[1]))
     result[: first[0]] = result[last[0] :] = fill
     result[first[0] : last[0], : first[1]] = result[first[0] : last[0], last[1] :] = fill

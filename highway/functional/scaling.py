@@ -64,8 +64,11 @@ def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, 
         high: The greatest.
         all_channel: Whether least and greatest are those of all channels, or each channel has its own.
     """
-    axes = None if all_channel else (0, 1)
-    least, most = (np.float32(bound(axis=axes)) for bound in (image.min, image.max))
+    if image.dtype == np.uint8 and all_channel and image.size and low <= high and (cv2 := ops.cv2_or_none()):
+        by_cv2: np.ndarray = cv2.normalize(image, None, low, high, cv2.NORM_MINMAX, cv2.CV_32F)
+        return by_cv2.reshape(image.shape)
+    rows = (image, image) if all_channel else (image.min(axis=0), image.max(axis=0))  # a row first: ten times as fast as both axes
+    least, most = (np.float32(bound(axis=None if all_channel else 0)) for bound in (rows[0].min, rows[1].max))
     scale = np.float32(high - low) / np.where(most > least, most - least, 1).astype(np.float32)
     stretched: np.ndarray = (image - least) * scale + np.float32(low)
     return stretched

@@ -110,8 +110,7 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
         out: Where to, if it fits.
     """
     if table.ndim == 2:
-        parts = [lookup(np.ascontiguousarray(image[..., channel]), one) for channel, one in enumerate(table)]
-        return merged(parts, out)
+        return merged([lookup(plane, one) for plane, one in zip(channels_of(image), table, strict=True)], out)
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, np.uint8) if target is None else target
     if (translate := _translate_or_none()) and image.size:
@@ -122,6 +121,14 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
     else:
         table.take(image, out=target, mode="clip")
     return target
+
+
+def channels_of(image: np.ndarray) -> Sequence[np.ndarray]:
+    """Return the channels of an image ``(H, W, C)``, uint8 or floats, as ``(H, W)`` of their own."""
+    if (cv2 := cv2_or_none()) and image.size:
+        planes: Sequence[np.ndarray] = cv2.split(image)
+        return planes
+    return [np.ascontiguousarray(image[..., channel]) for channel in range(image.shape[2])]
 
 
 def merged(channels: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:

@@ -159,10 +159,10 @@ class _Holes(Transform):
         if params is None:
             return image
         seed, holes = params
-        result, rng = image.copy(), generator(seed)
+        result, rng = image.copy(), generator(seed) if self.fill == "random" else None
         for top, left, height, width in holes:
             hole = result[top : top + height, left : left + width]
-            if self.fill != "random":
+            if rng is None:
                 hole[...] = self.fill
             elif image.dtype == np.uint8:
                 hole[...] = rng.integers(0, 256, hole.shape, np.uint8)

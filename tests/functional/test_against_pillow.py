@@ -124,6 +124,17 @@ def test_lighting_adds_one_colour_along_the_axes():
     lit = F.lighting(grey, (1, 0, 0))
     assert_allclose(lit - grey, np.broadcast_to(np.float32(F.EIGENVECTORS)[:, 0] * 0.2175, grey.shape), atol=1e-6)
     assert_allclose(F.lighting((grey * 255).astype(np.uint8), (1, 0, 0)) / 255, lit, atol=0.005)
+    for one in (grey[..., 0], grey[..., :1], np.full((4, 4), 9, np.uint8), np.full((4, 4, 1), 9, np.uint8)):
+        assert_array_equal(F.lighting(one, (1, 0, 0)), one, strict=True)
+
+
+@pytest.mark.parametrize("shape", [(20, 30, 3), (20, 30, 1), (20, 30)])
+def test_images_of_bytes_are_stretched_as_their_floats_are(backend, shape):
+    image = np.random.default_rng(0).integers(30, 220, shape, np.uint8)
+    for low, high, all_channel in ((-1, 3, True), (-1, 3, False), (3, -1, True)):
+        expected = F.min_max_normalize(image.astype(np.float32), low, high, all_channel)
+        assert_allclose(F.min_max_normalize(image, low, high, all_channel), expected, atol=1e-5, strict=True)
+    assert_array_equal(F.min_max_normalize(image * 0 + np.uint8(7), -1, 3), np.full(shape, -1, np.float32), strict=True)
 
 
 def test_scaling_by_the_images_own_values(photo):
