@@ -16,6 +16,7 @@ from highway.images import ops
 from highway.images.ops import computed_in_float32, cv2_or_none
 
 _LEVELS = np.arange(256)
+_SHARES = _LEVELS / 255
 
 
 @computed_in_float32
@@ -163,7 +164,7 @@ def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
 def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Apply a function of shares of the full range."""
     if image.dtype == np.uint8:
-        return ops.lookup(image, ops.saturated(255 * function(_LEVELS / 255), image.dtype))
+        return ops.lookup(image, ops.saturated(255 * function(_SHARES), image.dtype))
     return function(image).astype(np.float32, copy=False)
 
 

@@ -46,7 +46,8 @@ def normalize(
 
 def to_float(image: np.ndarray, scale: float = 1 / 255) -> np.ndarray:
     """Return the image times ``scale`` as float32: bytes become 0 to 1; floats are multiplied too."""
-    scaled: np.ndarray = np.multiply(image, np.float32(scale), dtype=np.float32)
+    scaled: np.ndarray = image.astype(np.float32)  # and then in place: quicker than a product that converts as it goes
+    scaled *= np.float32(scale)
     return scaled
 
 
