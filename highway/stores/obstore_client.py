@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
-from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -169,7 +168,7 @@ def _reason(text: str, code: re.Pattern[str] | None = None) -> str:
     return found[1] if found and (code is not None or found[1] in _REASONS) else ""
 
 
-def _obstore() -> ModuleType:
+def _obstore() -> Any:
     """Return obstore, in a forked child a second one, loaded anew.
 
     Its runtime (tokio) is one for the library and cannot be made again: the threads stay behind in the parent, and each request of the
