@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from waiting import wait_until
+
 _numbers = itertools.count()
 
 
@@ -69,22 +71,28 @@ class Hosts:
         found = subprocess.run(["ip", "netns", "pids", self._namespace(host)], capture_output=True, text=True)
         return [int(pid) for pid in found.stdout.split()]
 
-    def peers(self, host: str, pid: int) -> set[tuple[str, str]]:
-        """Return the addresses and ports to which a process is connected over TCP."""
+    def peers(self, host: str, pid: int | None = None) -> set[tuple[str, str]]:
+        """Return the addresses and ports to which a process, or any, is connected over TCP."""
         lines = subprocess.run([*self.on(host), "ss", "-tnpH", "state", "established"], capture_output=True, text=True).stdout.splitlines()
-        others = [line.split()[3].rpartition(":") for line in lines if f"pid={pid}," in line]
+        others = [line.split()[3].rpartition(":") for line in lines if pid is None or f"pid={pid}," in line]
         return {(address, port) for address, _, port in others}
 
     @contextlib.contextmanager
     def refusing(self, host: str, peers: Iterable[tuple[str, str]]) -> Iterator[None]:
         """Have the connections of a host to these addresses and ports break, and new ones refused."""
-        rules = [f"OUTPUT -p tcp -d {address} --dport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
-        rules += [f"INPUT -p tcp -s {address} --sport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
-        for rule in rules:
-            _do(f"ip netns exec {self._namespace(host)} iptables -A {rule}")
+        peers = set(peers)
+        outgoing = [f"OUTPUT -p tcp -d {address} --dport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
+        incoming = [f"INPUT -p tcp -s {address} --sport {port} -j REJECT --reject-with tcp-reset" for address, port in peers]
+        self._rules("-A", host, outgoing)
+        # What comes in is still taken, since a connection ends here when it is to be acknowledged: who only receives sends nothing else.
+        wait_until(lambda: not self.peers(host) & peers, 60)
+        self._rules("-A", host, incoming)
         yield
+        self._rules("-D", host, outgoing + incoming)
+
+    def _rules(self, action: str, host: str, rules: Iterable[str]) -> None:
         for rule in rules:
-            _do(f"ip netns exec {self._namespace(host)} iptables -D {rule}")
+            _do(f"ip netns exec {self._namespace(host)} iptables {action} {rule}")
 
     def lose(self, host: str, share: float) -> None:
         """Drop this share of the packets that come to a host."""
