@@ -27,10 +27,10 @@ class ObjectStream(io.RawIOBase):
     """
 
     def __init__(self, url: str) -> None:
+        self._asked: deque[Started[bytes]] = deque()  # first, since what cannot be opened is closed too
         file = open_file(url)
         assert isinstance(file, StoredObject)
         self._file = file
-        self._asked: deque[Started[bytes]] = deque()
         self._parts = self._read_parts()
         self._part = memoryview(b"")
 

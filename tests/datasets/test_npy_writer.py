@@ -22,7 +22,7 @@ SAMPLES = [
         "share": number / 2,
         "is": number > 1,
         "text": "é" * number,
-        "day": np.datetime64("2026-11-22") + number,
+        "day": np.datetime64("2026-11-22") + np.timedelta64(number, "D"),
         "pair": np.array([(number, 0.5)], [("a", "i2"), ("b", "f8")]),
         "empty": np.zeros((0, 2), np.uint8),
     }
