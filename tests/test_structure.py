@@ -53,7 +53,7 @@ ONLY_IN = {
         "adapters/tensorflow.py",
         "children/isolated.py",
         "children/isolated_child.py",
-        "datasets/hdf5/library.py",
+        "datasets/hdf5/backend.py",
         "datasets/keyed/shared.py",
         "datasets/opened.py",
         "datasets/tables/pieces.py",

@@ -194,7 +194,7 @@ def locked(path: str, wait: bool) -> Iterator[bool]:
                     yield False
                     return
                 check_cancelled()
-                time.sleep(0.05)
+                time.sleep(0.05)  # to wait in the kernel could not be cancelled
         yield True
 
 

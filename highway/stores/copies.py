@@ -41,7 +41,7 @@ class _Lock:
                     fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
                     return
             check_cancelled()
-            time.sleep(_TICK)
+            time.sleep(_TICK)  # to wait in the kernel could not be cancelled
 
     def share(self) -> None:
         """Let others take it, too."""

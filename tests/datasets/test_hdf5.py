@@ -293,7 +293,7 @@ def test_damage_in_a_chunk_is_found_by_its_checksum_and_named(path):
 
 
 def test_without_h5py_there_is_a_sentence_with_the_command(path, monkeypatch):
-    for name in ("library", "columns", "growing"):
+    for name in ("backend", "columns", "growing"):
         monkeypatch.delitem(sys.modules, f"highway.datasets.hdf5.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ConfigError, match=r"HDF5 files need h5py: pip install 'highway-data\[hdf5\]'"):

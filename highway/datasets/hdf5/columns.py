@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from highway.datasets.file import UnchangingFile
-from highway.datasets.hdf5.library import LOCK, h5py
+from highway.datasets.hdf5.backend import LOCK, h5py
 from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
 

@@ -24,8 +24,8 @@ class _Columns:
     """The datasets of a group, which have as many rows as each other."""
 
     def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int) -> None:
+        from highway.datasets.hdf5.backend import LOCK, h5py
         from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
-        from highway.datasets.hdf5.library import LOCK, h5py
 
         path = local(path)
         file, chunks = UnchangingFile(path), Chunks(cache_bytes)
@@ -69,7 +69,7 @@ class _Columns:
 
 def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
     """Return the datasets of a group and of those in it, by their paths there; links, also those into other files, are left out."""
-    from highway.datasets.hdf5.library import h5py
+    from highway.datasets.hdf5.backend import h5py
 
     found: dict[str, Any] = {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.hdf5.library import LOCK, h5py
+from highway.datasets.hdf5.backend import LOCK, h5py
 from highway.datasets.npy.writer import RowsWriter, alike, as_array
 from highway.errors import ItemError
 

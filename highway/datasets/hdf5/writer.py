@@ -26,8 +26,8 @@ def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) ->
         OSError: the file cannot be written.
         ItemError: a sample has other fields than the first, or a value that HDF5 does not hold (where it is added).
     """
+    from highway.datasets.hdf5.backend import LOCK, h5py
     from highway.datasets.hdf5.growing import columns_of  # here, since only who writes needs h5py
-    from highway.datasets.hdf5.library import LOCK, h5py
 
     with writing(path, durable=True) as part:
         with LOCK:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from highway.datasets.file import FileState
+from highway.datasets.tables.backend import ipc, pa
 from highway.datasets.tables.files import FilesTable
-from highway.datasets.tables.library import ipc, pa
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.table import Piece
 from highway.datasets.tables.values import IN_MEMORY, Access, Bytes, in_memory

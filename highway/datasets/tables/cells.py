@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.datasets.tables.values import EXTENSION, JSON, TENSOR
 from highway.errors import ItemError
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from highway.datasets.file import open_file
-from highway.datasets.tables.library import UNREADABLE, pa
+from highway.datasets.tables.backend import UNREADABLE, pa
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import Selection, check_same, select
 from highway.datasets.tables.table import Piece, Table

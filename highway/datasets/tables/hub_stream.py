@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from highway.datasets.tables.backend import pa
 from highway.datasets.tables.hub_table import read_path
-from highway.datasets.tables.library import pa
 from highway.datasets.tables.rows import SampleFields, key_text
 from highway.datasets.tables.schema import Selection, select
 from highway.datasets.tables.values import Access, in_memory, values_of

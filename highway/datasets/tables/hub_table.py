@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import select
 from highway.datasets.tables.table import Piece, Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from highway.datasets.tables.backend import pa, pq
 from highway.datasets.tables.files import FilesTable
-from highway.datasets.tables.library import pa, pq
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.stream import FileStream, fetched
 from highway.datasets.tables.table import Piece

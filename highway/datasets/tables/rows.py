@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.datasets.tables.schema import Selection
 from highway.datasets.tables.values import IN_MEMORY, Access, Value, values_of
 from highway.errors import DatasetError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from highway.datasets.choice import chosen
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
 KEY = "__key__"  # the column that has the samples' keys if nobody names another

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 from highway.datasets.opened import opened
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.datasets.tables.pieces import Pieces
 from highway.datasets.tables.rows import DecodedRows, SampleFields, key_text
 from highway.datasets.tables.schema import Selection, class_names

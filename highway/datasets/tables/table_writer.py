@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from highway.datasets.tables.backend import ipc, pa, pq
 from highway.datasets.tables.cells import Kind, cell, column_of, column_type
-from highway.datasets.tables.library import ipc, pa, pq
 from highway.datasets.tables.schema import KEY
 from highway.errors import ItemError
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.datasets.tables.library import pa
+from highway.datasets.tables.backend import pa
 from highway.errors import DatasetError
 
 TENSOR = "arrow.variable_shape_tensor"  # of https://arrow.apache.org/docs/format/CanonicalExtensions.html, as is the next
