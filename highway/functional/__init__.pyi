@@ -7,8 +7,6 @@ from .color import EIGENVALUES as EIGENVALUES
 from .color import EIGENVECTORS as EIGENVECTORS
 from .color import LUMA as LUMA
 from .color import ColorMode as ColorMode
-from .color import Rows as Rows
-from .color import Three as Three
 from .color import color_space as color_space
 from .color import grayscale as grayscale
 from .color import hue as hue
@@ -43,6 +41,7 @@ from .levels import invert as invert
 from .levels import posterize as posterize
 from .levels import solarize as solarize
 from .noise import add_noise as add_noise
+from .noise import erase as erase
 from .noise import iso_noise as iso_noise
 from .noise import jpeg_noise as jpeg_noise
 from .noise import salt_pepper as salt_pepper

@@ -28,7 +28,7 @@ ColorMode = Literal[
 @computed_in_float32
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
     """Multiply the distance of each pixel from its own grey by ``factor``: 0 is grey, 1 the image. One channel stays as it is."""
-    if factor == 1 or _is_grey(image, "saturation"):
+    if factor == 1 or is_grey(image, "saturation"):
         return image
     matrix = factor * np.eye(3, dtype=np.float32) + (1 - factor) * LUMA
     return ops.mix(image, matrix.astype(np.float32))
@@ -37,8 +37,12 @@ def saturation(image: np.ndarray, factor: float) -> np.ndarray:
 @computed_in_float32
 def grayscale(image: np.ndarray, keep_channels: bool = True) -> np.ndarray:
     """Return the luma (ITU-R BT.601), in as many equal channels as the image has, or as ``(H, W, 1)`` without ``keep_channels``."""
-    if _is_grey(image, "grayscale"):
+    if is_grey(image, "grayscale"):
         return image
+    if cv2 := cv2_or_none():
+        luma: np.ndarray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+        grey: np.ndarray = cv2.cvtColor(luma, cv2.COLOR_GRAY2RGB) if keep_channels else luma[..., None]
+        return grey
     return ops.mix(image, np.tile(LUMA, (3 if keep_channels else 1, 1)))
 
 
@@ -48,7 +52,7 @@ def hue(image: np.ndarray, turn: float) -> np.ndarray:
 
     uint8 is turned by whole 256ths of the circle.
     """
-    if turn == 0 or _is_grey(image, "hue"):
+    if turn == 0 or is_grey(image, "hue"):
         return image
     if cv2 := cv2_or_none():
         if image.dtype == np.uint8:
@@ -89,7 +93,7 @@ def lighting(
         values: The axes' eigenvalues, of colours of 0 to 1; ImageNet's by default.
         vectors: The axes, a row for red, green and blue, a column for each axis.
     """
-    if _is_grey(image, "lighting"):
+    if is_grey(image, "lighting"):
         return image
     added = np.array(vectors) @ (np.array(values) * np.array(strengths))
     if image.dtype == np.uint8:
@@ -104,15 +108,20 @@ def color_space(image: np.ndarray, mode: ColorMode) -> np.ndarray:
 
     Raises:
         ConfigError: OpenCV is not installed.
+        ValueError: the image has not as many channels as the colour space that it is in.
     """
     cv2 = cv2_or_none()
     if cv2 is None:
         raise ConfigError(f"color_space: needs OpenCV: {pip_install('fast')}")
+    channels, expected = image.shape[2] if image.ndim == 3 else 1, 1 if mode.startswith("GRAY") else 3
+    if channels != expected:
+        raise ValueError(f"color_space: the image has {channels} channels; expected {expected} for {mode}")
     converted: np.ndarray = cv2.cvtColor(image, getattr(cv2, f"COLOR_{mode}"))
     return converted
 
 
-def _is_grey(image: np.ndarray, what: str) -> bool:
+def is_grey(image: np.ndarray, what: str) -> bool:
+    """Say whether an image has one channel; raise a ValueError if it has other than 1 or 3."""
     channels = image.shape[2] if image.ndim == 3 else 1
     if channels not in (1, 3):
         raise ValueError(f"{what}: the image has {channels} channels; expected 1 or 3 (RGB)")

@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from highway.distribution import pip_install
 from highway.errors import ConfigError
-from highway.functional.color import LUMA
+from highway.functional.color import LUMA, is_grey
 from highway.images import ops
 from highway.images.ops import computed_in_float32, cv2_or_none
 
 _LEVELS = np.arange(256)
 _SHARES = _LEVELS / 255
+_WIDE = _LEVELS.astype(np.float64)
+_UPPER = tuple(np.array(256 - (1 << 8 - bits) & 255, np.uint8) for bits in range(9))  # the mask of so many upper bits
 
 
 @computed_in_float32
@@ -57,36 +60,46 @@ def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
     return image if exponent == 1 else _by_level(image, lambda share: np.maximum(share, 0) ** exponent)
 
 
-@computed_in_float32
 def invert(image: np.ndarray) -> np.ndarray:
     """Return the full range less the image: 255 less it, or 1 less it if it is of floats."""
-    return np.invert(image) if image.dtype == np.uint8 else _by_level(image, lambda share: 1 - share)
+    return np.invert(image) if image.dtype == np.uint8 else _invert(image)
+
+
+@computed_in_float32
+def _invert(image: np.ndarray) -> np.ndarray:
+    return np.float32(1) - image
 
 
 @computed_in_float32
 def solarize(image: np.ndarray, threshold: float) -> np.ndarray:
     """Invert all values from a threshold on, which is a share of the full range, as Pillow's ``ImageOps.solarize`` does."""
-    return _by_level(image, lambda share: np.where(share < threshold, share, 1 - share))
+    if image.dtype == np.uint8:
+        return ops.lookup(image, _solarizing(threshold))
+    return _solarized(image, threshold).astype(np.float32, copy=False)
 
 
-@computed_in_float32
 def posterize(image: np.ndarray, bits: int) -> np.ndarray:
     """Keep that many upper bits, 0 to 8, of each value of a byte; floats are taken as bytes of 0 to 1 and keep their type."""
-    if bits >= 8:
-        return image
     if image.dtype != np.uint8:
-        kept: np.ndarray = np.clip(image * 255, 0, 255).astype(np.uint8) & (256 - (1 << 8 - bits))
-        return kept.astype(np.float32) / np.float32(255)
-    upper: np.ndarray = np.bitwise_and(image, np.uint8(256 - (1 << 8 - bits) & 255))
+        return _posterize(image, bits)
+    upper: np.ndarray = image if bits >= 8 else np.bitwise_and(image, _UPPER[bits])
     return upper
 
 
+@computed_in_float32
+def _posterize(image: np.ndarray, bits: int) -> np.ndarray:
+    if bits >= 8:
+        return image
+    kept: np.ndarray = np.clip(image * 255, 0, 255).astype(np.uint8) & (256 - (1 << 8 - bits))
+    return kept.astype(np.float32) / np.float32(255)
+
+
 def clip(image: np.ndarray, low: float = 0.0, high: float = 255.0) -> np.ndarray:
-    """Move values outside ``low`` to ``high`` to the nearer of these."""
+    """Move values outside ``low`` to ``high`` to the nearer of these; any dtype, which stays."""
     if image.dtype == np.uint8:
         return image if low <= 0 and high >= 255 else ops.lookup(image, _LEVELS.clip(low, high).astype(np.uint8))
     within: np.ndarray = image.clip(low, high)
-    return within
+    return within.astype(image.dtype, copy=False)
 
 
 @computed_in_float32
@@ -116,7 +129,7 @@ def equalize(image: np.ndarray) -> np.ndarray:
     Raises:
         TypeError: the image is not uint8.
     """
-    _expect_bytes(image, "equalize")
+    expect_bytes(image, "equalize")
     counts = ops.histograms(image)
     last = counts[np.arange(len(counts)), 255 - (counts[:, ::-1] > 0).argmax(axis=1)]
     steps = (counts.sum(axis=1) - last) // 255
@@ -134,14 +147,14 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
         tiles: In how many rows and columns of tiles the image is divided.
 
     Raises:
-        ConfigError: OpenCV is not installed. TypeError: the image is not uint8.
+        ConfigError: OpenCV is not installed. TypeError: the image is not uint8. ValueError: it has other than 1 or 3 channels.
     """
-    _expect_bytes(image, "clahe")
+    expect_bytes(image, "clahe")
     cv2 = cv2_or_none()
     if cv2 is None:
         raise ConfigError(f"clahe: needs OpenCV: {pip_install('fast')}")
     equalizer = cv2.createCLAHE(clip_limit, tiles[::-1])
-    if image.ndim == 2 or image.shape[2] == 1:
+    if is_grey(image, "clahe"):
         plane: np.ndarray = equalizer.apply(np.ascontiguousarray(image.reshape(image.shape[:2])))
         return plane.reshape(image.shape)
     lab = list(cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2LAB)))
@@ -150,9 +163,11 @@ def clahe(image: np.ndarray, clip_limit: float = 4.0, tiles: tuple[int, int] = (
     return spread
 
 
-def _expect_bytes(image: np.ndarray, what: str) -> None:
+def expect_bytes(image: np.ndarray, what: str) -> None:
+    """Raise a TypeError unless the image is uint8."""
     if image.dtype != np.uint8:
-        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8: put it before what makes floats, such as Normalize")
+        way_out = "put it before what makes floats, such as Normalize" if image.dtype.kind == "f" else "convert it with astype()"
+        raise TypeError(f"{what}: the image is {image.dtype}; expected uint8: {way_out}")
 
 
 def _extremes(planes: np.ndarray, least: bool) -> np.ndarray:
@@ -168,6 +183,15 @@ def _by_level(image: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -
     return function(image).astype(np.float32, copy=False)
 
 
+@lru_cache(maxsize=256)
+def _solarizing(threshold: float) -> np.ndarray:
+    return ops.saturated(255 * _solarized(_SHARES, threshold), np.dtype(np.uint8))
+
+
+def _solarized(shares: np.ndarray, threshold: float) -> np.ndarray:
+    return np.where(shares < threshold, shares, 1 - shares)
+
+
 def _by_tables(image: np.ndarray, tables: np.ndarray) -> np.ndarray:
     """Apply a table to each channel, uint8 ``(C, 256)``."""
     if image.ndim == 2 or (tables == tables[0]).all():
@@ -179,6 +203,6 @@ def _linear(image: np.ndarray, scale: float, offset: float) -> np.ndarray:
     if scale == 1 and offset == 0:
         return image
     if image.dtype == np.uint8:
-        return ops.lookup(image, ops.saturated(np.arange(256) * scale + offset, image.dtype))
+        return ops.lookup(image, ops.saturated(_WIDE * scale + offset, image.dtype))
     result: np.ndarray = image * np.float32(scale) + np.float32(offset)
     return result

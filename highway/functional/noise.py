@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.random import SFC64, Generator
 from PIL import Image
 
-from highway.functional.color import hue
+from highway.functional.color import hue, is_grey
+from highway.functional.levels import expect_bytes
 from highway.images import ops
 from highway.images.decode import decode, simplejpeg_or_none
-from highway.images.ops import computed_in_float32, cv2_or_none
+from highway.images.ops import Box, computed_in_float32, cv2_or_none
+from highway.images.sampling import fitting
 from highway.renamed import with_old_names
 
 
@@ -113,11 +117,8 @@ def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
     Raises:
         TypeError: the image is not uint8. ValueError: it has other than 1 or 3 channels.
     """
-    if image.dtype != np.uint8:
-        raise TypeError(f"jpeg_noise: the image is {image.dtype}; expected uint8: put it before what makes floats, such as Normalize")
-    if image.ndim == 3 and image.shape[2] not in (1, 3):
-        raise ValueError(f"jpeg_noise: the image has {image.shape[2]} channels; expected 1 or 3 (RGB)")
-    grey = image.ndim == 2 or image.shape[2] == 1
+    expect_bytes(image, "jpeg_noise")
+    grey = is_grey(image, "jpeg_noise")
     solid = np.ascontiguousarray(image)
     if simplejpeg := simplejpeg_or_none():
         space, planes = ("GRAY", solid.reshape(*image.shape[:2], 1)) if grey else ("RGB", solid)
@@ -128,3 +129,37 @@ def jpeg_noise(image: np.ndarray, quality: int) -> np.ndarray:
     Image.fromarray(solid.reshape(image.shape[:2]) if grey else solid).save(file, "JPEG", quality=quality)
     pixels = decode(file.getvalue())
     return pixels[..., 0].reshape(image.shape) if grey else pixels
+
+
+def erase(
+    image: np.ndarray,
+    holes: Iterable[Box],
+    fill: float | tuple[float, ...] | Literal["random"] = 0.0,
+    rng: Generator | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Fill boxes of an image of any dtype.
+
+    Args:
+        image: Any number of channels.
+        holes: Top, left, height and width in pixels of each box.
+        fill: What they hold: a number, one for each channel, or ``"random"``: noise over the full range of bytes or floats.
+        rng: Draws the noise.
+        out: Where to, if it fits.
+    """
+    result = None if out is None else ops.usable(out, image.shape, image.dtype)
+    if result is None:
+        result = image.copy()
+    else:
+        result[...] = image
+    noise = (rng or generator()) if fill == "random" else None
+    value = fitting(fill, image, "erase") if fill != "random" else 0
+    for top, left, height, width in holes:
+        hole = slice(top, top + height), slice(left, left + width)
+        if noise is None:
+            result[hole] = value
+        elif image.dtype == np.uint8:
+            result[hole] = noise.integers(0, 256, result[hole].shape, np.uint8)
+        else:
+            result[hole] = noise.random(result[hole].shape, np.float32)
+    return result

@@ -13,6 +13,7 @@ import numpy as np
 from highway.images import ops, sampling, spline
 from highway.images.ops import Size, computed_in_float32
 from highway.images.sampling import Fill, Linear
+from highway.images.scratch import scratch
 
 Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
 __all__ = ["Fill", "Linear"]
@@ -39,12 +40,15 @@ def warp(image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Samp
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:
-    """Return the map back, of the same shape."""
+    """Return the map back, of the same shape; raises ValueError if there is none, since all points go onto a line."""
     if len(matrix) == 3:
         back: np.ndarray = np.linalg.inv(matrix)
         return back
-    linear = np.linalg.inv(matrix[:, :2])
-    return np.column_stack([linear, -linear @ matrix[:, 2]])
+    (a, b, c), (d, e, f) = matrix.tolist()
+    area = a * e - b * d
+    if area == 0:
+        raise ValueError(f"the map {matrix.tolist()} sends all points onto a line; it has no inverse")
+    return np.array([[e / area, -b / area, (b * f - c * e) / area], [-d / area, a / area, (c * d - a * f) / area]])
 
 
 def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -68,20 +72,38 @@ def affine(
         shear_y: Degrees of one along y, after that along x, and before the turn.
         shift: Pixels to the right and down, after all else.
     """
-    turn, x, y = (math.radians(degrees) for degrees in (-angle, shear_x, shear_y))
-    rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
-    slanted = np.array([[1, 0], [-math.tan(y), 1]]) @ np.array([[1, -math.tan(x)], [0, 1]])
-    linear, centre = scale * rotated @ slanted, np.array([size[1], size[0]]) / 2
-    return np.column_stack([linear, centre + np.array(shift) - linear @ centre])
+    turn, x, y = math.radians(-angle), -math.tan(math.radians(shear_x)), -math.tan(math.radians(shear_y))
+    cosine, sine, both = scale * math.cos(turn), scale * math.sin(turn), 1 + x * y
+    return about_centre(size, ((cosine - sine * y, cosine * x - sine * both), (sine + cosine * y, sine * x + cosine * both)), shift)
+
+
+def about_centre(
+    size: Size, linear: tuple[tuple[float, float], tuple[float, float]], shift: tuple[float, float] = (0.0, 0.0), onto: Size | None = None
+) -> np.ndarray:
+    """Return a linear map, its rows for x and y, about the centre of an image, which goes to the centre of another if there is ``onto``."""
+    (a, b), (c, d) = linear
+    x, y = size[1] / 2, size[0] / 2
+    right, down = (x, y) if onto is None else (onto[1] / 2, onto[0] / 2)
+    return np.array([[a, b, right + shift[0] - a * x - b * y], [c, d, down + shift[1] - c * x - d * y]])
 
 
 def projection(corners: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return the projective map, float64 ``(3, 3)``, that sends four points, ``(4, 2)``, to four others."""
-    rows = []
-    for (x, y), (u, v) in zip(corners, moved, strict=True):
-        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
-    solved = np.linalg.solve(np.array(rows, np.float64), np.asarray(moved, np.float64).ravel())
-    return np.append(solved, 1.0).reshape(3, 3)
+    """Return the projective map, float64 ``(3, 3)``, that sends four points, ``(4, 2)``, to four others, in order around them."""
+    whole = _from_square(moved) @ np.linalg.inv(_from_square(corners))
+    whole /= whole[2, 2]
+    return whole
+
+
+def _from_square(corners: np.ndarray) -> np.ndarray:
+    """Return the map that sends the corners of the unit square to four points (Heckbert 1989, "Fundamentals of texture mapping", 2.2.3)."""
+    (x, y), (x1, y1), (x2, y2), (x3, y3) = corners.tolist()
+    right, down, along, up = x1 - x2, y1 - y2, x3 - x2, y3 - y2
+    wide, high = x - x1 + x2 - x3, y - y1 + y2 - y3
+    area = right * up - along * down
+    if area == 0:
+        raise ValueError(f"three of the points {corners.tolist()} lie on a line; no projective map sends the corners of a square to them")
+    g, h = (wide * up - along * high) / area, (right * high - wide * down) / area
+    return np.array([[x1 - x + g * x1, x3 - x + h * x3, x], [y1 - y + g * y1, y3 - y + h * y3, y], [g, h, 1.0]])
 
 
 def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bilinear", fill: Fill = 0) -> np.ndarray:
@@ -94,18 +116,21 @@ def displace(image: np.ndarray, field: np.ndarray, interpolation: Sampling = "bi
         fill: As for :func:`warp`.
     """
     height, width = field.shape[:2]
-    x, y = field[..., 0] + (np.arange(width, dtype=np.float32) + 0.5), field[..., 1] + (np.arange(height, dtype=np.float32) + 0.5)[:, None]
+    x, y = scratch("places", (2, height, width), np.float32)
+    np.add(field[..., 0], np.arange(width, dtype=np.float32), out=x)
+    np.add(field[..., 1], np.arange(height, dtype=np.float32)[:, None], out=y)
     return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear", fill)
 
 
 def displace_points(points: np.ndarray, field: np.ndarray) -> np.ndarray:
     """Return where :func:`displace` sends points, float32 ``(N, 2)``: to a hundredth of a pixel where the field is smooth."""
-    place = points
-    for _ in range(_ROUNDS):  # what is at a place comes from there plus the field: solved by putting in
-        x, y = (np.ascontiguousarray(part, np.float32)[None] for part in place.T)
-        height, width = field.shape[:2]
-        inside = np.clip(x, 0.5, width - 0.5), np.clip(y, 0.5, height - 0.5)
-        place = points - sampling.remap(field, *inside)[0]
+    planes = [np.ascontiguousarray(field[..., axis]) for axis in (0, 1)]
+    place, count = points, len(points)
+    columns = max(1, min(count, 1024))  # OpenCV takes no more than 32,766
+    for _ in range(_ROUNDS if count else 0):  # what is at a place comes from there plus the field: solved by putting in
+        inside = np.clip(place - 0.5, 0, np.array(field.shape[1::-1]) - 1).astype(np.float32)
+        x, y = (np.resize(part, (-(-count // columns), columns)) for part in inside.T)
+        place = points - np.stack([sampling.remap(plane, x, y).reshape(-1)[:count] for plane in planes], axis=1)
     moved: np.ndarray = place.astype(np.float32)
     return moved
 

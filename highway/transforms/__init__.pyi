@@ -2,6 +2,7 @@ from .base import BoxCrop as BoxCrop
 from .base import Crop as Crop
 from .base import Geometric as Geometric
 from .base import RunCrop as RunCrop
+from .base import SeeingCrop as SeeingCrop
 from .base import Transform as Transform
 from .base import TransformLike as TransformLike
 from .base import Writing as Writing
@@ -44,6 +45,7 @@ from .geometry import RandomZoomOut as RandomZoomOut
 from .geometry import Rotate90 as Rotate90
 from .geometry import Shift as Shift
 from .geometry import Transpose as Transpose
+from .lambdas import Lambda as Lambda
 from .levels import CLAHE as CLAHE
 from .levels import AutoContrast as AutoContrast
 from .levels import Clip as Clip

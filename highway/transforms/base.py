@@ -2,7 +2,7 @@
 
 A colour transform is a frozen dataclass with ``image``, and with ``draw`` if there is chance in it. A geometric one (:class:`Geometric`)
 also says where a point goes; the boxes follow from that. A crop (:class:`Crop`) says which box it cuts. One whose draw hangs on the boxes
-sets ``sees_boxes`` and has ``draw_for``.
+(:class:`SeeingCrop`) sets ``sees_boxes`` and has ``draw_for``.
 
 Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left pixel, x to the right and y down: an image has the points
 ``0 <= x <= width``, and the centre of its first pixel is (0.5, 0.5).
@@ -11,12 +11,13 @@ Coordinates are pixels with (0, 0) at the upper left *corner* of the upper left 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.images.items import checked_image
 from highway.images.ops import Box, Size
 from highway.parameters.overrides import speaks_for
 
@@ -52,7 +53,12 @@ class Transform(ABC):
     points and mask as they are. Subclassing is not needed; an object that has the methods will do (:class:`TransformLike`).
 
     No method writes into what it receives; a result may be the argument itself, or a view of it.
+
+    ``rowwise = True`` says of a class, and not of those derived from it, that each row of pixels is changed by itself, that their number
+    stays, and that its parameters can be the keys of a dict. Small images with the same parameters are then changed by one call.
     """
+
+    rowwise: ClassVar[bool] = False
 
     @property
     def sees_boxes(self) -> bool:
@@ -97,7 +103,8 @@ class Transform(ABC):
         return mask
 
     def __call__(self, image: np.ndarray, rng: Generator | None = None) -> np.ndarray:
-        """Draw, and transform one image."""
+        """Draw, and transform one image; what is none, such as a batch, is a ValueError."""
+        checked_image(image, type(self).__name__)
         return self.image(image, self.draw(image.shape[:2], rng))
 
 
@@ -146,13 +153,17 @@ def draws_runs(crop: BoxCrop) -> TypeGuard[RunCrop]:
 class Geometric(Transform):
     """A transform that moves pixels: says where points go, and has boxes and mask follow.
 
-    A box becomes the smallest one around its four moved corners, clipped to the output. Boxes keep their number and order, since labels go
-    with them: one of which nothing is left becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) stay as they are.
+    A box becomes the smallest one around its moved corners (:meth:`outlines`), clipped to the output. Boxes keep their number and order,
+    since labels go with them: one of which nothing is left becomes (0, 0, 0, 0), and empty boxes (the padding of a batch) stay as they are.
     """
 
     @abstractmethod
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
         """Return where the points go; they may leave the image."""
+
+    def outlines(self, boxes: np.ndarray) -> np.ndarray:
+        """Return the points of each box, float32 ``(N, K, 2)``, that say where it goes: the corners, enough where lines stay lines."""
+        return boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
     def boxes(self, boxes: np.ndarray, params: Any, size: Size) -> np.ndarray:
         _, cut = self._moved(boxes, params, size)
@@ -165,9 +176,9 @@ class Geometric(Transform):
         return share
 
     def _moved(self, boxes: np.ndarray, params: Any, size: Size) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boxes around the moved corners, float32 ``(N, 4)``: whole, and clipped to the image."""
-        corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)
-        moved = self.points(corners, params, size).reshape(-1, 4, 2)
+        """Return the boxes around the moved outlines, float32 ``(N, 4)``: whole, and clipped to the image."""
+        outlines = self.outlines(boxes)
+        moved = self.points(outlines.reshape(-1, 2), params, size).reshape(outlines.shape)
         height, width = self.output(params, size)
         whole = np.hstack([moved.min(axis=1), moved.max(axis=1)])
         return whole, np.clip(whole, 0, np.array([width, height, width, height], whole.dtype))
@@ -177,7 +188,20 @@ class Geometric(Transform):
         return self.image(mask, params)
 
 
-class Crop(Geometric):
+class _Cutting(Geometric):
+    """A transform that cuts out a box, whose top, left, height and width its parameters begin with."""
+
+    def output(self, params: Any, size: Size) -> Size:
+        return params[2], params[3]
+
+    def image(self, image: np.ndarray, params: Any) -> np.ndarray:
+        return F.crop(image, params[:2], params[2:4])
+
+    def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
+        return placed(points, offset=(-params[1], -params[0]))
+
+
+class Crop(_Cutting):
     """A transform that cuts out a box, which it draws from the image's size alone."""
 
     @abstractmethod
@@ -187,15 +211,22 @@ class Crop(Geometric):
     def draw(self, size: Size, rng: Generator | None) -> Box:
         return self.box(size, rng)
 
-    def output(self, params: Box, size: Size) -> Size:
-        return params[2:]
 
-    def image(self, image: np.ndarray, params: Box) -> np.ndarray:
-        return F.crop(image, params[:2], params[2:])
+class SeeingCrop(_Cutting):
+    """A transform that cuts out a box which hangs on the boxes of the image; readers cannot draw it before they decode."""
 
-    def points(self, points: np.ndarray, params: Box, size: Size) -> np.ndarray:
-        top, left, _, _ = params
-        return placed(points, offset=(-left, -top))
+    why_no_BoxCrop: ClassVar = "its draw hangs on the boxes, and a reader draws before it decodes: put it into Augmentations behind it"
+
+    @property
+    def sees_boxes(self) -> bool:
+        return True
+
+    @abstractmethod
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Any:
+        """Return top, left, height and width of the box, and what else the transform needs to know, for an image of ``size``."""
+
+    def draw(self, size: Size, rng: Generator | None) -> Any:
+        return self.draw_for(size, rng, None)
 
 
 def areas(boxes: np.ndarray) -> np.ndarray:
@@ -212,5 +243,15 @@ def placed(points: np.ndarray, scale: tuple[float, float] = (1, 1), offset: tupl
 
 
 def happens(p: float, rng: Generator | None) -> bool:
-    """Say whether something of probability ``p`` is to happen; without ``rng`` only what is certain does."""
-    return p >= 1 if rng is None else bool(rng.random() < p)
+    """Say whether something of probability ``p`` is to happen; without ``rng`` only what is certain does, which costs no draw."""
+    return p >= 1 or (rng is not None and rng.random() < p)
+
+
+def uniform(low: float, high: float, rng: Generator) -> float:
+    """Return a number from ``low`` to ``high``, evenly drawn: as ``rng.uniform()``, in a quarter of the time."""
+    return low + (high - low) * rng.random()
+
+
+def below(count: int, rng: Generator) -> int:
+    """Return a whole number from 0 to below ``count``, evenly drawn (to 2**-53): as ``rng.integers()``, in a third of the time."""
+    return int(rng.random() * count)

@@ -13,7 +13,7 @@ from highway.images.ops import Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Predicate, Range
 from highway.transforms.base import Transform
-from highway.transforms.color import Factors
+from highway.transforms.parameters import Factors
 
 Widths = Annotated[
     tuple[int, int],
@@ -36,11 +36,13 @@ class GaussianBlur(Transform):
     size: Annotated[int, Range(ge=1)] | None = None
 
     def __post_init__(self) -> None:
-        require(self.sigma[0] > 0, self, "sigma", "(least, greatest), above 0")
         require(self.size is None or self.size % 2 == 1, self, "size", "an odd number")
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 0.0 if rng is None else float(rng.uniform(*self.sigma))
+        if rng is None:
+            return 0.0
+        least, greatest = self.sigma
+        return least + (greatest - least) * rng.random()
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.gaussian_blur(image, params, self.size) if params else image
@@ -58,7 +60,8 @@ class _ByWidth(Transform):
 
     def draw_size(self, rng: Generator) -> int:
         """Return an odd width."""
-        return self.size[0] + 2 * int(rng.integers((self.size[1] - self.size[0]) // 2 + 1))
+        least, greatest = self.size
+        return least + 2 * int(rng.random() * ((greatest - least) // 2 + 1))
 
 
 @checked
@@ -79,7 +82,7 @@ class MotionBlur(_ByWidth):
     """Blur along a line whose length and direction are drawn; not without chance."""
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[int, float]:
-        return (1, 0.0) if rng is None else (self.draw_size(rng), float(rng.uniform(0, 180)))
+        return (1, 0.0) if rng is None else (self.draw_size(rng), 180 * rng.random())
 
     def image(self, image: np.ndarray, params: tuple[int, float]) -> np.ndarray:
         return F.motion_blur(image, *params)

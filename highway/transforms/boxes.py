@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
-from highway import functional as F
 from highway.images.ops import Box, Size
-from highway.parameters.checks import checked
+from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate, Range
-from highway.transforms.base import Geometric, Seen, Transform, areas, placed
+from highway.transforms.base import SeeingCrop, Seen, Transform, areas, below
+from highway.transforms.parameters import Share
 
 Amount = Annotated[float, Range(ge=0)]
-Share = Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")]
-Overlaps = Annotated[tuple[float, ...], Predicate(lambda all_of: len(all_of) > 0 and min(all_of) >= 0, "at least one number, none below 0")]
+Overlaps = Annotated[
+    tuple[float, ...], Predicate(lambda some: some != () and all(least >= 0 for least in some), "at least one number, none below 0")
+]
 
 
 @checked
@@ -61,38 +61,16 @@ class SanitizeBoxes(Transform):
 
 
 class _Drawn(NamedTuple):
-    box: Box
-    within: np.ndarray | None  # of the boxes, bool (N,); None where all stay
-
-
-class _SeeingCrop(Geometric):
-    """A crop whose box hangs on the boxes of the image."""
-
-    why_no_BoxCrop: ClassVar = "its draw hangs on the boxes, and a reader draws before it decodes: put it into Augmentations behind it"
-
-    @property
-    def sees_boxes(self) -> bool:
-        return True
-
-    @abstractmethod
-    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn: ...
-
-    def draw(self, size: Size, rng: Generator | None) -> _Drawn:
-        return self.draw_for(size, rng, None)
-
-    def output(self, params: _Drawn, size: Size) -> Size:
-        return params.box[2:]
-
-    def image(self, image: np.ndarray, params: _Drawn) -> np.ndarray:
-        return F.crop(image, params.box[:2], params.box[2:])
-
-    def points(self, points: np.ndarray, params: _Drawn, size: Size) -> np.ndarray:
-        return placed(points, offset=(-params.box[1], -params.box[0]))
+    top: int
+    left: int
+    height: int
+    width: int
+    within: np.ndarray | None = None  # which of the boxes stay, bool (N,); None where all do
 
 
 @checked
 @dataclass(frozen=True)
-class RandomIoUCrop(_SeeingCrop):
+class RandomIoUCrop(SeeingCrop):
     """Cut out a box of random size and place that overlaps with a box of the image by at least a share that is drawn.
 
     That of SSD ("SSD: Single Shot MultiBox Detector", Liu et al. 2016, section 2.2), as torchvision's ``RandomIoUCrop`` does it: a least
@@ -116,12 +94,16 @@ class RandomIoUCrop(_SeeingCrop):
     sampler_options: Overlaps = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
     trials: Count = 40
 
+    def __post_init__(self) -> None:
+        for least, most in (("min_scale", "max_scale"), ("min_aspect_ratio", "max_aspect_ratio")):
+            require(getattr(self, least) <= getattr(self, most), self, most, f"at least {least}={getattr(self, least)}")
+
     def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn:
-        whole = _Drawn((0, 0, *size), None)
+        whole = _Drawn(0, 0, *size)
         if rng is None or seen is None or not (there := areas(seen.boxes) > 0).any():
             return whole
         for _ in range(_ROUNDS):
-            least = self.sampler_options[int(rng.integers(len(self.sampler_options)))]
+            least = self.sampler_options[below(len(self.sampler_options), rng)]
             if least >= 1:
                 return whole
             if (found := self._tried(size, rng.random((self.trials, 4)), seen.boxes, there, least)) is not None:
@@ -143,7 +125,7 @@ class RandomIoUCrop(_SeeingCrop):
         if not len(good):
             return None
         (top, left), (height, width) = corners[good[0]].tolist(), shapes[good[0]].tolist()
-        return _Drawn((top, left, height, width), within[good[0]])
+        return _Drawn(top, left, height, width, within[good[0]])
 
     def boxes(self, boxes: np.ndarray, params: _Drawn, size: Size) -> np.ndarray:
         moved = super().boxes(boxes, params, size)
@@ -155,7 +137,7 @@ _ROUNDS = 100  # of RandomIoUCrop: with the usual options each ends in one of se
 
 @checked
 @dataclass(frozen=True)
-class BoxSafeCrop(_SeeingCrop):
+class BoxSafeCrop(SeeingCrop):
     """Cut out a random box that holds all boxes of the image whole.
 
     Each side lies evenly between that of the image and the outermost box; for an image without boxes between that of the image and its
@@ -167,10 +149,10 @@ class BoxSafeCrop(_SeeingCrop):
 
     erosion: Share = 0.0
 
-    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> _Drawn:
+    def draw_for(self, size: Size, rng: Generator | None, seen: Seen | None) -> Box:
         height, width = size
         if rng is None:
-            return _Drawn((0, 0, height, width), None)
+            return 0, 0, height, width
         low, high = np.array([width, height]) / 2, np.array([width, height]) / 2
         if seen is not None and (there := areas(seen.boxes) > 0).any():
             low, high = seen.boxes[there, :2].min(axis=0), seen.boxes[there, 2:].max(axis=0)
@@ -179,4 +161,4 @@ class BoxSafeCrop(_SeeingCrop):
         left, top, right, bottom = rng.random(4)
         x, y = int(low[0] * left), int(low[1] * top)
         to_x, to_y = width - int((width - high[0]) * right), height - int((height - high[1]) * bottom)
-        return _Drawn((y, x, max(to_y - y, 1), max(to_x - x, 1)), None)
+        return y, x, max(to_y - y, 1), max(to_x - x, 1)

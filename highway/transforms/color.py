@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -13,12 +13,11 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Size
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Predicate, Probability, Range
-from highway.transforms.base import Transform, happens
+from highway.parameters.ranges import Probability
+from highway.transforms.base import Transform, happens, uniform
+from highway.transforms.parameters import Amount, Amounts, Number, Turn
 
-Amount = Annotated[float, Range(ge=0), Predicate(math.isfinite, "a finite number")]
-Factors = Annotated[tuple[float, float], Range(ge=0), Predicate(lambda some: some[0] <= some[1], "(least, greatest), at least 0")]
-Turn = Annotated[float, Range(ge=0, le=0.5, words="a share of the circle, from 0 to 0.5")]
+Axes = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class _Factor(Transform):
     amount: Amount = 0.4
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 1.0 if rng is None else float(rng.uniform(max(0.0, 1 - self.amount), 1 + self.amount))
+        return 1.0 if rng is None else uniform(max(0.0, 1 - self.amount), 1 + self.amount, rng)
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return type(self).change(image, params)
@@ -84,7 +83,7 @@ class Hue(Transform):
     amount: Turn = 0.1
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 0.0 if rng is None else float(rng.uniform(-self.amount, self.amount))
+        return 0.0 if rng is None else uniform(-self.amount, self.amount, rng)
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.hue(image, params)
@@ -102,9 +101,9 @@ class ColorJitter(Transform):
         hue: The greatest turn of the hue, as a share of the circle from 0 to 0.5.
     """
 
-    brightness: Amount | Factors = 0.4
-    contrast: Amount | Factors = 0.4
-    saturation: Amount | Factors = 0.4
+    brightness: Amount | Amounts = 0.4
+    contrast: Amount | Amounts = 0.4
+    saturation: Amount | Amounts = 0.4
     hue: Turn = 0.1
 
     changes: ClassVar[tuple[Callable[..., np.ndarray], ...]] = (F.brightness, F.contrast, F.saturation, F.hue)
@@ -113,12 +112,14 @@ class ColorJitter(Transform):
         """Return which of the changes are done in which order, and how much."""
         if rng is None:
             return []
-        bounds = [
-            (max(0.0, 1 - one), 1 + one) if isinstance(one, float) else one for one in (self.brightness, self.contrast, self.saturation)
-        ]
-        bounds.append((-self.hue, self.hue))
-        drawn = [float(rng.uniform(*some)) for some in bounds]
-        return [(number, drawn[number]) for number in rng.permutation(4).tolist() if bounds[number][0] < bounds[number][1]]
+        *shares, a, b, c, d = rng.random(8).tolist()
+        order = sorted(zip((a, b, c, d), shares, self._bounds, range(4), strict=True))
+        return [(number, low + (high - low) * share) for _, share, (low, high), number in order if low < high]
+
+    @cached_property
+    def _bounds(self) -> list[tuple[float, float]]:
+        amounts = (self.brightness, self.contrast, self.saturation)
+        return [*((max(0.0, 1 - one), 1 + one) if isinstance(one, float) else one for one in amounts), (-self.hue, self.hue)]
 
     def image(self, image: np.ndarray, params: list[tuple[int, float]]) -> np.ndarray:
         for number, amount in params:
@@ -136,6 +137,7 @@ class Grayscale(Transform):
         keep_channels: Whether the result has as many channels as the image, all equal; else it is ``(H, W, 1)``.
     """
 
+    rowwise: ClassVar[bool] = True
     p: Probability = 1.0
     keep_channels: bool = True
 
@@ -158,6 +160,8 @@ class ColorSpace(Transform):
         mode: Such as ``"RGB2HSV"`` or ``"LAB2RGB"``. ``"RGB2GRAY"`` gives ``(H, W, 1)``.
     """
 
+    rowwise: ClassVar[bool] = True
+
     mode: F.ColorMode
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
@@ -177,8 +181,8 @@ class Lighting(Transform):
     """
 
     std: Amount = 0.1
-    eigval: F.Three = F.EIGENVALUES
-    eigvec: F.Rows = F.EIGENVECTORS
+    eigval: Axes = F.EIGENVALUES
+    eigvec: tuple[Axes, Axes, Axes] = F.EIGENVECTORS
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, ...] | None:
         return None if rng is None else tuple((rng.standard_normal(3) * self.std).tolist())

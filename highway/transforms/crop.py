@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -12,12 +13,11 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Box, Size
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Count, Predicate, Range, Shape
-from highway.transforms.base import Crop, placed
+from highway.parameters.ranges import Count, Range, Shape
+from highway.transforms.base import Crop, below, placed
+from highway.transforms.parameters import Factors, Shares
 
 Share = Annotated[float, Range(gt=0, le=1, words="a share of the image, above 0 and at most 1 (for pixels use RandomCrop)")]
-Shares = Annotated[tuple[float, float], Predicate(lambda scale: 0 < scale[0] <= scale[1] <= 1, "(least, greatest), within 0 to 1")]
-Ratios = Annotated[tuple[float, float], Predicate(lambda ratio: 0 < ratio[0] <= ratio[1], "(least, greatest), above 0")]
 
 TRIES = 10  # of RandomResizedCrop for a box that fits
 
@@ -80,7 +80,7 @@ class RandomCropRandomShape(Crop):
     hmin: Count
     wmax: Count | None = None
     hmax: Count | None = None
-    max_aspect_ratio: Annotated[float, Range(ge=1)] | None = None
+    max_aspect_ratio: Annotated[float, Range(ge=1, lt=2**53)] | None = None
 
     def __post_init__(self) -> None:
         for least, most in (("wmin", "wmax"), ("hmin", "hmax")):
@@ -172,19 +172,18 @@ class RandomResizedCrop(Crop):
 
     shape: Shape
     scale: Shares = (0.08, 1.0)
-    ratio: Ratios = (3 / 4, 4 / 3)
+    ratio: Factors = (3 / 4, 4 / 3)
 
     def box(self, size: Size, rng: Generator | None) -> Box:
-        height, width = size
         if rng is None:
             return covering_box(size, self.shape[1] / self.shape[0])
-        (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
+        (height, width), (small, large), (narrow, wide) = size, self.scale, self._logarithms
         for _ in range(TRIES):
-            area = height * width * (small + (large - small) * rng.random())  # as rng.uniform(), in a quarter of the time
-            ratio = math.exp(narrow + (wide - narrow) * rng.random())
+            share, stretch, top, left = rng.random(4).tolist()
+            area, ratio = height * width * (small + (large - small) * share), math.exp(narrow + (wide - narrow) * stretch)
             h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
             if 0 < h <= height and 0 < w <= width:
-                return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+                return int(top * (height - h + 1)), int(left * (width - w + 1)), h, w
         return self._fallback(size)
 
     def draw_boxes(self, sizes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -203,7 +202,7 @@ class RandomResizedCrop(Crop):
 
     def _tried(self, sizes: np.ndarray, numbers: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return what each image's box of that try measures, float64 ``(N, 2)``, and the rows of those that do not fit."""
-        (small, large), (narrow, wide) = self.scale, map(math.log, self.ratio)
+        (small, large), (narrow, wide) = self.scale, self._logarithms
         side = np.sqrt(sizes[:, 0] * sizes[:, 1] * (numbers[:, 2 * number] * (large - small) + small))
         stretch = np.exp(numbers[:, 2 * number + 1] * ((wide - narrow) / 2) + narrow / 2)
         shapes = np.empty((len(sizes), 2))
@@ -211,6 +210,10 @@ class RandomResizedCrop(Crop):
         np.multiply(side, stretch, out=shapes[:, 1])
         np.rint(shapes, out=shapes)
         return shapes, np.logical_or.reduce((shapes < 1) | (shapes > sizes), axis=1).nonzero()[0]
+
+    @cached_property
+    def _logarithms(self) -> tuple[float, float]:
+        return math.log(self.ratio[0]), math.log(self.ratio[1])
 
     def _fallback(self, size: Size) -> Box:
         """Return the box where no try has fitted."""
@@ -244,7 +247,7 @@ def covering_box(size: Size, ratio: float) -> Box:
 def _side(length: int, least: int, most: int | None, rng: Generator | None) -> int:
     """Return a length that is drawn, of an image that has one; the greatest without ``rng``."""
     most = min(length, most or length)
-    return most if rng is None else int(rng.integers(min(least, most), most + 1))
+    return most if rng is None else min(least, most) + below(most - min(least, most) + 1, rng)
 
 
 def _window(length: int, share: float, offset: float, rng: Generator | None) -> tuple[int, int]:
@@ -274,4 +277,4 @@ def _all_placed(sizes: np.ndarray, shape: Size, corners: np.ndarray) -> np.ndarr
 
 
 def _part(spare: int, rng: Generator | None) -> int:
-    return spare // 2 if rng is None else int(rng.integers(spare + 1))
+    return spare // 2 if rng is None else below(spare + 1, rng)

@@ -11,31 +11,45 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Size, scale
+from highway.images.scratch import scratch
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
 from highway.transforms.base import Geometric
+from highway.transforms.parameters import Amount, PerChannel, Positive
 
 _COARSE = 2.0  # deviations of the blur between two places at which Elastic draws
+_SMOOTH = 4.0  # deviation of the blur from which on every second pixel's vector is enough, and those between may lie on a straight line
+# Places on the sides of a box, as shares of them.
+_AROUND = np.array([place for at in np.linspace(0, 1, 17) for place in ((at, 0), (at, 1), (0, at), (1, at))], np.float32)
 
 
 class _Distortion(Geometric):
     """A transform that takes each pixel from elsewhere."""
 
     interpolation: F.Linear
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     @abstractmethod
-    def field(self, params: Any, size: Size) -> np.ndarray:
-        """Return how far to the right, and down, of each pixel its value comes from: float32 ``(H, W, 2)``, in pixels."""
+    def fill_planes(self, planes: np.ndarray, params: Any) -> None:
+        """Write how far to the right, and down, of each pixel its value comes from: float32 ``(2, H, W)``, in pixels."""
+
+    def field(self, params: Any, size: Size, planes: np.ndarray | None = None) -> np.ndarray:
+        """Return the same as :func:`highway.functional.displace` takes it: float32 ``(H, W, 2)``, a view of ``planes`` if there are any."""
+        planes = np.empty((2, *size), np.float32) if planes is None else planes
+        self.fill_planes(planes, params)
+        return planes.transpose(1, 2, 0)
+
+    def _field(self, params: Any, size: Size) -> np.ndarray:
+        return self.field(params, size, scratch("field", (2, *size), np.float32))
 
     def image(self, image: np.ndarray, params: Any) -> np.ndarray:
-        return image if params is None else F.displace(image, self.field(params, _size(image)), self.interpolation, self.fill)
+        return image if params is None else F.displace(image, self._field(params, _size(image)), self.interpolation, self.fill)
 
     def mask(self, mask: np.ndarray, params: Any) -> np.ndarray:
-        return mask if params is None else F.displace(mask, self.field(params, _size(mask)), "nearest")
+        return mask if params is None else F.displace(mask, self._field(params, _size(mask)), "nearest")
 
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        return points if params is None else F.displace_points(points, self.field(params, size))
+        return points if params is None else F.displace_points(points, self._field(params, size))
 
 
 def _size(image: np.ndarray) -> Size:
@@ -57,20 +71,28 @@ class Elastic(_Distortion):
         fill: What new pixels hold: a number, or one for each channel.
     """
 
-    alpha: Annotated[float, Range(ge=0)] = 50.0
-    sigma: Annotated[float, Range(gt=0)] = 5.0
+    alpha: Amount = 50.0
+    sigma: Positive = 5.0
     interpolation: F.Linear = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> np.ndarray | None:
         if rng is None:
             return None
         places = [max(2, round(length / (_COARSE * self.sigma)) + 1) for length in size]
         deviation = self.alpha / 2 / np.sqrt(3) / (2 * np.sqrt(np.pi) * self.sigma)
-        return rng.standard_normal((*places, 2), np.float32) * np.float32(deviation)
+        return rng.standard_normal((2, *places), np.float32) * np.float32(deviation)
 
-    def field(self, params: np.ndarray, size: Size) -> np.ndarray:
-        return scale(params, size, "bicubic")
+    def outlines(self, boxes: np.ndarray) -> np.ndarray:
+        low, high = boxes[:, None, :2], boxes[:, None, 2:]
+        around: np.ndarray = low + _AROUND * (high - low)  # its sides are bent
+        return around
+
+    def fill_planes(self, planes: np.ndarray, params: np.ndarray) -> None:
+        (height, width), smooth = planes.shape[1:], self.sigma >= _SMOOTH
+        for drawn, plane in zip(params, planes, strict=True):
+            coarse = scale(drawn, (height // 2 + 1, width // 2 + 1), "bicubic") if smooth else drawn
+            scale(coarse, (height, width), "bilinear" if smooth else "bicubic", plane)
 
 
 @checked
@@ -94,21 +116,20 @@ class GridDistortion(_Distortion):
             return None
         lines = []
         for length in size:
-            ends = np.concatenate([[0.0], np.cumsum(1 + rng.uniform(-self.distort_limit, self.distort_limit, self.num_steps))])
+            ends = np.zeros(self.num_steps + 1)
+            np.cumsum(1 + self.distort_limit * (2 * rng.random(self.num_steps) - 1), out=ends[1:])
             lines.append(ends * (length / ends[-1]))
         return lines
 
     def _lines(self, length: int) -> np.ndarray:
         return np.linspace(0, length, self.num_steps + 1)
 
-    def field(self, params: list[np.ndarray], size: Size) -> np.ndarray:
+    def fill_planes(self, planes: np.ndarray, params: list[np.ndarray]) -> None:
         down, right = (
-            np.interp(np.arange(length) + 0.5, self._lines(length), lines) - np.arange(length) - 0.5
-            for length, lines in zip(size, params, strict=True)
+            (np.interp(np.arange(length) + 0.5, self._lines(length), lines) - np.arange(length) - 0.5).astype(np.float32)
+            for length, lines in zip(planes.shape[1:], params, strict=True)
         )
-        field = np.empty((*size, 2), np.float32)
-        field[..., 0], field[..., 1] = right, down[:, None]
-        return field
+        planes[0], planes[1] = right, down[:, None]
 
     def points(self, points: np.ndarray, params: list[np.ndarray] | None, size: Size) -> np.ndarray:
         if params is None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.images import ops
 from highway.images.ops import Size
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Probability, Range, Shape
-from highway.transforms.base import Geometric, happens, placed
+from highway.transforms.base import Geometric, below, happens, placed, uniform
+from highway.transforms.parameters import Factors, PerChannel
 
 Sides = Annotated[
     int | tuple[int, ...],
@@ -30,7 +32,7 @@ class _Flip(Geometric):
         p: Probability, from 0 to 1.
     """
 
-    mirror: ClassVar[Callable[..., np.ndarray]]
+    axis: ClassVar[Literal[0, 1]]  # of the image's array
     signs: ClassVar[tuple[int, int]]  # of x and y
 
     p: Probability = 0.5
@@ -39,7 +41,7 @@ class _Flip(Geometric):
         return happens(self.p, rng)
 
     def image(self, image: np.ndarray, params: bool, out: np.ndarray | None = None) -> np.ndarray:
-        return type(self).mirror(image, out) if params else image
+        return ops.flip(image, self.axis, out) if params else image
 
     into = image
 
@@ -53,7 +55,7 @@ class _Flip(Geometric):
 class FlipX(_Flip):
     """Mirror left and right with probability ``p``."""
 
-    mirror, signs = staticmethod(F.flip_x), (-1, 1)
+    axis, signs, rowwise = 1, (-1, 1), True
 
 
 @checked
@@ -61,7 +63,7 @@ class FlipX(_Flip):
 class FlipY(_Flip):
     """Mirror top and bottom with probability ``p``."""
 
-    mirror, signs = staticmethod(F.flip_y), (1, -1)
+    axis, signs = 0, (1, -1)
 
 
 @checked
@@ -114,8 +116,9 @@ class PadCrop(Geometric):
     def image(self, image: np.ndarray, params: tuple[int, int]) -> np.ndarray:
         if params == (0, 0):
             return image
-        corner = self.padsize - params[0], self.padsize - params[1]
-        return F.crop(F.pad(image, self.padsize, self.mode), corner, image.shape[:2])
+        if self.mode == "constant":
+            return F.paste(image, image.shape[:2], params)
+        return F.crop(F.pad(image, self.padsize, self.mode), (self.padsize - params[0], self.padsize - params[1]), image.shape[:2])
 
     def points(self, points: np.ndarray, params: tuple[int, int], size: Size) -> np.ndarray:
         return placed(points, offset=params[::-1])
@@ -151,7 +154,7 @@ class Rotate90(Geometric):
     """Turn the image by a quarter of a circle, counterclockwise, so many times as is drawn from 0 to 3; not at all without chance."""
 
     def draw(self, size: Size, rng: Generator | None) -> int:
-        return 0 if rng is None else int(rng.integers(4))
+        return 0 if rng is None else below(4, rng)
 
     def output(self, params: int, size: Size) -> Size:
         return size[::-1] if params % 2 else size
@@ -173,7 +176,7 @@ class D4(Rotate90):
     """Turn the image by quarters of a circle, and mirror it or not: each of the eight ways alike; none without chance."""
 
     def draw(self, size: Size, rng: Generator | None) -> int:
-        return 0 if rng is None else int(rng.integers(8))  # 4 and above: transposed besides
+        return 0 if rng is None else below(8, rng)  # 4 and above: transposed besides
 
     def output(self, params: int, size: Size) -> Size:
         turned = super().output(params % 4, size)
@@ -200,15 +203,14 @@ class Pad(Geometric):
     """
 
     size: Sides
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
     mode: F.Padding = "constant"
 
-    @property
+    @cached_property
     def sides(self) -> tuple[int, int, int, int]:
         """Pixels above, below, left and right."""
         size = (self.size,) * 4 if isinstance(self.size, int) else self.size
-        above, below, left, right = size if len(size) == 4 else (size[0], size[0], size[1], size[1])
-        return above, below, left, right
+        return (size[0], size[1], size[2], size[3]) if len(size) == 4 else (size[0], size[0], size[1], size[1])
 
     def output(self, params: None, size: Size) -> Size:
         above, below, left, right = self.sides
@@ -223,7 +225,7 @@ class Pad(Geometric):
     def _padded(self, image: np.ndarray, fill: F.Fill) -> np.ndarray:
         above, below, left, right = self.sides
         if self.mode == "constant":
-            return F.paste(image, self.output(None, image.shape[:2]), (above, left), fill)
+            return F.paste(image, (image.shape[0] + above + below, image.shape[1] + left + right), (above, left), fill)
         return F.pad(image, ((above, below), (left, right)), self.mode)
 
     def points(self, points: np.ndarray, params: None, size: Size) -> np.ndarray:
@@ -262,13 +264,13 @@ class Paste(_Pasted):
 
     shape: Shape
     place: Literal["centre", "random"] = "centre"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[Size, tuple[int, int]]:
         down, right = self.shape[0] - size[0], self.shape[1] - size[1]
         if rng is None or self.place == "centre":
             return self.shape, (down // 2, right // 2)
-        return self.shape, (int(rng.integers(min(down, 0), max(down, 0) + 1)), int(rng.integers(min(right, 0), max(right, 0) + 1)))
+        return self.shape, (min(down, 0) + below(abs(down) + 1, rng), min(right, 0) + below(abs(right) + 1, rng))
 
 
 @checked
@@ -282,19 +284,17 @@ class RandomZoomOut(_Pasted):
         p: Probability, from 0 to 1.
     """
 
-    fill: F.Fill = 0.0
-    side_range: Annotated[tuple[float, float], Predicate(lambda some: 1 <= some[0] <= some[1], "(least, greatest), from 1 on")] = (1.0, 4.0)
+    fill: PerChannel = 0.0
+    side_range: Annotated[Factors, Range(ge=1, words="(least, greatest), from 1 on")] = (1.0, 4.0)
     p: Probability = 0.5
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[Size, tuple[int, int]] | None:
         if rng is None or not happens(self.p, rng):
             return None
-        ratio = rng.uniform(*self.side_range)
+        ratio = uniform(*self.side_range, rng)
         height, width = int(size[0] * ratio), int(size[1] * ratio)
-        return (height, width), (int(rng.integers(height - size[0] + 1)), int(rng.integers(width - size[1] + 1)))
+        return (height, width), (below(height - size[0] + 1, rng), below(width - size[1] + 1, rng))
 
 
 def _offsets(down: int, right: int, rng: Generator | None) -> tuple[int, int]:
-    if rng is None:
-        return 0, 0
-    return int(rng.integers(-down, down + 1)), int(rng.integers(-right, right + 1))
+    return (0, 0) if rng is None else (int(rng.random() * (2 * down + 1)) - down, int(rng.random() * (2 * right + 1)) - right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -11,9 +11,9 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Size
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Probability, Range, Shape
-from highway.transforms.base import Transform, happens
-from highway.transforms.color import Factors
+from highway.parameters.ranges import Probability, Range
+from highway.transforms.base import Transform, happens, uniform
+from highway.transforms.parameters import Amounts, Positive
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Gamma(Transform):
         exponent: Least and greatest; below 1 is brighter.
     """
 
-    exponent: Factors = (0.8, 1.2)
+    exponent: Amounts = (0.8, 1.2)
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 1.0 if rng is None else float(rng.uniform(*self.exponent))
+        return 1.0 if rng is None else uniform(*self.exponent, rng)
 
     def image(self, image: np.ndarray, params: float) -> np.ndarray:
         return F.gamma(image, params)
@@ -64,6 +64,7 @@ class Posterize(_Maybe):
         bits: From 0 to 8.
     """
 
+    rowwise: ClassVar[bool] = True
     p: Probability = 0.5
     bits: Annotated[int, Range(ge=0, le=8)] = 4
 
@@ -80,6 +81,7 @@ class Solarize(_Maybe):
         threshold: A share of the full range.
     """
 
+    rowwise: ClassVar[bool] = True
     p: Probability = 0.5
     threshold: Annotated[float, Range(ge=0, le=1, words="a share of the full range, from 0 to 1")] = 0.5
 
@@ -91,6 +93,8 @@ class Solarize(_Maybe):
 @dataclass(frozen=True)
 class Invert(_Maybe):
     """Replace each value by the full range less it, with probability ``p``."""
+
+    rowwise: ClassVar[bool] = True
 
     def change(self, image: np.ndarray) -> np.ndarray:
         return F.invert(image)
@@ -125,8 +129,8 @@ class CLAHE(_Maybe):
     """
 
     p: Probability = 0.5
-    clip_limit: Annotated[float, Range(gt=0)] = 4.0
-    tiles: Shape = (8, 8)
+    clip_limit: Positive = 4.0
+    tiles: Annotated[tuple[int, int], Range(ge=1, words="(rows, columns), at least 1")] = (8, 8)
 
     def change(self, image: np.ndarray) -> np.ndarray:
         return F.clahe(image, self.clip_limit, self.tiles)
@@ -150,6 +154,8 @@ class Clip(Transform):
         min: The least value.
         max: The greatest.
     """
+
+    rowwise: ClassVar[bool] = True
 
     min: float = 0.0
     max: float = 255.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,14 +15,10 @@ from highway.functional.noise import generator
 from highway.images.ops import Box, Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Predicate, Probability, Range
-from highway.transforms.base import Transform, happens
-from highway.transforms.color import Factors
-from highway.transforms.crop import Ratios, Shares
+from highway.transforms.base import Transform, below, happens, uniform
+from highway.transforms.parameters import Amount, Amounts, Counts, Factors, Number, PerChannel, Share, Shares
 
-Share = Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")]
-Counts = Annotated[tuple[int, int], Range(ge=1), Predicate(lambda some: some[0] <= some[1], "(least, greatest), at least 1")]
 Quality = Annotated[tuple[int, int], Range(ge=1, le=100), Predicate(lambda some: some[0] <= some[1], "(least, greatest), from 1 to 100")]
-Fill = Annotated[float | tuple[float, ...] | Literal["random"], Predicate(lambda fill: fill != (), "at least one number")]
 
 
 class _Seeded(Transform):
@@ -49,9 +46,9 @@ class AdditiveNoise(_Seeded):
         sigma: Standard deviation of the noise, before ``strength``, likewise; at least 0. The default is for images of 0 to 255.
     """
 
-    strength: float = 0.2
-    mu: float = 0.0
-    sigma: Annotated[float, Range(ge=0)] = 50.0
+    strength: Number = 0.2
+    mu: Number = 0.0
+    sigma: Amount = 50.0
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         return F.add_noise(image, self.strength, self.mu, self.sigma, rng)
@@ -67,8 +64,8 @@ class GaussianNoise(_Seeded):
         mean: Mean of the noise, likewise.
     """
 
-    sigma: Factors = (5.0, 25.0)
-    mean: float = 0.0
+    sigma: Amounts = (5.0, 25.0)
+    mean: Number = 0.0
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
         least, most = self.sigma
@@ -109,11 +106,11 @@ class ISONoise(_Seeded):
         intensity: Least and greatest deviation of the noise, in multiples of that of the image's own grey.
     """
 
-    color_shift: Factors = (0.01, 0.05)
-    intensity: Factors = (0.1, 0.5)
+    color_shift: Amounts = (0.01, 0.05)
+    intensity: Amounts = (0.1, 0.5)
 
     def noisy(self, image: np.ndarray, rng: Generator) -> np.ndarray:
-        return F.iso_noise(image, float(rng.uniform(*self.color_shift)), float(rng.uniform(*self.intensity)), rng)
+        return F.iso_noise(image, uniform(*self.color_shift, rng), uniform(*self.intensity, rng), rng)
 
 
 @checked
@@ -128,7 +125,7 @@ class JpegNoise(Transform):
     quality: Quality = (40, 100)
 
     def draw(self, size: Size, rng: Generator | None) -> int | None:
-        return None if rng is None else int(rng.integers(self.quality[0], self.quality[1] + 1))
+        return None if rng is None else self.quality[0] + below(self.quality[1] - self.quality[0] + 1, rng)
 
     def image(self, image: np.ndarray, params: int | None) -> np.ndarray:
         return image if params is None else F.jpeg_noise(image, params)
@@ -144,7 +141,7 @@ class _Holes(Transform):
     """
 
     p: Probability = 0.5
-    fill: Fill = 0.0
+    fill: PerChannel | Literal["random"] = 0.0
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
         """Return top, left, height and width of the boxes to fill."""
@@ -153,22 +150,15 @@ class _Holes(Transform):
     def draw(self, size: Size, rng: Generator | None) -> Any:
         if rng is None or not happens(self.p, rng):
             return None
-        return int(rng.integers(2**63)), self.holes(size, rng)
+        return int(rng.integers(2**63)) if self.fill == "random" else None, self.holes(size, rng)
 
-    def image(self, image: np.ndarray, params: Any) -> np.ndarray:
+    def image(self, image: np.ndarray, params: Any, out: np.ndarray | None = None) -> np.ndarray:
         if params is None:
             return image
         seed, holes = params
-        result, rng = image.copy(), generator(seed) if self.fill == "random" else None
-        for top, left, height, width in holes:
-            hole = result[top : top + height, left : left + width]
-            if rng is None:
-                hole[...] = self.fill
-            elif image.dtype == np.uint8:
-                hole[...] = rng.integers(0, 256, hole.shape, np.uint8)
-            else:
-                hole[...] = rng.random(hole.shape, np.float32)
-        return result
+        return F.erase(image, holes, self.fill, None if seed is None else generator(seed), out)
+
+    into = image
 
 
 @checked
@@ -182,17 +172,21 @@ class RandomErasing(_Holes):
     """
 
     scale: Shares = (0.02, 0.33)
-    ratio: Ratios = (0.3, 3.3)
+    ratio: Factors = (0.3, 3.3)
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        height, width = size
+        (height, width), (small, large), (narrow, wide) = size, self.scale, self._logarithms
         for _ in range(10):
-            area = height * width * rng.uniform(*self.scale)
-            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            share, stretch, top, left = rng.random(4).tolist()
+            area, ratio = height * width * (small + (large - small) * share), math.exp(narrow + (wide - narrow) * stretch)
             h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
             if 0 < h < height and 0 < w < width:
-                return [(int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w)]
+                return [(int(top * (height - h + 1)), int(left * (width - w + 1)), h, w)]
         return []
+
+    @cached_property
+    def _logarithms(self) -> tuple[float, float]:
+        return math.log(self.ratio[0]), math.log(self.ratio[1])
 
 
 @checked
@@ -211,8 +205,10 @@ class CoarseDropout(_Holes):
     width: Shares = (0.1, 0.2)
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        several = int(rng.integers(self.num_holes[0], self.num_holes[1] + 1))
-        return [_hole(size, (self.height, self.width), rng) for _ in range(several)]
+        least, most = self.num_holes
+        numbers = rng.random((1 + most, 4)).tolist()
+        count = least + int(numbers[0][0] * (most - least + 1))
+        return _placed(size, self.height, self.width, numbers[1 : 1 + count])
 
 
 @checked
@@ -229,10 +225,14 @@ class Cutout(_Holes):
     width: Share = 0.25
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        return [_hole(size, ((self.height, self.height), (self.width, self.width)), rng)]
+        return _placed(size, (self.height, self.height), (self.width, self.width), [rng.random(4).tolist()])
 
 
-def _hole(size: Size, shares: tuple[tuple[float, float], tuple[float, float]], rng: Generator) -> Box:
-    """Return a box of random sides, as shares of the image's, at a random place within it."""
-    height, width = (min(length, max(1, round(length * rng.uniform(*share)))) for length, share in zip(size, shares, strict=True))
-    return int(rng.integers(size[0] - height + 1)), int(rng.integers(size[1] - width + 1)), height, width
+def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:
+    """Return boxes within an image of ``size`` by four numbers from 0 to 1 each: sides, from least to greatest share, and place."""
+    (rows, columns), (low, high), (narrow, wide) = size, height, width
+    boxes = []
+    for tall, broad, down, right in numbers:
+        h, w = round(rows * (low + (high - low) * tall)) or 1, round(columns * (narrow + (wide - narrow) * broad)) or 1
+        boxes.append((int(down * (rows - h + 1)), int(right * (columns - w + 1)), h, w))
+    return boxes

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
+from highway.functional.levels import expect_bytes
 from highway.images.ops import Size, cv2_or_none, saturated
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Range
-from highway.transforms.base import Transform
+from highway.transforms.base import Transform, below
 from highway.transforms.compose import Step, Steps, applied
-from highway.transforms.policy_tables import AUTO, SUB_POLICIES
+from highway.transforms.parameters import PerChannel, Positive
+from highway.transforms.policy_tables import AUTO, ENHANCE, LEVELS, MIX, RAND, SUB_POLICIES, TRIVIAL, Space
 from highway.transforms.warp import Warp
 
 
@@ -79,52 +81,6 @@ _CHANGES: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
 }
 
 
-class Magnitudes(NamedTuple):
-    """How much of a change there is: from the lowest level to the highest, either way where it is signed."""
-
-    lowest: float
-    highest: float
-    signed: bool = True
-    unit: Literal["", "whole", "side"] = ""  # rounded; or shares of the side of the image, in whole pixels
-
-    def at(self, level: float, side: int) -> float:
-        """Return the magnitude at a level from 0 to 1."""
-        magnitude = self.lowest + (self.highest - self.lowest) * level
-        if self.unit == "side":
-            return float(int(magnitude * side))
-        return float(round(magnitude)) if self.unit == "whole" else magnitude
-
-
-Space = Mapping[str, Magnitudes | None]
-
-
-def _space(shear: float, shift: Magnitudes, rotate: float, factor: float, bits: tuple[int, int]) -> Space:
-    factors = Magnitudes(0, factor)
-    return {
-        "Identity": None,
-        "ShearX": Magnitudes(0, shear),
-        "ShearY": Magnitudes(0, shear),
-        "TranslateX": shift,
-        "TranslateY": shift,
-        "Rotate": Magnitudes(0, rotate),
-        "Brightness": factors,
-        "Color": factors,
-        "Contrast": factors,
-        "Sharpness": factors,
-        "Posterize": Magnitudes(*bits, signed=False, unit="whole"),
-        "Solarize": Magnitudes(1, 0, signed=False),
-        "AutoContrast": None,
-        "Equalize": None,
-    }
-
-
-_RAND = _space(0.3, Magnitudes(0, 150 / 331, unit="side"), 30, 0.9, (8, 4))
-_TRIVIAL = _space(0.99, Magnitudes(0, 32, unit="whole"), 135, 0.99, (8, 2))
-_AUTO = {**_RAND, "Invert": None}
-_MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
-_ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
-
-
 @lru_cache(maxsize=64)
 def _operations(interpolation: F.Linear, fill: F.Fill) -> Mapping[str, Transform]:
     moves: dict[str, Transform] = {kind: _Move(kind, interpolation, fill) for kind in _MOVES}
@@ -146,6 +102,12 @@ class _Policy(Steps):
             return []
         operations = _operations(self.interpolation, self.fill)
         return [Step(place, operations[kind], much, size) for place, (kind, much) in enumerate(self.drawn(rng, size))]
+
+    def image(self, image: np.ndarray, params: list[Step], out: np.ndarray | None = None) -> np.ndarray:
+        expect_bytes(image, type(self).__name__)
+        return super().image(image, params, out)
+
+    into = image
 
 
 def _magnitude(space: Space, kind: str, level: float, size: Size, rng: Generator) -> float:
@@ -173,7 +135,7 @@ class RandAugment(_Policy):
     magnitude: Annotated[int, Range(ge=0)] = 9
     num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
     interpolation: F.Linear = "nearest"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def __post_init__(self) -> None:
         good = self.magnitude < self.num_magnitude_bins
@@ -181,9 +143,9 @@ class RandAugment(_Policy):
 
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
         level = self.magnitude / (self.num_magnitude_bins - 1)
-        for number in rng.integers(len(_RAND), size=self.num_ops).tolist():
-            kind = tuple(_RAND)[number]
-            yield kind, _magnitude(_RAND, kind, level, size, rng)
+        for number in rng.integers(len(RAND), size=self.num_ops).tolist():
+            kind = tuple(RAND)[number]
+            yield kind, _magnitude(RAND, kind, level, size, rng)
 
 
 @checked
@@ -199,12 +161,12 @@ class TrivialAugmentWide(_Policy):
 
     num_magnitude_bins: Annotated[int, Range(ge=2)] = 31
     interpolation: F.Linear = "nearest"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
-        kind = tuple(_TRIVIAL)[int(rng.integers(len(_TRIVIAL)))]
-        level = int(rng.integers(self.num_magnitude_bins)) / (self.num_magnitude_bins - 1)
-        yield kind, _magnitude(_TRIVIAL, kind, level, size, rng)
+        kind = tuple(TRIVIAL)[below(len(TRIVIAL), rng)]
+        level = below(self.num_magnitude_bins, rng) / (self.num_magnitude_bins - 1)
+        yield kind, _magnitude(TRIVIAL, kind, level, size, rng)
 
 
 @checked
@@ -220,13 +182,13 @@ class AutoAugment(_Policy):
 
     policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
     interpolation: F.Linear = "nearest"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def drawn(self, rng: Generator, size: Size) -> Iterator[tuple[str, float]]:
         pairs = SUB_POLICIES[self.policy]
-        for kind, probability, level in pairs[int(rng.integers(len(pairs)))]:
+        for kind, probability, level in pairs[below(len(pairs), rng)]:
             if rng.random() < probability:
-                yield kind, _magnitude(_AUTO, kind, (level or 0) / (AUTO - 1), size, rng)
+                yield kind, _magnitude(AUTO, kind, (level or 0) / (LEVELS - 1), size, rng)
 
 
 class _Mixed(NamedTuple):
@@ -256,11 +218,11 @@ class AugMix(Transform):
     severity: Annotated[int, Range(ge=1, le=10)] = 3
     mixture_width: Count = 3
     chain_depth: Annotated[int, Range(ge=0)] = 0
-    alpha: Annotated[float, Range(gt=0)] = 1.0
+    alpha: Positive = 1.0
     all_ops: bool = True
     geometric: bool = True
     interpolation: F.Linear = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> _Mixed | None:
         if rng is None:
@@ -270,16 +232,17 @@ class AugMix(Transform):
         return _Mixed(1 - changed, parts, [self._chain(size, rng) for _ in parts])
 
     def _chain(self, size: Size, rng: Generator) -> list[Step]:
-        left_out = ("Identity", *(() if self.all_ops else _ENHANCE), *(() if self.geometric else _MOVES))
-        kinds = [kind for kind in _MIX if kind not in left_out]
+        left_out = ("Identity", *(() if self.all_ops else ENHANCE), *(() if self.geometric else _MOVES))
+        kinds = [kind for kind in MIX if kind not in left_out]
         operations, steps = _operations(self.interpolation, self.fill), list[Step]()
-        for place in range(self.chain_depth or int(rng.integers(1, 4))):
-            kind = kinds[int(rng.integers(len(kinds)))]
-            level = int(rng.integers(self.severity)) / (AUTO - 1)
-            steps.append(Step(place, operations[kind], _magnitude(_MIX, kind, level, size, rng), size))
+        for place in range(self.chain_depth or 1 + below(3, rng)):
+            kind = kinds[below(len(kinds), rng)]
+            level = below(self.severity, rng) / (LEVELS - 1)
+            steps.append(Step(place, operations[kind], _magnitude(MIX, kind, level, size, rng), size))
         return steps
 
     def image(self, image: np.ndarray, params: _Mixed | None) -> np.ndarray:
+        expect_bytes(image, "AugMix")
         return image if params is None else _mixed(image, params.own, params.parts, [applied(image, chain) for chain in params.chains])
 
 

@@ -1,14 +1,61 @@
-"""The pairs of changes that AutoAugment found for three data sets: name, probability, and level of magnitude from 0 to 9.
-
-From the tables in the appendix of "AutoAugment: Learning augmentation policies from data", Cubuk et al. 2019.
-"""
+"""How much of each change the policies make, and the pairs of changes that AutoAugment found for three data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+
+class Magnitudes(NamedTuple):
+    """How much of a change there is: from the lowest level to the highest, either way where it is signed."""
+
+    lowest: float
+    highest: float
+    signed: bool = True
+    unit: Literal["", "whole", "side"] = ""  # rounded; or shares of the side of the image, in whole pixels
+
+    def at(self, level: float, side: int) -> float:
+        """Return the magnitude at a level from 0 to 1."""
+        magnitude = self.lowest + (self.highest - self.lowest) * level
+        if self.unit == "side":
+            return float(int(magnitude * side))
+        return float(round(magnitude)) if self.unit == "whole" else magnitude
+
+
+Space = Mapping[str, Magnitudes | None]
+
+
+def _space(shear: float, shift: Magnitudes, rotate: float, factor: float, bits: tuple[int, int]) -> Space:
+    factors = Magnitudes(0, factor)
+    return {
+        "Identity": None,
+        "ShearX": Magnitudes(0, shear),
+        "ShearY": Magnitudes(0, shear),
+        "TranslateX": shift,
+        "TranslateY": shift,
+        "Rotate": Magnitudes(0, rotate),
+        "Brightness": factors,
+        "Color": factors,
+        "Contrast": factors,
+        "Sharpness": factors,
+        "Posterize": Magnitudes(*bits, signed=False, unit="whole"),
+        "Solarize": Magnitudes(1, 0, signed=False),
+        "AutoContrast": None,
+        "Equalize": None,
+    }
+
+
+RAND = _space(0.3, Magnitudes(0, 150 / 331, unit="side"), 30, 0.9, (8, 4))
+TRIVIAL = _space(0.99, Magnitudes(0, 32, unit="whole"), 135, 0.99, (8, 2))
+AUTO = {**RAND, "Invert": None}
+MIX = _space(0.3, Magnitudes(0, 1 / 3, unit="side"), 30, 0.9, (4, 0))
+ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
 
 Change = tuple[str, float, int | None]
-AUTO = 10  # levels of magnitude
+LEVELS = 10  # of magnitude, of AutoAugment and AugMix
+
+# Name, probability and level of magnitude: from the tables in the appendix of "AutoAugment: Learning augmentation policies from data",
+# Cubuk et al. 2019.
 SUB_POLICIES: Mapping[str, tuple[tuple[Change, Change], ...]] = {
     "imagenet": (
         (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from highway import functional as F
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Range
 from highway.transforms.base import Transform
+from highway.transforms.parameters import Number, PerChannel
 
 
 @checked
@@ -23,8 +24,10 @@ class RescaleImages(Transform):
         offset: Likewise; taken away before the multiplication.
     """
 
-    scale: F.PerChannel = 1 / 128
-    offset: F.PerChannel = 128.0
+    rowwise: ClassVar[bool] = True
+
+    scale: PerChannel = 1 / 128
+    offset: PerChannel = 128.0
 
     def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.rescale(image, self.scale, self.offset, out)
@@ -42,8 +45,10 @@ class Normalize(Transform):
         std: Likewise, above 0.
     """
 
-    mean: F.PerChannel = F.IMAGENET_MEAN
-    std: Annotated[F.PerChannel, Range(gt=0, words="numbers above 0")] = F.IMAGENET_STD
+    rowwise: ClassVar[bool] = True
+
+    mean: PerChannel = F.IMAGENET_MEAN
+    std: Annotated[PerChannel, Range(gt=0, words="numbers above 0")] = F.IMAGENET_STD
 
     def __post_init__(self) -> None:
         several = isinstance(self.mean, tuple) and isinstance(self.std, tuple)
@@ -65,10 +70,14 @@ class ToFloat(Transform):
         scale: By default 0 to 255 becomes 0 to 1.
     """
 
-    scale: float = 1 / 255
+    rowwise: ClassVar[bool] = True
 
-    def image(self, image: np.ndarray, params: None) -> np.ndarray:
-        return F.to_float(image, self.scale)
+    scale: Number = 1 / 255
+
+    def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
+        return F.to_float(image, self.scale, out)
+
+    into = image
 
 
 @checked
@@ -80,7 +89,9 @@ class ToUint8(Transform):
         scale: By default 0 to 1 becomes 0 to 255.
     """
 
-    scale: float = 255.0
+    rowwise: ClassVar[bool] = True
+
+    scale: Number = 255.0
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:
         return F.to_uint8(image, self.scale)
@@ -97,8 +108,8 @@ class MinMaxNormalize(Transform):
         all_channel: Whether least and greatest are those of all channels, or each channel has its own.
     """
 
-    min: float = 0.0
-    max: float = 255.0
+    min: Number = 0.0
+    max: Number = 255.0
     all_channel: bool = True
 
     def image(self, image: np.ndarray, params: None) -> np.ndarray:

@@ -13,10 +13,10 @@ from highway import functional as F
 from highway.images.ops import Interpolation, Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate, Range, Shape
-from highway.transforms.base import Geometric, placed
+from highway.transforms.base import Geometric, below, placed, uniform
+from highway.transforms.parameters import Amount, Factors
 
 Lengths = Annotated[int | tuple[int, ...], Range(ge=1), Predicate(lambda lengths: lengths != (), "at least one length")]
-Factors = Annotated[tuple[float, float], Range(gt=0), Predicate(lambda some: some[0] <= some[1], "(least, greatest), above 0")]
 
 
 @checked
@@ -106,7 +106,7 @@ class ResizeShortestEdge(_Scaled):
 
     def draw(self, size: Size, rng: Generator | None) -> Size:
         lengths = (self.short_edge_length,) if isinstance(self.short_edge_length, int) else self.short_edge_length
-        factor = lengths[0 if rng is None else int(rng.integers(len(lengths)))] / min(size)
+        factor = lengths[0 if rng is None else below(len(lengths), rng)] / min(size)
         if self.max_size is not None:
             factor = min(factor, self.max_size / max(size))
         return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
@@ -128,7 +128,7 @@ class RandomResize(_Scaled):
     xrange: Factors
     yrange: Factors
     minimum: Annotated[tuple[int, int], Range(ge=0)] = (0, 0)
-    aspect_ratio_thres: Annotated[float, Range(ge=0)] = 0.15
+    aspect_ratio_thres: Amount = 0.15
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
@@ -143,11 +143,11 @@ class RandomResize(_Scaled):
 
     def _factors(self, rng: Generator) -> tuple[float, float]:
         """Return two that are near enough to each other: the width's at random, the height's as near as it has to be."""
-        x = rng.uniform(*self.xrange)
+        x = uniform(*self.xrange, rng)
         reach = x * self.aspect_ratio_thres
         low, high = max(self.yrange[0], x - reach), min(self.yrange[1], x + reach)
         if low <= high:
-            return x, rng.uniform(low, high)
+            return x, uniform(low, high, rng)
         nearest = self.yrange[0] if x < self.yrange[0] else self.yrange[1]
         return min(max(nearest, self.xrange[0]), self.xrange[1]), nearest
 
@@ -172,5 +172,5 @@ class LargeScaleJitter(_Scaled):
 
     def draw(self, size: Size, rng: Generator | None) -> Size:
         factor = min(self.target_size[0] / size[0], self.target_size[1] / size[1])
-        factor *= 1.0 if rng is None else rng.uniform(*self.scale_range)
+        factor *= 1.0 if rng is None else uniform(*self.scale_range, rng)
         return max(1, int(size[0] * factor)), max(1, int(size[1] * factor))

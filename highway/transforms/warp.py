@@ -14,20 +14,16 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Size
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Predicate, Probability, Range
+from highway.parameters.ranges import Probability, Range
 from highway.transforms.base import Geometric, happens
-
-Degrees = Annotated[float, Range(ge=0, words="degrees, at least 0")]
-Slants = Annotated[float, Range(ge=0, lt=90, words="degrees, from 0 to below 90")]
-Factors = Annotated[tuple[float, float], Range(gt=0), Predicate(lambda some: some[0] <= some[1], "(least, greatest), above 0")]
-Shares = Annotated[tuple[float, float], Range(ge=0, words="shares of width and height, at least 0")]
+from highway.transforms.parameters import Amount, Degrees, Factors, PerChannel, Slant
 
 
 class Warp(Geometric):
     """A transform that moves the image by a matrix. Those that stand next to each other in a chain move it once, by the product."""
 
     interpolation: F.Sampling
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     @abstractmethod
     def matrix(self, params: Any, size: Size) -> np.ndarray | None:
@@ -49,14 +45,33 @@ class Warp(Geometric):
         return points if matrix is None else F.move_points(points, matrix)
 
 
-def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[np.ndarray, Size]:
-    """Return the one map, and the size of its result, of warps with their parameters and the sizes of the images that they get."""
+@dataclass(frozen=True)
+class JoinedWarps(Warp):
+    """Warps that stand next to each other, as one: its parameters are their one map, and the size of what comes out."""
+
+    warps: tuple[Warp, ...]
+    interpolation: F.Sampling = "bilinear"
+    fill: PerChannel = 0.0
+
+    def output(self, params: tuple[np.ndarray, Size], size: Size) -> Size:
+        return params[1]
+
+    def matrix(self, params: tuple[np.ndarray, Size], size: Size) -> np.ndarray:
+        return params[0]
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.warps))
+
+
+def joined(run: Sequence[tuple[Warp, Any, Size]]) -> tuple[JoinedWarps, tuple[np.ndarray, Size]]:
+    """Return one warp, and its parameters, in place of several with their parameters and the sizes of the images that they get."""
     whole, (last, params, size) = np.eye(3), run[-1]
     for warp, drawn, before in run:
         matrix = warp.matrix(drawn, before)
         if matrix is not None:
             whole = (matrix if len(matrix) == 3 else np.vstack([matrix, [0, 0, 1]])) @ whole
-    return (whole[:2] if whole[2].tolist() == [0, 0, 1] else whole), last.output(params, size)
+    affine = whole[2].tolist() == [0, 0, 1]
+    return JoinedWarps(tuple(warp for warp, _, _ in run), fill=last.fill), (whole[:2] if affine else whole, last.output(params, size))
 
 
 def joins(one: object, other: object) -> bool:
@@ -84,15 +99,16 @@ class Rotate(Warp):
         fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
     """
 
-    angle: Annotated[int | float, Range(ge=0, words="degrees, at least 0")]
+    angle: Annotated[int | float, Range(ge=0, lt=2**53, words="degrees, at least 0")]
     interpolation: F.Sampling = "nearest"
     reshape: bool = False
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> float:
         if rng is None:
             return 0.0
-        return float(rng.integers(-self.angle, self.angle + 1) if isinstance(self.angle, int) else rng.uniform(-self.angle, self.angle))
+        share = rng.random()
+        return float(int((2 * self.angle + 1) * share) - self.angle) if isinstance(self.angle, int) else self.angle * (2 * share - 1)
 
     def output(self, params: float, size: Size) -> Size:
         return F.rotated_size(size, params, self.reshape)
@@ -120,7 +136,7 @@ class Zoom(Warp):
         """Return the factor, and the place of the image or window: from top to bottom and from left to right, each 0 to 1."""
         if rng is None:
             return 1.0, (0.5, 0.5)
-        return float(rng.uniform(1 - self.fac, 1 + self.fac)), (rng.random(), rng.random())
+        return 1 + self.fac * (2 * rng.random() - 1), (rng.random(), rng.random())
 
     def matrix(self, params: tuple[float, tuple[float, float]], size: Size) -> np.ndarray | None:
         return None if params[0] == 1 else F.zooming(size, *params)
@@ -142,7 +158,7 @@ class RotateAndCropValid(Warp):
     interpolation: F.Sampling = "bilinear"
 
     def draw(self, size: Size, rng: Generator | None) -> float:
-        return 0.0 if rng is None else float(rng.uniform(-self.angle, self.angle))
+        return 0.0 if rng is None else self.angle * (2 * rng.random() - 1)
 
     def output(self, params: float, size: Size) -> Size:
         height, width = _largest_upright(size, math.radians(params))
@@ -171,17 +187,18 @@ class _Affine(Warp):
     """A transform that draws an affine map about the centre."""
 
     rotate: Degrees = 0.0
-    translate: Shares = (0.0, 0.0)
+    translate: tuple[Amount, Amount] = (0.0, 0.0)
     scale: Factors = (1.0, 1.0)
-    shear: Slants = 0.0
+    shear: Slant = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, float, float, float, float, float]:
         """Return degrees, factor, the degrees of both slants, and the shift in pixels to the right and down."""
         if rng is None:
             return 0.0, 1.0, 0.0, 0.0, 0.0, 0.0
-        turn, x, y, right, down = (2 * rng.random(5) - 1).tolist()
+        turn, x, y, right, down, factor = (2 * rng.random(6) - 1).tolist()
+        least, greatest = self.scale
         shift = right * self.translate[0] * size[1], down * self.translate[1] * size[0]
-        return turn * self.rotate, rng.uniform(*self.scale), x * self.shear, y * self.shear, *shift
+        return turn * self.rotate, (least + greatest + factor * (greatest - least)) / 2, x * self.shear, y * self.shear, *shift
 
     def matrix(self, params: tuple[float, ...], size: Size) -> np.ndarray | None:
         if params == (0.0, 1.0, 0.0, 0.0, 0.0, 0.0):
@@ -205,11 +222,11 @@ class Affine(_Affine):
     """
 
     rotate: Degrees = 0.0
-    translate: Shares = (0.0, 0.0)
+    translate: tuple[Amount, Amount] = (0.0, 0.0)
     scale: Factors = (1.0, 1.0)
-    shear: Slants = 0.0
+    shear: Slant = 0.0
     interpolation: F.Sampling = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
 
 @checked
@@ -223,9 +240,9 @@ class Shear(_Affine):
         fill: What new pixels hold: a number, or one for each channel.
     """
 
-    shear: Slants = 15.0
+    shear: Slant = 15.0
     interpolation: F.Sampling = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
 
 @checked
@@ -239,9 +256,9 @@ class Translate(_Affine):
         fill: What new pixels hold: a number, or one for each channel.
     """
 
-    translate: Shares = (0.1, 0.1)
+    translate: tuple[Amount, Amount] = (0.1, 0.1)
     interpolation: F.Sampling = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
 
 @checked
@@ -259,18 +276,21 @@ class Perspective(Warp):
     distortion_scale: Annotated[float, Range(ge=0, lt=1)] = 0.5
     p: Probability = 0.5
     interpolation: F.Linear = "bilinear"
-    fill: F.Fill = 0.0
+    fill: PerChannel = 0.0
 
     def draw(self, size: Size, rng: Generator | None) -> np.ndarray | None:
         """Return how far each corner moves, float64 ``(4, 2)``: upper left, upper right, lower right, lower left."""
         if rng is None or not happens(self.p, rng):
             return None
-        inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
-        moved: np.ndarray = rng.random((4, 2)) * inwards * (self.distortion_scale / 2 * np.array(size[::-1]))
+        moved: np.ndarray = rng.random((4, 2)) * _INWARDS * (self.distortion_scale / 2 * size[1], self.distortion_scale / 2 * size[0])
         return moved
 
     def matrix(self, params: np.ndarray | None, size: Size) -> np.ndarray | None:
         if params is None:
             return None
-        corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) * np.array(size[::-1])
+        height, width = size
+        corners = np.array([[0.0, 0.0], [width, 0.0], [width, height], [0.0, height]])
         return F.projection(corners, corners + params)
+
+
+_INWARDS = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])

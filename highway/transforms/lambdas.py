@@ -1,0 +1,64 @@
+"""A function as a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.images.ops import Size
+from highway.parameters.checks import checked
+from highway.parameters.hints import takes_rng
+from highway.transforms.base import Transform
+
+
+@checked
+@dataclass(frozen=True)
+class Lambda(Transform):
+    """Apply a function to the image alone; boxes, points and mask stay as they are, so it must not move pixels.
+
+    One that does is a class of its own, which says where points go: derive it from :class:`Geometric`.
+
+    Args:
+        fn: Takes the image, ``(H, W, C)`` or ``(H, W)``, and ``rng`` if it has a parameter of that name: a generator of its own for each
+            image, or ``None`` where there is to be no chance. Returns another image of the same height and width, and writes nothing into
+            the one that it got. In YAML ``package.module:name``. For ``Processes`` it is defined at the top level of a module.
+
+    Raises:
+        TypeError: ``fn`` returned no image.
+        ValueError: the image that it returned has another height or width.
+
+    >>> Lambda(lambda image: 255 - image)(np.uint8([[0, 255]])).tolist()
+    [[255, 0]]
+    """
+
+    fn: Callable[..., Any]
+    _takes_rng: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_takes_rng", takes_rng(self.fn))
+
+    def __repr__(self) -> str:
+        return f"Lambda(fn={getattr(self.fn, '__qualname__', repr(self.fn))})"  # without the address, which is another one in each process
+
+    def draw(self, size: Size, rng: Generator | None) -> int | None:
+        """Return what the generator of the function begins with, so that the same parameters give the same image."""
+        return None if rng is None or not self._takes_rng else int(rng.integers(2**63))
+
+    def image(self, image: np.ndarray, params: int | None) -> np.ndarray:
+        if self._takes_rng:
+            changed = self.fn(image, rng=None if params is None else np.random.default_rng(params))
+        else:
+            changed = self.fn(image)
+        if not isinstance(changed, np.ndarray) or changed.ndim not in (2, 3):
+            what = f"an array of shape {changed.shape}" if isinstance(changed, np.ndarray) else f"{type(changed).__name__}"
+            raise TypeError(f"Lambda: {self.fn!r} returned {what}; expected an image, an array (H, W, C) or (H, W)")
+        if changed.shape[:2] != image.shape[:2]:
+            raise ValueError(
+                f"Lambda: {self.fn!r} made an image of {changed.shape} out of {image.shape}; height and width stay, since boxes, points "
+                "and mask would not follow: write a transform that says where they go, a class derived from Geometric"
+            )
+        return changed

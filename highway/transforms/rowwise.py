@@ -1,0 +1,100 @@
+"""Small images of one size, changed by few calls: where each row of pixels is changed by itself, images one below the other are one image.
+
+A call takes some microseconds whatever it does, which is most of what an image of 32x32 pixels costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from highway.transforms.base import TransformLike
+from highway.transforms.compose import Chain, Step, note
+
+Images = np.ndarray | list[np.ndarray]
+
+_LARGEST = 2**14  # bytes of an image that is worth it: above, its pixels cost more than the calls
+_AT_ONCE = 2**17  # bytes of images that are changed by one call: they stay in the processor's caches with what becomes of them
+
+
+def is_rowwise(transform: object) -> bool:
+    """Say whether a transform's own class says ``rowwise = True``; one that derives from such may do something else, and says so itself."""
+    return vars(type(transform)).get("rowwise") is True
+
+
+def at_once(transforms: Sequence[object], images: object) -> int:
+    """Return how many images to change by one call: 1, unless they are an array ``(B, H, W, C)`` of small ones."""
+    if not (isinstance(images, np.ndarray) and images.ndim == 4 and images.size):
+        return 1
+    size = images[0].nbytes
+    return _AT_ONCE // size if size <= _LARGEST and any(map(is_rowwise, transforms)) else 1
+
+
+def changed(chain: Chain, images: np.ndarray, params: Sequence[list[Step]], first: int, last: int) -> Images:
+    """Return what a chain makes of some images of a batch, with the same bits as one by one.
+
+    Args:
+        chain: The transforms.
+        images: The batch, ``(B, H, W, C)``.
+        params: What was drawn for each of them.
+        first: The first of the images to change.
+        last: The one behind the last of them.
+
+    Returns:
+        An array, or a list where they differ in shape or dtype.
+    """
+    done: Images = images[first:last]
+    for together, part in groupby(zip(*params[first:last], strict=True), lambda several: is_rowwise(several[0].transform)):
+        places, alone = list(part), list[np.ndarray]()  # places in the chain: for each a step of every image
+        several_at_once = together and isinstance(done, np.ndarray) and done.shape[1:3] == places[0][0].size
+        try:
+            if several_at_once:
+                for several in places:
+                    done = _by_params(done, several)
+            else:
+                for image, *steps in zip(done, *places, strict=True):
+                    alone.append(chain.image(image, steps))
+                done = _together(alone)
+        except Exception as error:
+            which = f"images {first} to {last - 1}" if several_at_once else f"image {first + len(alone)}"
+            error.add_note(f"{which} of a batch of {len(images)}")
+            raise
+    return done
+
+
+def _by_params(images: Images, several: Sequence[Step]) -> Images:
+    """Change images by one call for each of the parameters that there are."""
+    if not isinstance(images, np.ndarray):
+        return [step.transform.image(image, step.params) for image, step in zip(images, several, strict=True)]
+    place, transform, _, _ = several[0]
+    rows: dict[object, list[int]] = {}
+    for row, step in enumerate(several):
+        rows.setdefault(step.params, []).append(row)
+    try:
+        if len(rows) == 1:
+            return _as_one(transform, images, several[0].params)
+        parts = [(here, _as_one(transform, images[here], params)) for params, here in rows.items()]
+    except Exception as error:
+        note(error, place, transform)
+        raise
+    if len({(part.shape[1:], part.dtype) for _, part in parts}) > 1:
+        found = {row: image for here, part in parts for row, image in zip(here, part, strict=True)}
+        return [found[row] for row in range(len(images))]
+    done = np.empty((len(images), *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for here, part in parts:
+        done[here] = part
+    return done
+
+
+def _as_one(transform: TransformLike, images: np.ndarray, params: object) -> np.ndarray:
+    """Change images as one, in which they lie below each other."""
+    count, height = images.shape[:2]
+    tall = transform.image(images.reshape(count * height, *images.shape[2:]), params)
+    return tall.reshape(count, height, *tall.shape[1:])
+
+
+def _together(images: list[np.ndarray]) -> Images:
+    """Return images as one array if they are alike."""
+    return np.stack(images) if len({(image.shape, image.dtype) for image in images}) == 1 else images
