@@ -80,7 +80,7 @@ setup(
         ),
     ],
     cmdclass={"build_ext": BuildWhatCanBeBuilt},
-    package_data={"highway": ["py.typed", "**/*.pyi", "data/photos/**/*"]},
+    package_data={"highway": ["py.typed", "**/*.pyi", "data/photos/**/*", "data/objects/**/*"]},
     install_requires=[
         "lazy_loader>=0.6",
         "msgpack>=1.0.5",

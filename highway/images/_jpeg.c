@@ -472,12 +472,11 @@ static int read_size(const unsigned char* data, size_t nbytes, int* height, int*
 /* ---- runs */
 
 typedef struct {
-    PyObject* source;          /* a path, or the bytes of a file, as bytes; NULL: neither could be made of what was given */
-    int is_path;
-    const unsigned char* data; /* of the file, if that was given; else it begins at `offset` of the run's memory */
-    size_t offset, nbytes;     /* 0: it was not read */
-    int height, width;         /* 0: it is not a JPEG for us */
-    int failed;                /* whether it was to be decoded, and could not be */
+    PyObject* path;        /* as bytes; NULL: none was given, or no file can have it */
+    Py_buffer content;     /* of the file, if that was given (`obj` is not NULL); else it begins at `offset` of the run's memory */
+    size_t offset, nbytes; /* 0: it was not read */
+    int height, width;     /* 0: it is not a JPEG for us */
+    int failed;            /* whether it was to be decoded, and could not be */
 } File;
 
 typedef struct {
@@ -490,7 +489,9 @@ typedef struct {
     int busy; /* whether a thread without the interpreter's lock is in it */
 } Run;
 
-static const unsigned char* data_of(const Run* run, const File* file) { return file->data ? file->data : run->bytes + file->offset; }
+static const unsigned char* data_of(const Run* run, const File* file) {
+    return file->content.obj ? file->content.buf : run->bytes + file->offset;
+}
 
 /* Return whether there is memory for so many bytes of files. */
 static int make_room(Run* run, size_t nbytes) {
@@ -521,7 +522,7 @@ static int read_whole(Run* run, File* file, int descriptor, size_t size) {
 /* Read a file, unless it is none, or empty, or larger than a run may be. Return 0 if it has to wait until the files before it are done. */
 static int read_path(Run* run, File* file) {
     struct stat state;
-    int enough = 1, descriptor = open(PyBytes_AS_STRING(file->source), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int enough = 1, descriptor = open(PyBytes_AS_STRING(file->path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (descriptor < 0) return 1;
     if (fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0 && state.st_size < MOST_BYTES) {
         size_t size = (size_t)state.st_size;
@@ -537,7 +538,7 @@ static Py_ssize_t read_files(Run* run, int64_t max_pixels, Py_ssize_t* plain) {
     *plain = 0;
     for (Py_ssize_t i = 0; i < run->count; i++) {
         File* file = run->files + i;
-        if (file->source && file->is_path && !read_path(run, file)) return i;
+        if (file->path && !read_path(run, file)) return i;
         int is_plain = file->nbytes && read_size(data_of(run, file), file->nbytes, &file->height, &file->width);
         if (!is_plain || (int64_t)file->height * file->width > max_pixels) file->height = file->width = 0;
         *plain += file->height > 0;
@@ -546,7 +547,10 @@ static Py_ssize_t read_files(Run* run, int64_t max_pixels, Py_ssize_t* plain) {
 }
 
 static void forget_files(Run* run) {
-    for (Py_ssize_t i = 0; i < run->count; i++) Py_CLEAR(run->files[i].source);
+    for (Py_ssize_t i = 0; i < run->count; i++) {
+        Py_CLEAR(run->files[i].path);
+        PyBuffer_Release(&run->files[i].content);
+    }
     run->count = 0;
     run->used = 0;
     if (run->size > KEPT_BYTES) {
@@ -566,15 +570,19 @@ static int take_sources(Run* run, PyObject* sources) {
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject* source = PySequence_Fast_GET_ITEM(sources, i);
         File* file = run->files + i;
-        *file = (File){.is_path = PyUnicode_Check(source)};
+        *file = (File){0};
         run->count = i + 1;
-        if (file->is_path) {
-            file->source = PyUnicode_EncodeFSDefault(source);
-            if (!file->source) PyErr_Clear();
-            if (file->source && strlen(PyBytes_AS_STRING(file->source)) != (size_t)PyBytes_GET_SIZE(file->source)) Py_CLEAR(file->source);
-        } else if (PyBytes_Check(source)) {
-            file->source = Py_NewRef(source);
-            file->data = (const unsigned char*)PyBytes_AS_STRING(source), file->nbytes = (size_t)PyBytes_GET_SIZE(source);
+        if (PyUnicode_Check(source)) {
+            file->path = PyUnicode_EncodeFSDefault(source);
+            if (!file->path) PyErr_Clear();
+            if (file->path && strlen(PyBytes_AS_STRING(file->path)) != (size_t)PyBytes_GET_SIZE(file->path)) Py_CLEAR(file->path);
+        } else if (PyObject_CheckBuffer(source)) {
+            if (!PyObject_GetBuffer(source, &file->content, PyBUF_SIMPLE)) {
+                file->nbytes = (size_t)file->content.len;
+            } else { /* it does not lie in one piece; of what was noted down until that was found, nothing may be left */
+                file->content = (Py_buffer){0};
+                PyErr_Clear();
+            }
         } else if (source != Py_None) {
             PyErr_Format(PyExc_TypeError, "file %zd is of type %s; expected bytes, a path as str, or None", i, Py_TYPE(source)->tp_name);
             return 0;
@@ -842,7 +850,7 @@ static int prepare(PyObject* module) {
     result = PyModule_AddObjectRef(module, "Run", type);
     Py_DECREF(type);
     if (!result) result = PyModule_AddStringConstant(module, "LIBJPEG", "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION));
-    if (!result) result = PyModule_AddIntConstant(module, "API", 3);  /* images/decode.py expects it: count up with every change of a call */
+    if (!result) result = PyModule_AddIntConstant(module, "API", 4);  /* images/decode.py expects it: count up with every change of a call */
     return result;
 }
 

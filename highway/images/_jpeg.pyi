@@ -44,7 +44,9 @@ class Run:
         RuntimeError: another thread is in one of its methods.
     """
 
-    def read(self, files: Sequence[bytes | str | None], sizes: np.ndarray[Any, np.dtype[np.int64]], max_pixels: int, /) -> tuple[int, int]:
+    def read(
+        self, files: Sequence[bytes | memoryview | str | None], sizes: np.ndarray[Any, np.dtype[np.int64]], max_pixels: int, /
+    ) -> tuple[int, int]:
         """Read files and their headers, without holding the interpreter's lock while it does.
 
         Those of before are forgotten. Together they may have 16 MB; what does not fit behind others has to wait for another call.

@@ -30,7 +30,7 @@ log = logging.getLogger("highway")
 
 MAX_PIXELS = 1 << 26  # an image that announces more is refused before memory is spent on it; 201 MB decoded
 EXTENSION = "highway._jpeg"  # what counters, receivers and `highway doctor` are told, wherever the module is
-_EXTENSION_API = 3  # which calls it has
+_EXTENSION_API = 4  # which calls it has
 _REDUCTIONS = (8, 4, 2)
 _ROWS_REVERSED = (3, 4, 7, 8)  # orientations of Exif; from 5 on, rows and columns are exchanged first
 _COLUMNS_REVERSED = (2, 3, 6, 7)

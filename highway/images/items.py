@@ -11,6 +11,7 @@ from PIL import Image
 
 from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
+from highway.images.ops import NATIVE
 
 MOST_CHANNELS = 4  # an array of three axes whose last is longer may be a batch of grey images
 
@@ -40,8 +41,10 @@ def is_batch(value: Any, owner: str) -> bool:
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
         return True
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
-        what = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-        raise ValueError(f"{owner}: the image field holds {what}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)")
+        raise ValueError(
+            f"{owner}: the image field holds {short(value)}; expected images (B, H, W, C), or one image (H, W, C) or (H, W)"
+            f"{_ways_out(value)}"
+        )
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS:
         raise ValueError(
             f"{owner}: the image field holds an array of shape {value.shape}: grey images (B, H, W), or one image with its channels first "
@@ -56,16 +59,36 @@ def checked_image(value: Any, owner: str) -> np.ndarray:
     """Return an image, ``(H, W)`` or ``(H, W, C)``.
 
     Raises:
-        ValueError: it is none, or its channels come first.
+        ValueError: it is none, or of other than numbers, has no pixels, or its channels come first.
     """
-    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
-        raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {getattr(value, 'shape', value)!r}")
+    if type(value) is np.ndarray and value.dtype in NATIVE and value.ndim == 3 and 0 < value.shape[2] <= MOST_CHANNELS and value.size:
+        return value  # as nearly all are, seen in less time than by what follows
+    if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or value.dtype.kind not in "buif":
+        raise ValueError(f"{owner}: expected an image, an array (H, W, C) or (H, W); got {short(value)}{_ways_out(value)}")
+    if value.size == 0:
+        raise ValueError(f"{owner}: an image of shape {value.shape} has no pixels; expected (H, W, C) or (H, W), each at least 1")
     if value.ndim == 3 and value.shape[2] > MOST_CHANNELS >= value.shape[0]:
         raise ValueError(
             f"{owner}: an image of shape {value.shape} seems to have its channels first; expected (H, W, C): put them last, "
             f"image.transpose(1, 2, 0), or images.transpose(0, 2, 3, 1) for a batch"
         )
     return value
+
+
+def short(value: Any) -> str:
+    """Return what to call a value in an error: its type, with its shape or, if it is short, itself."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}" + (f" {value.dtype}" if value.dtype.kind not in "biuf" else "")
+    shown = repr(value) if isinstance(value, (str, int, float, list, tuple, type(None))) else ""
+    return shown if 0 < len(shown) <= 80 else f"an object of type {type(value).__name__}"
+
+
+def _ways_out(value: Any) -> str:
+    if isinstance(value, bytes):
+        return ": put DecodeImage before, which decodes the bytes of an image"
+    if isinstance(value, np.ndarray) and value.ndim == 4:
+        return ", a batch: Augmentations([...]) changes each of its images"
+    return ": np.asarray() makes it one" if isinstance(value, Image.Image) else ""
 
 
 def rows(item: Item, field: Field | None) -> list[np.ndarray]:

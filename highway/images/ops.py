@@ -20,6 +20,7 @@ Size = tuple[int, int]  # height, width in pixels
 Box = tuple[int, int, int, int]  # top, left, height, width in pixels
 Interpolation = Literal["nearest", "bilinear", "bicubic", "cubic", "lanczos", "area"]
 P = ParamSpec("P")
+MOST_CHANNELS = 128  # of an image of OpenCV
 
 _FILTERS = {  # OpenCV's, by name, and Pillow's
     "bilinear": ("INTER_LINEAR", Image.Resampling.BILINEAR),
@@ -28,6 +29,8 @@ _FILTERS = {  # OpenCV's, by name, and Pillow's
     "lanczos": ("INTER_LANCZOS4", Image.Resampling.LANCZOS),
     "area": ("INTER_AREA", Image.Resampling.BOX),
 }
+NATIVE = (np.dtype(np.uint8), np.dtype(np.float32))
+_FEW = ((3,), (), (1,), (4,), (2,))  # channels, the most frequent first
 
 
 @cache
@@ -46,7 +49,7 @@ def computed_in_float32(operation: Callable[Concatenate[np.ndarray, P], np.ndarr
 
     @wraps(operation)
     def run(image: np.ndarray, /, *args: P.args, **kwargs: P.kwargs) -> np.ndarray:
-        if native(image):
+        if image.dtype in NATIVE:
             return operation(image, *args, **kwargs)
         if image.dtype.kind != "f":
             name = operation.__name__.strip("_")
@@ -63,9 +66,12 @@ def usable(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> n
 
 def flip(image: np.ndarray, axis: Literal[0, 1], out: np.ndarray | None = None) -> np.ndarray:
     """Reverse the rows (axis 0) or columns (axis 1) of an image of any dtype."""
-    cv2 = cv2_or_none()
-    if cv2 and native(image) and (image.ndim == 2 or image.shape[2] <= 4):
-        return filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, dst=to))
+    channels = image.shape[2:]
+    if image.dtype in NATIVE and channels in _FEW and (cv2 := cv2_or_none()):
+        if channels == (1,):  # which OpenCV would leave out
+            return filled(image, image.shape[:2], out, 4, lambda part, to: cv2.flip(part, axis, to))
+        flipped: np.ndarray = cv2.flip(image, axis, None if out is None else usable(out, image.shape, image.dtype))
+        return flipped
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, image.dtype) if target is None else target
     target[...] = np.flip(image, axis)
@@ -83,10 +89,10 @@ def scale(image: np.ndarray, shape: Size, interpolation: Interpolation = "biline
 
 @computed_in_float32
 def _resize(image: np.ndarray, shape: tuple[int, int], interpolation: Interpolation, out: np.ndarray | None) -> np.ndarray:
-    size, (flag, resample) = (shape[1], shape[0]), _FILTERS[interpolation]
+    size, (name, resample) = (shape[1], shape[0]), _FILTERS[interpolation]
     if cv2 := cv2_or_none():
-        flag = getattr(cv2, flag)
-        return filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, dst=to, interpolation=flag))
+        flag = getattr(cv2, name)
+        return filled(image, shape, out, 4, lambda part, to: cv2.resize(part, size, to, 0, 0, flag))
     return filled(image, shape, out, pillow_channels(image), lambda part, _: np.asarray(Image.fromarray(part).resize(size, resample)))
 
 
@@ -114,8 +120,8 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
     target = usable(out, image.shape, image.dtype)
     target = np.empty(image.shape, np.uint8) if target is None else target
     if (translate := _translate_or_none()) and image.size:
-        source = np.ascontiguousarray(image).reshape(-1)
-        translate(source.data, table.tobytes(), out=target.reshape(-1).data)
+        source = image if image.flags.c_contiguous else np.ascontiguousarray(image)
+        translate(source.data, table.tobytes(), out=target.data)
     elif cv2 := cv2_or_none():
         cv2.LUT(image.reshape(len(image), -1), table, dst=target.reshape(len(image), -1))
     else:
@@ -125,7 +131,7 @@ def lookup(image: np.ndarray, table: np.ndarray, out: np.ndarray | None = None) 
 
 def channels_of(image: np.ndarray) -> Sequence[np.ndarray]:
     """Return the channels of an image ``(H, W, C)``, uint8 or floats, as ``(H, W)`` of their own."""
-    if (cv2 := cv2_or_none()) and image.size:
+    if (cv2 := cv2_or_none()) and image.size and image.shape[2] <= MOST_CHANNELS:
         planes: Sequence[np.ndarray] = cv2.split(image)
         return planes
     return [np.ascontiguousarray(image[..., channel]) for channel in range(image.shape[2])]
@@ -134,8 +140,8 @@ def channels_of(image: np.ndarray) -> Sequence[np.ndarray]:
 def merged(channels: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
     """Return ``(H, W)`` channels as one image ``(H, W, C)``."""
     target = usable(out, (*channels[0].shape, len(channels)), channels[0].dtype)
-    if (cv2 := cv2_or_none()) and 1 < len(channels) <= 4 and target is None:
-        together: np.ndarray = cv2.merge(channels)
+    if (cv2 := cv2_or_none()) and 1 < len(channels) <= MOST_CHANNELS and channels[0].size:
+        together: np.ndarray = cv2.merge(channels, target)
         return together
     return np.stack(channels, axis=-1, out=target)
 
@@ -170,7 +176,7 @@ def mean_and_deviation(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return flat.mean(axis=0), flat.std(axis=0)
 
 
-def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = 4) -> np.ndarray:
+def by_channels(image: np.ndarray, operation: Callable[[np.ndarray], np.ndarray], most: int = MOST_CHANNELS) -> np.ndarray:
     """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels to an image of any number of them."""
     return filled(image, image.shape[:2], None, most, lambda part, _: operation(part))
 
@@ -185,12 +191,21 @@ def mix(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return floats as float32, or rounded and clipped to 0 ... 255 as uint8."""
-    return np.clip(np.rint(values), 0, 255).astype(np.uint8) if dtype == np.uint8 else values.astype(np.float32, copy=False)
+    if dtype != np.uint8:
+        return values.astype(np.float32, copy=False)
+    whole = np.rint(values)
+    clipped: np.ndarray = whole.clip(0, 255, out=whole)
+    return clipped.astype(np.uint8)
 
 
 def native(image: np.ndarray) -> bool:
     """Say whether OpenCV and Pillow compute with its type."""
-    return image.dtype in (np.uint8, np.float32)
+    return image.dtype in NATIVE
+
+
+def movable(image: np.ndarray) -> bool:
+    """Say whether OpenCV moves its pixels as they are: of a type that is native to it, and of up to four channels."""
+    return image.dtype in NATIVE and image.shape[2:] in _FEW
 
 
 def pillow_channels(image: np.ndarray) -> int:
@@ -203,20 +218,21 @@ Operation = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 def filled(image: np.ndarray, shape: tuple[int, int], out: np.ndarray | None, most: int, operation: Operation) -> np.ndarray:
     """Apply an operation that takes ``(H, W)`` or 2 to ``most`` channels, and may fill its second argument, to an image of any number."""
-    full = tuple(shape) + image.shape[2:]
+    whole = image.ndim == 2 or 1 < image.shape[2] <= most
+    if out is None and whole:
+        return operation(image, None)
+    full = (*shape, *image.shape[2:])
     out = usable(out, full, image.dtype)
-    if image.ndim == 2 or 1 < image.shape[2] <= most:
+    if whole:
         result = operation(image, out)
         if out is None or result is out:
             return result
         out[...] = result  # OpenCV has declined to fill it
         return out
-    out = np.empty(full, image.dtype) if out is None else out
-    if most == 1 or image.shape[2] == 1:
-        for channel in range(image.shape[2]):
-            out[..., channel] = operation(np.ascontiguousarray(image[..., channel]), None)
-    else:
-        for first in range(0, image.shape[2], most):
-            part = image[..., first : first + most]
-            out[..., first : first + most] = filled(np.ascontiguousarray(part), shape, None, most, operation)
-    return out
+    planes: list[np.ndarray] = []
+    channels = channels_of(image)
+    for first in range(0, len(channels), most):
+        group = channels[first : first + most]
+        done = operation(group[0] if len(group) == 1 else merged(group), None)
+        planes += [done] if len(group) == 1 else channels_of(done)
+    return merged(planes, out)

@@ -18,7 +18,7 @@ from highway.images.header import Header
 from highway.images.ops import Size
 from highway.process.aligned import aligned
 
-File = bytes | str | None
+File = bytes | memoryview | str | None
 Rows = np.ndarray | tuple[np.ndarray, ...] | list[np.ndarray]
 Boxes = tuple[np.ndarray, dict[int, Exception]]
 BoxesOf = Callable[[np.ndarray], Boxes]
@@ -100,8 +100,8 @@ class _OneByOne:
             return 0, 0
         check_cancelled()
         try:
-            if isinstance(file, bytes):
-                data = file
+            if not isinstance(file, str):
+                data = bytes(file)
             elif data is None:
                 with open(file, "rb", buffering=0) as opened:
                     data = opened.read()

@@ -5,15 +5,33 @@ Splines of higher order are in :mod:`highway.images.spline`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
-from highway.images.ops import Size, computed_in_float32, cv2_or_none, filled, native, pillow_channels, saturated
+from highway.images.ops import Size, channels_of, computed_in_float32, cv2_or_none, filled, merged, native, pillow_channels, saturated
+from highway.images.scratch import scratch
 
 Linear = Literal["nearest", "bilinear"]
 Fill = float | tuple[float, ...]  # a number, or one for each channel
+
+
+def fitting(fill: Fill, image: np.ndarray, what: str) -> Fill:
+    """Return what new pixels of an image hold: a number, or a tuple of one for each channel.
+
+    Raises:
+        ValueError: there are not as many numbers as channels, or one is no level of a byte where the image is of these.
+    """
+    several = tuple(fill) if isinstance(fill, (tuple, list)) else (fill,)
+    channels = image.shape[2] if image.ndim == 3 else 1
+    if len(several) not in (1, channels):
+        raise ValueError(f"{what}: {len(several)} numbers as fill {fill}, but the image has {channels} channels; give one for each, or one")
+    if image.dtype == np.uint8 and not (min(several) >= 0 and max(several) <= 255):
+        raise ValueError(f"{what}: fill {fill} for an image of bytes; expected levels from 0 to 255")
+    return several if len(several) > 1 else several[0]
 
 
 def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
@@ -28,26 +46,20 @@ def warp(image: np.ndarray, inverse: np.ndarray, shape: Size, interpolation: Lin
             may be the other with Pillow.
         fill: What lies outside: a number, or one for each channel.
     """
+    fill = fitting(fill, image, "warp")
     if interpolation == "bilinear":
         return _warp(image, inverse, shape, fill)
-    cv2 = cv2_or_none()
-    if cv2 is None or (fill != 0 and not native(image)):
-        return _sample(image, *_places(inverse, shape), fill)
-    bits = _as_bits(image)
-    flags = cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
-    upward = inverse.copy()  # half of the steps that OpenCV computes places in, so that a place between two pixels means the second
-    upward[:2, 2] += 2**-11
-    warped = filled(bits, shape, None, 4, lambda part, _: _by_cv2(cv2, part, upward, shape, flags, fill))
-    return warped.view(image.dtype).reshape(*shape, *image.shape[2:])
+    if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
+        upward = inverse.copy()  # half of the steps that OpenCV computes places in, so that a place between two pixels means the second
+        upward[:2, 2] += 2**-11
+        return _nearest(cv2, image, shape, fill, _mover(cv2, upward, shape))
+    return _sample(image, *_places(inverse, shape), fill)
 
 
 @computed_in_float32
-def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], fill: Fill) -> np.ndarray:
+def _warp(image: np.ndarray, inverse: np.ndarray, shape: Size, fill: Fill) -> np.ndarray:
     if cv2 := cv2_or_none():
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        if isinstance(fill, tuple) and image.ndim == 3 and image.shape[2] > 4:
-            return np.concatenate([_warp(image[..., [channel]], inverse, shape, one) for channel, one in enumerate(fill)], axis=2)
-        return filled(image, shape, None, 4, lambda part, _: _by_cv2(cv2, part, inverse, shape, flags, fill))
+        return _bilinear(cv2, image, shape, fill, _mover(cv2, inverse, shape))
     channels = pillow_channels(image)
     method, data = (Image.Transform.AFFINE, inverse) if len(inverse) == 2 else (Image.Transform.PERSPECTIVE, inverse / inverse[2, 2])
     numbers = tuple(data.ravel()[:8].tolist())
@@ -56,54 +68,93 @@ def _warp(image: np.ndarray, inverse: np.ndarray, shape: tuple[int, int], fill: 
         picture = Image.fromarray(part)
         return np.asarray(picture.transform(shape[::-1], method, numbers, Image.Resampling.BILINEAR, fillcolor=value))
 
+    each = fill if isinstance(fill, tuple) else (fill,)
+    values: list[Any] = [round(value) if image.dtype == np.uint8 else value for value in each]
     if isinstance(fill, tuple) and image.ndim == 3 and channels == 1:
-        planes = [one(np.ascontiguousarray(image[..., channel]), value) for channel, value in enumerate(fill)]
+        planes = [one(np.ascontiguousarray(image[..., channel]), value) for channel, value in enumerate(values)]
         return np.stack(planes, axis=2)
-    whole = image.dtype == np.uint8
-    value: Any = tuple(map(round, fill)) if isinstance(fill, tuple) else round(fill) if whole else fill
-    if channels == 3 and not isinstance(fill, tuple):
-        value = (value,) * 3
+    value = (tuple(values) if len(values) == 3 else (values[0],) * 3) if channels == 3 else values[0]
     return filled(image, shape, None, channels, lambda part, _: one(part, value))
 
 
-def _by_cv2(cv2: Any, image: np.ndarray, inverse: np.ndarray, shape: Size, flags: int, fill: Fill) -> np.ndarray:
-    centred = inverse.copy()  # OpenCV has (0, 0) at the centre of the upper left pixel
-    centred[:, 2] += inverse[:, :2].sum(axis=1) / 2
-    centred[:2] -= centred[2] / 2 if len(inverse) == 3 else (0, 0, 0.5)
-    value = fill if isinstance(fill, tuple) else (fill,) * 4
-    move = cv2.warpAffine if len(inverse) == 2 else cv2.warpPerspective
-    moved: np.ndarray = move(image, centred, shape[::-1], flags=flags, borderMode=cv2.BORDER_CONSTANT, borderValue=value)
-    return moved
-
-
 def remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, interpolation: Linear = "bilinear", fill: Fill = 0) -> np.ndarray:
-    """Sample an image at places, float32 ``(H', W')`` each, in pixels with (0, 0) at the upper left corner of the upper left pixel.
+    """Sample an image at places, float32 ``(H', W')`` each, in pixels with (0, 0) at the *centre* of the upper left pixel.
 
     ``image``, ``interpolation`` and ``fill`` are as for :func:`warp`.
     """
-    if interpolation == "nearest":
-        return _sample(image, np.floor(x).astype(np.intp), np.floor(y).astype(np.intp), fill)
-    return _remap(image, x, y, fill)
+    fill = fitting(fill, image, "remap")
+    if interpolation == "bilinear":
+        return _remap(image, x, y, fill)
+    if (cv2 := cv2_or_none()) and (fill == 0 or native(image)):
+        return _nearest(cv2, image, (x.shape[0], x.shape[1]), fill, _mapper(cv2, x, y))
+    column, row = (np.rint(part).astype(np.intp) for part in (x, y))
+    return _sample(image, column, row, fill)
 
 
 @computed_in_float32
 def _remap(image: np.ndarray, x: np.ndarray, y: np.ndarray, fill: Fill) -> np.ndarray:
-    if (cv2 := cv2_or_none()) and not (isinstance(fill, tuple) and image.ndim == 3 and image.shape[2] > 4):
-        maps, value = (x - np.float32(0.5), y - np.float32(0.5)), fill if isinstance(fill, tuple) else (fill,) * 4
-
-        def one(part: np.ndarray, _: np.ndarray | None) -> np.ndarray:
-            moved: np.ndarray = cv2.remap(part, *maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=value)
-            return moved
-
-        return filled(image, x.shape, None, 4, one)
-    left, top = np.floor(x - 0.5), np.floor(y - 0.5)
+    if cv2 := cv2_or_none():
+        return _bilinear(cv2, image, (x.shape[0], x.shape[1]), fill, _mapper(cv2, x, y))
+    left, top = np.floor(x), np.floor(y)
     total = np.zeros(x.shape + image.shape[2:], np.float32)
-    for down, share_down in ((0, 1 - (y - 0.5 - top)), (1, y - 0.5 - top)):
-        for right, share_right in ((0, 1 - (x - 0.5 - left)), (1, x - 0.5 - left)):
+    for down, share_down in ((0, 1 - (y - top)), (1, y - top)):
+        for right, share_right in ((0, 1 - (x - left)), (1, x - left)):
             part = _sample(image.astype(np.float32), (left + right).astype(np.intp), (top + down).astype(np.intp), fill)
             share = (share_down * share_right).astype(np.float32)
             total += part * (share if image.ndim == 2 else share[..., None])
     return saturated(total, image.dtype)
+
+
+# Samples an image of at most four channels by OpenCV: its flag of the interpolation, what lies outside, and where the result may go.
+Sampler = Callable[[np.ndarray, int, Any, np.ndarray | None], np.ndarray]
+
+
+def _mover(cv2: Any, inverse: np.ndarray, shape: Size) -> Sampler:
+    rows = [[a, b, c + (a + b) / 2] for a, b, c in inverse.tolist()]  # OpenCV has (0, 0) at the centre of the upper left pixel
+    divisor = rows[2] if len(rows) == 3 else [0.0, 0.0, 1.0]
+    matrix = np.array([[one - other / 2 for one, other in zip(row, divisor, strict=True)] for row in rows[:2]] + rows[2:])
+    move, size = cv2.warpAffine if len(rows) == 2 else cv2.warpPerspective, (shape[1], shape[0])
+    constant, backwards = cv2.BORDER_CONSTANT, cv2.WARP_INVERSE_MAP
+    return lambda image, how, value, to: move(image, matrix, size, to, how | backwards, constant, value)
+
+
+def _mapper(cv2: Any, x: np.ndarray, y: np.ndarray) -> Sampler:
+    return lambda image, how, value, to: cv2.remap(image, x, y, how, to, cv2.BORDER_CONSTANT, value)
+
+
+def _nearest(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Sampler) -> np.ndarray:
+    value = fill if isinstance(fill, tuple) else (fill,) * 4
+    copied = filled(_as_bits(image), shape, None, 4, lambda part, to: sample(part, cv2.INTER_NEAREST, value, to))
+    return copied.view(image.dtype).reshape(*shape, *image.shape[2:])
+
+
+def _bilinear(cv2: Any, image: np.ndarray, shape: Size, fill: Fill, sample: Sampler) -> np.ndarray:
+    if isinstance(fill, tuple) and image.ndim == 3 and image.shape[2] > 4:
+        groups = [(image[..., first : first + 4], fill[first : first + 4]) for first in range(0, image.shape[2], 4)]
+        return np.concatenate([_bilinear(cv2, np.ascontiguousarray(part), shape, values, sample) for part, values in groups], axis=2)
+    value = fill if isinstance(fill, tuple) else (fill,) * 4
+
+    def one(part: np.ndarray, to: np.ndarray | None) -> np.ndarray:
+        """Sample three channels as four, which OpenCV does in half of the time, and two one by one: to the same bits."""
+        channels, how = part.shape[2] if part.ndim == 3 else 1, cv2.INTER_LINEAR
+        if channels in (1, 4) or (channels == 3 and max(part.size // 3, shape[0] * shape[1]) > _most_widened(part.dtype)):
+            return sample(part, how, value, to)
+        if channels == 2:
+            return merged([sample(plane, how, value[place:], None) for place, plane in enumerate(channels_of(part))], to)
+        wide, moved = (scratch(name, (*size, 4), part.dtype) for name, size in (("wide", part.shape[:2]), ("moved", shape)))
+        narrow: np.ndarray = cv2.cvtColor(sample(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA, wide), how, value, moved), cv2.COLOR_RGBA2RGB, to)
+        return narrow
+
+    return filled(image, shape, None, 4, one)
+
+
+@cache
+def _most_widened(dtype: np.dtype[Any]) -> int:
+    """Return up to how many pixels an image of three channels is sampled faster as one of four: the caches hold no more of the copies."""
+    if dtype == np.uint8:
+        return 2**22
+    cv2 = cv2_or_none()
+    return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0  # before, floats of four channels took longer
 
 
 def _places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

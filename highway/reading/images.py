@@ -102,7 +102,8 @@ class EncodedImages:
         errors = dict[int, Exception]()
         for place, sample in enumerate(samples):
             try:
-                memory[first + place] = image_and_label(sample, True)
+                data, label = image_and_label(sample, True)
+                memory[first + place] = bytes(data), label
             except Exception as error:
                 errors[place] = error
         return errors
@@ -124,7 +125,7 @@ def _of_image(error: Exception) -> Exception:
     return told
 
 
-def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
+def image_and_label(sample: Any, labelled: bool) -> tuple[bytes | memoryview, Any]:
     """Return the encoded image of a sample, and its label; ``None`` if it is not ``labelled``.
 
     Args:
@@ -148,7 +149,7 @@ def image_and_label(sample: Any, labelled: bool) -> tuple[bytes, Any]:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 1:
         image = image.tobytes()
     if isinstance(image, (bytes, bytearray, memoryview)) and (label is not None or not labelled):
-        return bytes(image), _whole(label) if labelled else None
+        return bytes(image) if isinstance(image, bytearray) else image, _whole(label) if labelled else None
     expected = "(encoded image, label)" if labelled else "(encoded image,)"
     way_out = "; for Hugging Face, cast_column('image', Image(decode=False)) leaves images encoded"
     raise TypeError(f"the sample is {_described(sample)}; expected {expected}{way_out if isinstance(sample, dict) else ''}")
