@@ -82,7 +82,7 @@ COMMANDS = (
     Command("graph", "graph", "draw a topology"),
     Command("unit", "unit", "print a systemd unit that runs what a topology places on a machine"),
     _tool("mon", "streams.mon", "show the live rates of a stream, and what was lost on the way", "tensormon"),
-    _tool("show", "streams.show", "show the images of a stream with their labels", "tensorshow"),
+    _tool("show", "streams.show", "show the images of a stream with what belongs to them, or what transforms do", "tensorshow"),
     _tool("stat", "streams.stat", "show what is in a stream, or compare it with what was in it once", "tensorstat"),
     _tool("serve-dir", "streams.serve_dir", "serve the images of a folder, cropped and flipped at random", "serve-imagenet-dir"),
     _tool(

@@ -35,7 +35,7 @@ def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Ima
     shape = (2 * _MARGIN + columns * width - _GAP, _TITLE + _MARGIN + -(-len(tiles) // columns) * height)
     picture = Image.new("RGB", shape, _PAPER)
     draw = ImageDraw.Draw(picture)
-    draw.text((_MARGIN, _TITLE // 2), _shortened(draw, title, 15, shape[0] - 2 * _MARGIN), fill=_INK, font=_font(15), anchor="lm")
+    draw.text((_MARGIN, _TITLE // 2), _shortened(draw, title, 15, shape[0] - 2 * _MARGIN), fill=_INK, font=type_face(15), anchor="lm")
     for number, tile in enumerate(tiles):
         left, top = _MARGIN + number % columns * width, _TITLE + number // columns * height
         draw.rectangle((left, top, left + size - 1, top + tall - 1), fill=_FRAME)
@@ -43,18 +43,19 @@ def draw_grid(tiles: Sequence[Tile], columns: int, size: int, title: str) -> Ima
         below = top + tall + 3
         for text, ink in ((tile.label, _INK), (tile.key, _FAINT)):
             if text:
-                draw.text((left, below), _shortened(draw, text, 12, size), fill=ink, font=_font(12))
+                draw.text((left, below), _shortened(draw, text, 12, size), fill=ink, font=type_face(12))
                 below += _LINE
     return picture
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def type_face(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Return the type in which texts are set, of a height in pixels if Pillow was built with FreeType."""
     return ImageFont.load_default(size) if features.check("freetype2") else ImageFont.load_default()
 
 
 def _shortened(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
     """Return as much of the end of a text as fits; the end of a path tells more than its beginning."""
-    font, text = _font(size), "".join(c if c.isprintable() else "?" for c in text)
+    font, text = type_face(size), "".join(c if c.isprintable() else "?" for c in text)
     shown = text
     while shown and draw.textlength(shown if shown == text else f"…{shown}", font=font) > width:
         shown = shown[1:]

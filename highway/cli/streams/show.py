@@ -4,58 +4,108 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from highway.cli import arguments, command
+from highway.cli.pictures.output import check_output, put_out
 from highway.cli.streams.subscription import add_subscription_options, subscribe
-from highway.datasets.writing import writing
 from highway.engine.batch import Field, Item, get, names
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, LinkError
+from highway.images.annotations import annotations_of, fields_of, labelled, rows_of, text_of
+from highway.images.decode import decode
+from highway.images.drawing import Drawn, draw_on
 from highway.images.grid import Tile, draw_grid, fitted
 from highway.images.items import image_field, row_keys, rows, to_pillow
 
-PORTS = range(7880, 7884)
+URLS = [f"zsub://127.0.0.1:{port}" for port in range(7880, 7884)]
 FILE = "tensorshow.png"
-COLUMNS, SIZE = 8, 128  # images in a row; pixels of the longer side of each
+COUNT, COLUMNS, SIZE = 16, 8, 128  # images in all, and in a row; pixels of the longer side of each
+_OF_STREAMS = ("link", "replica", "local", "timeout", "unbatched", "mode", "perbatch", "classes", "boxes", "mask", "points")
+_OF_TRANSFORMS = ("image", "seed", "plugin")
+_DEFAULTS = {"timeout": -1.0, "mode": "imgclass", "perbatch": 1}
 
 Classes = Mapping[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_subscription_options(parser, [f"zsub://127.0.0.1:{port}" for port in PORTS])
+    add_subscription_options(parser, URLS)
     add = parser.add_argument
     add("-b", "--unbatched", action="store_true", help="the arrays have no batch axis")
     add("-m", "--mode", choices=["imgclass", "img2img"], default="imgclass", help="images and labels (default), or pairs of images")
     add("-B", "--perbatch", type=arguments.positive, default=1, metavar="N", help="images of each batch; default: 1")
-    add("-c", "--count", type=arguments.positive, default=16, metavar="N", help="images, or pairs, in all; default: 16")
+    add("-c", "--count", type=arguments.positive, metavar="N", help=f"images, or pairs, in all; default: {COUNT}")
     add("-C", "--classes", metavar="FILE.json", help="names of the labels: a list, or a map from numbers")
-    add("-o", "--output", metavar="FILE.png", help=f"write the picture there; default: a window or, without a display, {FILE}")
+    for role, called in (("boxes", "boxes"), ("mask", "masks or mask"), ("points", "keypoints or points")):
+        add(f"--{role}", metavar="FIELD", help=f"the field of the {role} to draw, its name or position; default: {called}, if there is one")
+    add("-s", "--size", type=arguments.positive, default=SIZE, metavar="N", help=f"pixels of each image's longer side; default: {SIZE}")
+    add("-o", "--output", metavar="FILE", help=f"write the picture there, a .png or .jpg; default: a window or, without a display, {FILE}")
+    transforms = "in place of a stream: images before and after the transforms in a YAML file, or of a topology; `all`: each one there is"
+    add("--transforms", metavar="FILE", help=f"{transforms}. --count is how often each image is transformed; default: 5")
+    add("--image", action="append", metavar="FILE", help="with --transforms: an image to show in place of photographs of the package")
+    add("--seed", type=arguments.natural, metavar="N", help="with --transforms: what all that is random derives from; default: 0")
+    add("--plugin", action="append", metavar="MODULE", help="with --transforms: allow the file to name classes of this module")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Collect images until there are ``count`` or the senders end, and show them."""
-    if options.output and not options.output.lower().endswith(".png"):
-        raise ConfigError(f"--output {options.output}: expected a name that ends in .png")
+    """Collect images until there are ``count`` or the senders end, and show them; or show what transforms do."""
+    check_output(options.output)
+    if options.transforms is not None:
+        _refuse(options, _OF_STREAMS, "is for a stream: leave it out with --transforms")
+        return _show_transforms(options)
+    _refuse(options, _OF_TRANSFORMS, "is for --transforms FILE: say that too")
+    count = options.count or COUNT
     classes = {} if options.classes is None else load_classes(options.classes)
     kind = "pairs" if options.mode == "img2img" else "images"
     found: list[list[Tile]] = []
     with subscribe(options) as subscription:
-        print(f"waiting for {options.count} {kind} from {subscription.where}", flush=True)
+        print(f"waiting for {count} {kind} from {subscription.where}", flush=True)
         for item, passport in subscription.batches():
-            missing = options.count - len(found)
+            missing = count - len(found)
             found += islice(pictures(item, passport, options, classes), min(options.perbatch, missing))
-            if len(found) == options.count:
+            if len(found) == count:
                 break
     if not found:
         raise LinkError(f"{subscription.where}: the senders have ended without any {kind}")
     tiles = [tile for picture in found for tile in picture]
-    _show(tiles, f"The first {len(found)} {kind} from {subscription.where}", options.output)
+    title = f"The first {len(found)} {kind} from {subscription.where}"
+    put_out(draw_grid(tiles, COLUMNS, options.size, title), title, options.output, FILE)
+    return command.DONE
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(options, name) not in (None, False, _DEFAULTS.get(name)):
+            raise ConfigError(f"--{name} {why}")
+
+
+def _show_transforms(options: argparse.Namespace) -> int:
+    from highway.cli.files import allow_plugins, variables  # here, since who looks at a stream needs none of these
+    from highway.cli.pictures import before_after, contact_sheet
+
+    if options.urls != URLS:
+        raise ConfigError(f"{options.urls[0]!r} is a stream, which is not looked at with --transforms: leave it out")
+    if options.transforms == "all":
+        _refuse(options, ("count", "set", "role", *_OF_TRANSFORMS), "is for the transforms of a file: leave it out with --transforms all")
+        picture = contact_sheet.draw(options.size)
+    else:
+        allow_plugins(options.plugin or [])
+        picture = before_after.draw(
+            options.transforms,
+            options.image or (),
+            options.count or before_after.COUNT,
+            options.seed or 0,
+            options.size,
+            options.role,
+            variables(options.set or []),
+            options.plugin or (),
+        )
+    put_out(picture, options.transforms, options.output, "transforms.png")
     return command.DONE
 
 
@@ -80,73 +130,77 @@ def load_classes(path: str) -> Classes:
 
 
 def pictures(item: Item, passport: Passport, options: argparse.Namespace, classes: Classes) -> Iterator[list[Tile]]:
-    """Yield what is to be seen of each sample of an item: an image with its label, or a pair of images."""
-    first, second = _fields(item)
+    """Yield what is to be seen of each sample of an item: an image with what belongs to it and its label, or a pair of images."""
+    pairs = options.mode == "img2img"
+    first, second = _fields(item, {} if pairs else fields_of(item, _given(item, options)))
     images = _images(item, first, options.unbatched)
     keys = row_keys(passport, len(images))
-    if options.mode == "img2img":
+    if pairs:
         others = _images(item, second, options.unbatched)
         for image, other, key in zip(images, others, keys, strict=True):
-            yield [_tile(image, str(first), key), _tile(other, str(second), key)]
+            yield [_tile(image, options.size, str(first), key), _tile(other, options.size, str(second), key)]
         return
-    labels = _labels(item, second, len(images), options.unbatched)
-    for image, label, key in zip(images, labels, keys, strict=True):
-        yield [_tile(image, classes.get(label, label), key)]
+    found = annotations_of(item, [image.shape[:2] for image in images], _given(item, options), not options.unbatched)
+    for image, belongs, label, key in zip(images, found, _labels(item, second, len(images), options.unbatched), keys, strict=True):
+        drawn, at_boxes = labelled(belongs, label, classes)
+        text = "" if at_boxes or label is None else _label(label)
+        yield [_tile(image, options.size, classes.get(text, text), key, drawn)]
 
 
-def _fields(item: Item) -> tuple[Field, Field | None]:
-    """Return the field of the images, and that of what belongs to them: the labels, or the other images."""
+def _given(item: Item, options: argparse.Namespace) -> dict[str, Field]:
+    """Return the fields that options name, by role; those of a tuple have positions."""
+    named = {role: getattr(options, role) for role in ("boxes", "mask", "points")}
+    is_position = re.compile(r"-?\d+").fullmatch
+    found = {role: name for role, name in named.items() if name is not None}
+    return {role: int(name) if not isinstance(item, dict) and is_position(name) else name for role, name in found.items()}
+
+
+def _fields(item: Item, where: Mapping[str, Field]) -> tuple[Field, Field | None]:
+    """Return the field of the images, and that of what belongs to them and has no other role: the labels, or the other images.
+
+    In a dict with boxes, masks or points there is much besides; what is not called labels are none then.
+    """
     first = image_field(item)
-    others = [name for name in names(item) if name != first]
-    return first, next((name for name in ("label", "labels") if name in others), others[0] if others else None)
+    taken = {first, *where.values(), *(f"{field}_{what}" for field in names(item) for what in ("count", "offsets"))}
+    others = [name for name in names(item) if name not in taken]
+    rest = others if not (where and isinstance(item, dict)) else []
+    return first, next((name for name in ("label", "labels") if name in others), next(iter(rest), None))
 
 
 def _images(item: Item, field: Field | None, unbatched: bool) -> list[np.ndarray]:
     if field is None:
         raise ValueError(f"the batches have one field only, {names(item)[0]!r}; img2img needs two")
-    value = np.asarray(get(item, field))
-    images = [value] if unbatched or value.ndim == 0 else list(value)
+    value = get(item, field)
+    images = list(value) if not unbatched and (isinstance(value, (list, tuple)) or np.ndim(value)) else [value]
     return rows({field: [_channels_last(image) for image in images]}, field)
 
 
-def _channels_last(image: np.ndarray) -> np.ndarray:
+def _channels_last(value: Any) -> np.ndarray:
+    image = decode(value) if isinstance(value, bytes) else np.asarray(value)
     is_first = image.ndim == 3 and image.shape[0] in (1, 3, 4) and image.shape[2] not in (1, 3, 4)
     return image.transpose(1, 2, 0) if is_first else image
 
 
-def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> list[str]:
-    """Return what stands below each image: a number, the place of the one in a one-hot vector, or nothing where there is neither."""
+def _labels(item: Item, field: Field | None, count: int, unbatched: bool) -> list[np.ndarray | None]:
     if field is None:
-        return [""] * count
-    values = np.asarray(get(item, field))
-    values = values[None] if unbatched else values
-    if len(values) != count:
-        raise ValueError(f"field {field!r} has {len(values)} values for {count} images; say -b (unbatched) for a stream of samples")
-    if values.ndim == 2 and values.shape[1] > 1 and (np.count_nonzero(values, axis=1) == 1).all():
-        values = values.argmax(axis=1)
-    values = values.reshape(count, -1)
-    return [f"{value[0]:g}" if value.size == 1 else "" for value in values]
+        return [None] * count
+    try:
+        return [np.asarray(value) for value in rows_of(item, field, count, not unbatched)]
+    except ValueError as error:
+        raise ValueError(f"{error}; say -b (unbatched) for a stream of samples") from None
 
 
-def _tile(image: np.ndarray, label: str, key: str) -> Tile:
-    return Tile(fitted(to_pillow(image), SIZE), label, key)
+def _label(value: np.ndarray) -> str:
+    """Return what stands below an image: a number, the place of the one in a one-hot vector, a text, or nothing where there is neither."""
+    if value.ndim == 1 and value.size > 1 and np.count_nonzero(value) == 1 and value.dtype.kind in "biuf":
+        return str(value.argmax())
+    return text_of(value.reshape(-1)[0]) if value.size == 1 else ""
 
 
-def _show(tiles: list[Tile], title: str, output: str | None) -> None:
-    picture = draw_grid(tiles, COLUMNS, SIZE, title)
-    if output is None and has_display():
-        picture.show(title)
-        print("shown in a window", flush=True)
-        return
-    path = output or FILE
-    with writing(path) as name:
-        picture.save(name, "PNG")
-    print(f"written to {os.path.abspath(path)}", flush=True)
-
-
-def has_display() -> bool:
-    """Say whether a window can be opened here."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+def _tile(image: np.ndarray, size: int, label: str, key: str, drawn: Drawn | None = None) -> Tile:
+    picture = to_pillow(image)
+    small = fitted(picture, size)
+    return Tile(small if drawn is None else draw_on(small, drawn, picture.size), label, key)
 
 
 main = command.program("tensorshow")

@@ -120,7 +120,7 @@ class Summary:
             ValueError: a field is no array of numbers, or has no batch axis.
         """
         for name, value in zip(batch.names(item), batch.fields(item), strict=True):
-            array = np.asarray(value)
+            array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
             if array.dtype.kind not in "biuf":
                 raise ValueError(f"field {name!r} holds {array.dtype}; expected numbers")
             if self.batched and array.ndim == 0:

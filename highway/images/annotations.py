@@ -1,0 +1,136 @@
+"""Boxes, masks and points of the images of an item, to be drawn: found by the names of their fields, and apart for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from highway.engine.batch import Field, Item, get, names
+from highway.images.drawing import Drawn
+from highway.images.ops import Size
+
+USUAL = {"boxes": ("boxes",), "mask": ("masks", "mask"), "points": ("keypoints", "points"), "visibility": ("visibility",)}
+"""What the field of each role is called where nobody says which it is."""
+
+
+def fields_of(item: Item, given: Mapping[str, Field]) -> dict[str, Field]:
+    """Return the field of each role: the one that is given, or the first that is called as usual.
+
+    Raises:
+        KeyError: there is no field that is given.
+    """
+    for field in given.values():
+        get(item, field)
+    found: dict[str, Field] = {role: name for role, called in USUAL.items() for name in reversed(called) if name in names(item)}
+    return found | dict(given)
+
+
+def rows_of(item: Item, field: Field, count: int, batched: bool = True) -> list[Any]:
+    """Return what a field has for each of so many images.
+
+    A batch may hold it as an array or a list; padded, with ``<field>_count`` beside it; or one after the other, with ``<field>_offsets``.
+
+    Raises:
+        ValueError: it is for another number of images.
+    """
+    value, known = get(item, field), names(item)
+    if not batched:
+        return [value]
+    if f"{field}_offsets" in known:
+        ends = np.asarray(get(item, f"{field}_offsets")).tolist()
+        found = [value[start:end] for start, end in pairwise(ends)]
+    else:
+        found = list(value) if isinstance(value, (list, tuple)) or np.ndim(value) else [value]
+    if len(found) != count:
+        raise ValueError(f"field {field!r} has {len(found)} values for {count} images")
+    if f"{field}_count" in known:
+        found = [part[:there] for part, there in zip(found, np.asarray(get(item, f"{field}_count")).tolist(), strict=True)]
+    return found
+
+
+def annotations_of(item: Item, sizes: Sequence[Size], given: Mapping[str, Field], batched: bool = True) -> list[dict[str, np.ndarray]]:
+    """Return what is to be drawn on each image, by role: boxes ``(N, 4)``, mask ``(H, W)`` or ``(N, H, W)``, points ``(N[, K], 2 or 3)``.
+
+    A field that is only called as usual is left out if it holds something else.
+
+    Args:
+        item: The item.
+        sizes: Height and width of each image.
+        given: Fields of roles.
+        batched: Whether fields have a batch axis.
+
+    Raises:
+        KeyError: there is no field that is given.
+        ValueError: one holds something else.
+    """
+    found: list[dict[str, np.ndarray]] = [{} for _ in sizes]
+    for role, field in fields_of(item, given).items():
+        try:
+            parts = [_checked(role, field, part, size) for part, size in zip(rows_of(item, field, len(sizes), batched), sizes, strict=True)]
+        except ValueError:
+            if role in given:
+                raise
+            continue
+        for one, part in zip(found, parts, strict=True):
+            one[role] = part
+    return found
+
+
+def drawn_from(given: Mapping[str, np.ndarray], box_names: Sequence[str] = (), colors: Sequence[int] = ()) -> Drawn:
+    """Return what is drawn of what :func:`annotations_of` returns for an image: no points that are not labelled, or are of padding."""
+    boxes, points = given.get("boxes"), given.get("points")
+    if points is not None:
+        there: np.ndarray = np.ones(points.shape[:-1], np.bool_)
+        if points.shape[-1] == 3:
+            there &= points[..., 2] > 0
+        seen = given.get("visibility")
+        if seen is not None and seen.shape == there.shape:
+            there &= seen > 0
+        if boxes is not None and len(boxes) == len(points) and points.ndim == 3:
+            there &= np.all(boxes[:, 2:] > boxes[:, :2], axis=1, keepdims=True)
+        points = np.where(there[..., None], points[..., :2], np.nan)
+    return Drawn(boxes, box_names, given.get("mask"), points, colors)
+
+
+def labelled(given: Mapping[str, np.ndarray], label: np.ndarray | None, classes: Mapping[str, str]) -> tuple[Drawn, bool]:
+    """Return what is drawn on an image, with labels at its boxes if there is one for each of these, and say whether there is.
+
+    Args:
+        given: What :func:`annotations_of` returns for it.
+        label: The image's label, or its boxes'.
+        classes: Names of labels, by these as texts.
+    """
+    of_boxes = "boxes" in given and label is not None and label.ndim == 1 and len(label) == len(given["boxes"])
+    if not of_boxes or label is None:
+        return drawn_from(given), False
+    texts = [text_of(one) for one in label]
+    return drawn_from(given, [classes.get(text, text) for text in texts], label.tolist() if label.dtype.kind in "iu" else ()), True
+
+
+def text_of(label: Any) -> str:
+    """Return a label, a number or a text, as people write it."""
+    return f"{label:g}" if np.asarray(label).dtype.kind in "iuf" else str(label)
+
+
+def _checked(role: str, field: Field, value: Any, size: Size) -> np.ndarray:
+    array = np.asarray(value)
+    shape = array.shape
+    if role == "boxes":
+        array = array.reshape(-1, 4) if array.size == 0 else array
+        fits, expected = array.ndim == 2 and array.shape[1] == 4, "boxes (N, 4)"
+    elif role == "points":
+        array = array.reshape(0, 2) if array.size == 0 else array
+        fits, expected = array.ndim in (2, 3) and array.shape[-1] in (2, 3), "points (N, 2) or (N, K, 2)"
+    elif role == "mask":
+        array = array[..., 0] if shape == (*size, 1) else array
+        fits, expected = array.ndim in (2, 3) and array.shape[-2:] == size, f"a mask {size} or (N, {size[0]}, {size[1]})"
+    else:
+        return array
+    if not fits or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"field {field!r} holds {array.dtype} {shape} for an image of height {size[0]} and width {size[1]}; expected {expected}"
+        )
+    return array.astype(np.int64) if role == "mask" and array.dtype.kind == "f" else array.astype(np.float32) if role != "mask" else array
