@@ -1,4 +1,4 @@
-"""Photographs that come with the package, for the quickstart, the tutorial and the tests."""
+"""Photographs that come with the package, some with the objects in them, for the quickstart, the tutorials and the tests."""
 
 from __future__ import annotations
 

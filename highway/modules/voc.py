@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from highway.datasets.dataset import Dataset
-from highway.datasets.detection.voc import VOC
+from highway.datasets.detection.voc import CLASSES, VOC
 from highway.modules.decode import DecodeImage
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
@@ -20,6 +21,7 @@ class _OfVOC:
     split: str = "train"
     epochs: Epochs = None
     masks: Literal["class", "object"] | None = None
+    classes: list[str] = dataclasses.field(default_factory=CLASSES.copy)
 
 
 @checked
@@ -28,14 +30,14 @@ class VOCReader(Sampling, _OfVOC):
     """Read images of PASCAL VOC, decoded, with the boxes and labels of the objects in them.
 
     They come one by one, since they differ in size and in their objects: ``Augmentations(transforms, field="image", boxes="boxes")`` behind
-    it crops, scales and mirrors both alike, and ``Batch`` makes batches. For other labels, or encoded images, read the dataset:
-    ``Reader(VOC(...))``.
+    it crops, scales and mirrors both alike, and ``Batch`` makes batches. For encoded images, read the dataset: ``Reader(VOC(...))``.
 
     Args:
         data_dir: The folder of one year, such as ``VOCdevkit/VOC2012``.
         split: ``"train"``, ``"val"``, ``"trainval"``, ``"test"``, or another list in ``ImageSets``.
         epochs: Passes over the images, or ``None`` to repeat for ever.
         masks: Whether samples have ``mask``, and by what, as for :class:`~highway.datasets.VOC`.
+        classes: The labels' names, by number; those of VOC by default.
 
     Yields:
         Dicts: ``image``, uint8 ``(H, W, 3)`` in RGB; ``boxes``, float32 ``(N, 4)``: x1, y1, x2, y2 in pixels; ``labels``, int32 ``(N,)``;
@@ -51,7 +53,7 @@ class VOCReader(Sampling, _OfVOC):
 
     def open(self) -> Dataset:
         """Return the dataset."""
-        return VOC(self.data_dir, self.split, masks=self.masks)
+        return VOC(self.data_dir, self.split, self.classes, self.masks)
 
     def batch_format(self, dataset: Dataset) -> BatchFormat:
         """Return how samples go out."""

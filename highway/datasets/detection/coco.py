@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from highway.data import resolve_data_dir
 from highway.datasets.detection.coco_json import Annotations, EmptyBoxes, load
 from highway.datasets.detection.masks import Segmentation, draw
 from highway.datasets.file import fingerprint_of
@@ -37,7 +38,8 @@ class COCO:
     The annotations are read when a sample is first asked for, once in each process.
 
     Args:
-        data_dir: The folder of the images, such as ``coco/train2017``, or its URL.
+        data_dir: The folder of the images, such as ``coco/train2017``, or its URL. ``highway:objects/...`` stands for photographs with
+            annotations that come with the package; so for the next one.
         annotations: The JSON file, such as ``coco/annotations/instances_train2017.json``.
         masks: Whether samples have masks.
         keypoints: Whether samples have keypoints; of ``person_keypoints_train2017.json``, for example.
@@ -75,7 +77,8 @@ class COCO:
 
     @opened
     def _loaded(self) -> _Loaded:
-        found = load(self.annotations, self.masks, self.keypoints, self.crowds, self.empty_boxes)
+        root, annotations = resolve_data_dir(self.data_dir), resolve_data_dir(self.annotations)
+        found = load(annotations, self.masks, self.keypoints, self.crowds, self.empty_boxes)
         for name in found.names:
             if os.path.isabs(name) or ".." in name.split("/"):
                 raise DatasetError(
@@ -83,7 +86,7 @@ class COCO:
                 )
         counts = np.diff(found.begins)
         images = np.flatnonzero(counts) if self.skip_empty else np.arange(len(counts))
-        return _Loaded(found, named_files(self.data_dir, found.names, self.annotations), images)
+        return _Loaded(found, named_files(root, found.names, annotations), images)
 
     @opened
     def keys(self) -> list[str]:
@@ -157,6 +160,6 @@ class COCO:
     def fingerprint(self) -> str:
         """Return a text that changes when one of the files is written to, or other things are read of them."""
         files, keys = self._loaded.files, self._loaded.images.tolist()
-        described = fingerprint_of([(shown(self.annotations), self.annotations)])
+        described = fingerprint_of([(shown(self.annotations), resolve_data_dir(self.annotations))])
         described += f" {files.select(keys).fingerprint()}"
         return f"{described} {self.masks} {self.keypoints} {self.crowds} {self.skip_empty} {self.empty_boxes}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from highway.data import resolve_data_dir
 from highway.datasets.detection.voc_xml import read_objects
 from highway.datasets.file import fingerprint_of
 from highway.datasets.image_files import ImageFiles, named_files
@@ -18,8 +19,8 @@ from highway.errors import DatasetError
 from highway.images.decode import checked_header
 from highway.images.header import opened as opened_image
 from highway.parameters.checks import checked, require
-from highway.stores.file import open_text
-from highway.stores.url import join, shown
+from highway.stores.file import names_in, open_text
+from highway.stores.url import join, parent, shown
 
 CLASSES = (  # noqa: SIM905  # one line, not twenty
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train tvmonitor"
@@ -35,6 +36,7 @@ class VOC:
 
     Args:
         data_dir: Folder that holds ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as ``VOCdevkit/VOC2012``, or its URL.
+            ``highway:objects`` stands for photographs with annotations that come with the package.
         split: Which images: the name of a list in ``ImageSets/Main``, or with ``masks`` in ``ImageSets/Segmentation``.
         classes: The labels' names, by number; those of VOC by default, of which ``aeroplane`` is 0.
         masks: ``"class"`` or ``"object"``: have a mask of the classes, or of the objects, too.
@@ -66,11 +68,16 @@ class VOC:
 
     @property
     def _list(self) -> str:
-        return join(self.data_dir, f"ImageSets/{'Segmentation' if self.masks else 'Main'}/{self.split}.txt")
+        return join(resolve_data_dir(self.data_dir), f"ImageSets/{'Segmentation' if self.masks else 'Main'}/{self.split}.txt")
 
     def _names(self) -> list[str]:
-        with open_text(self._list) as file:
-            lines = [line.split() for line in file]
+        try:
+            with open_text(self._list) as file:
+                lines = [line.split() for line in file]
+        except FileNotFoundError as error:
+            there = sorted(name.removesuffix(".txt") for name in names_in(parent(self._list)) if name.endswith(".txt"))
+            found = f"the lists there are {', '.join(map(repr, there))}" if there else "data_dir is the folder that holds ImageSets"
+            raise FileNotFoundError(f"{shown(self._list)!r}: no such list of images; {found}") from error
         for number, words in enumerate(lines, start=1):
             if len(words) > 1 or any("/" in word for word in words):
                 found = " ".join(words)
@@ -94,7 +101,10 @@ class VOC:
     def _found(self, names: Sequence[str]) -> list[ImageFiles]:
         """Return the images, the annotations, and the masks if there are some."""
         parts = [("JPEGImages", "jpg"), ("Annotations", "xml"), *([(_MASKS[self.masks], "png")] if self.masks else [])]
-        return [named_files(join(self.data_dir, folder), [f"{name}.{suffix}" for name in names], self._list) for folder, suffix in parts]
+        return [
+            named_files(join(resolve_data_dir(self.data_dir), folder), [f"{name}.{suffix}" for name in names], self._list)
+            for folder, suffix in parts
+        ]
 
     @opened
     def _labels(self) -> dict[str, int]:
