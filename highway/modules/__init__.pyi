@@ -8,9 +8,12 @@ from .cache import CacheReader as CacheReader
 from .decode import DecodeImage as DecodeImage
 from .encoded_images import DecodeBatch as DecodeBatch
 from .encoded_images import EncodedImageReader as EncodedImageReader
+from .file_sinks import ArrayRecordSink as ArrayRecordSink
+from .file_sinks import ArrowSink as ArrowSink
 from .file_sinks import HDF5Sink as HDF5Sink
 from .file_sinks import LevelDBSink as LevelDBSink
 from .file_sinks import LMDBSink as LMDBSink
+from .file_sinks import MDSSink as MDSSink
 from .file_sinks import NpzSink as NpzSink
 from .file_sinks import ParquetSink as ParquetSink
 from .file_sinks import TFRecordSink as TFRecordSink
@@ -26,6 +29,8 @@ from .maps import Map as Map
 from .maps import Rename as Rename
 from .maps import Select as Select
 from .noise import Noise as Noise
+from .other_transforms.albumentations import Albumentations as Albumentations
+from .other_transforms.torchvision import TorchvisionV2 as TorchvisionV2
 from .packing.concat_then_split import ConcatThenSplit as ConcatThenSplit
 from .packing.pack import Pack as Pack
 from .printing import Benchmark as Benchmark

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from highway.engine.batch import Item, get, replace
 from highway.errors import ConfigError
-from highway.images.items import is_batch
+from highway.images.items import checked_image
 from highway.images.ops import Size
-from highway.modules.targets import Targets, like, rows_where
+from highway.modules.targets import Targets, rows_where, unshared
 from highway.parameters.checks import checked, require
+from highway.parameters.ranges import Range
 from highway.process.aligned import aligned
 from highway.transforms import Chain, TransformLike
 from highway.transforms.base import Seen, areas
+from highway.transforms.compose import Step
+from highway.transforms.rowwise import at_once, changed
+
+Pair = Annotated[tuple[int, int], Range(ge=0, words="the numbers of two points, from 0")]
 
 
 @checked
@@ -28,7 +34,7 @@ class Augmentations:
     What belongs to an image shares its draw. The item's own arrays are never written into; the result's are new.
 
     Args:
-        transforms: Applied in this order; none by default.
+        transforms: Applied in this order; a list among them counts as one. None by default.
         deterministic: Whether to leave out all chance: the identity, the centre.
         field: The field that holds the images: its name or position. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
             if there is one, else the first. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array
@@ -42,24 +48,30 @@ class Augmentations:
             with a first axis more, or a list. Their values are never mixed.
         with_boxes: Fields that have a row for each box, such as labels: where boxes are removed, so are their rows. ``points`` and ``mask``
             may be among them.
+        swap_points: Pairs of points that change places where the image is mirrored, such as a left and a right eye: their numbers among
+            the K points of an object, or of an image with points ``(N, 2)``. However it comes to be mirrored; a half turn mirrors nothing.
+        with_points: Fields that have an entry for each point: ``(N, K)``, or ``(N,)``. They change places, and are removed, with these.
+        visibility: One more of them, which becomes 0 where a point leaves the image, at whichever of the transforms; as in COCO.
         keep: What becomes of what leaves the image. Boxes are clipped to it, and one of which nothing is left becomes (0, 0, 0, 0). With
             ``"cut"`` it keeps its row, and points may lie outside; ``"clip"`` moves these to the nearest place on the image's border;
             ``"drop"`` removes the rows of all empty boxes, padding among them, and of points ``(N, 2)`` outside, unless they go with boxes.
+        as_list: Whether the images of a batch, which may differ in size then, and all that belongs to them come out as lists.
 
     Returns:
-        The item with these fields changed. Batches come out as one array ``(B, H', W', C')``. Fields of which rows may be removed, by
-        ``keep="drop"`` or :class:`SanitizeBoxes`, come out of a batch as lists.
+        The item with these fields changed. Without ``as_list`` batches come out as one array ``(B, H', W', C')``, and only fields of which
+        rows may be removed, by ``keep="drop"`` or :class:`SanitizeBoxes`, as lists.
 
     Raises:
-        ConfigError: something in ``transforms`` is no transform, or one needs boxes where there are none (on construction).
+        ConfigError: something in ``transforms`` is no transform, one needs boxes where there are none, or what goes with boxes or points is
+            given without these (on construction).
         KeyError: a field is not there.
         ValueError: an array is no image, or could be another thing as well; the images of a batch come out with different shapes; boxes,
-            points, masks, or what goes with boxes, do not fit.
+            points, masks, or what goes with boxes or points, do not fit.
     """
 
     parallel: ClassVar[bool] = True
 
-    transforms: list[TransformLike] = dataclasses.field(default_factory=list)
+    transforms: list[TransformLike | tuple[TransformLike, ...]] = dataclasses.field(default_factory=list)
     deterministic: bool = False
     field: str | int | None = None
     boxes: str | int | None = None
@@ -67,14 +79,25 @@ class Augmentations:
     mask: str | int | None = None
     with_boxes: list[str | int] = dataclasses.field(default_factory=list)
     keep: Literal["cut", "clip", "drop"] = "cut"
+    swap_points: list[Pair] = dataclasses.field(default_factory=list)
+    with_points: list[str | int] = dataclasses.field(default_factory=list)
+    visibility: str | int | None = None
+    as_list: bool = False
 
     def __post_init__(self) -> None:
         self._chain = Chain(tuple(self.transforms))
         for transform in self.transforms if self.boxes is None else ():
-            if getattr(transform, "sees_boxes", False):
+            if Chain(transform).sees_boxes:
                 raise ConfigError(f"Augmentations: {transform} goes by the boxes of an image; say which field holds them: boxes='boxes'")
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
-        self._targets = Targets("Augmentations", self.field, self.boxes, self.points, self.mask, self.with_boxes)
+        for parameter in ("swap_points", "with_points", "visibility") if self.points is None else ():
+            require(getattr(self, parameter) in ([], None), self, parameter, "none without points: say which field holds these")
+        taken = self.visibility is not None and self.visibility in (self.boxes, self.points, self.mask)
+        require(not taken, self, "visibility", "a field of its own, with a number for each point")
+        swapped = [number for pair in self.swap_points for number in pair]
+        require(len(swapped) == len(set(swapped)), self, "swap_points", "each point once")
+        with_points = self.with_points if self.visibility is None else [*self.with_points, self.visibility]
+        self._targets = Targets("Augmentations", self.field, self.boxes, self.points, self.mask, self.with_boxes, with_points)
         self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
 
     @property
@@ -83,38 +106,35 @@ class Augmentations:
         return not self.deterministic
 
     def __call__(self, item: Item, rng: Generator | None) -> Item:
+        drawn_by = None if self.deterministic else rng
         where = self._targets.fields(item)
-        given = {role: get(item, field) for role, field in where.items()}
-        self._targets.expect_no_counts(item, [field for role, field in where.items() if self._loses_rows(role)])
-        apply = self._batch if is_batch(given["image"], "Augmentations") else self._one
-        done = apply(given, None if self.deterministic else rng)
-        return replace(item, {where[role]: value for role, value in done.items()})
+        images: Any = get(item, where["image"]) if len(where) == 1 and not self.as_list else None
+        if (count := at_once(self.transforms, images)) > 1:
+            return replace(item, {where["image"]: self._several(images, count, drawn_by)})
+        change = partial(self._one, rng=drawn_by)
+        return self._targets.each(item, change, self._loses_rows, self.transforms, self.as_list)
 
-    def _batch(self, given: dict[str, Any], rng: Generator | None) -> dict[str, Any]:
-        count = self._targets.expect_counts(given)
-        if count == 0:
-            return {}
-        rows: dict[str, list[np.ndarray]] = {role: [] for role in given if role != "image"}
-        images = None
-        for row in range(count):
-            target = None if images is None else images[row]
-            try:
-                done = self._one({role: values[row] for role, values in given.items()}, rng, target)
-            except Exception as error:
-                error.add_note(f"image {row} of a batch of {count}")
-                raise
-            image = done.pop("image")
-            if images is None or target is None:
-                images = aligned((count, *image.shape), image.dtype)
-                target = images[row]
-            if image is not target:
-                self._expect_same(image, target, row)
-                target[...] = image
-            for role, value in done.items():
-                rows[role].append(value)
-        return {"image": images, **{role: self._like(role, given[role], values) for role, values in rows.items()}}
+    def _several(self, images: np.ndarray, at_once: int, rng: Generator | None) -> np.ndarray:
+        """Transform a batch of images to which nothing belongs, so many of them at once."""
+        params, size = list[list[Step]](), checked_image(images[0], "Augmentations").shape[:2]
+        try:
+            for _ in images:
+                params.append(self._chain.draw_for(size, rng, None))
+        except Exception as error:
+            error.add_note(f"image {len(params)} of a batch of {len(images)}")
+            raise
+        done = np.empty(0)
+        for first in range(0, len(images), at_once):
+            last = min(first + at_once, len(images))
+            part = changed(self._chain, images, params, first, last)
+            if first == 0:
+                done = aligned((len(images), *part[0].shape), part[0].dtype)
+            for row, image in enumerate(part if isinstance(part, list) else part[:1], first):
+                self._targets.expect_same(image, done[0], row, self.transforms)
+            done[first:last] = part
+        return done
 
-    def _one(self, given: dict[str, Any], rng: Generator | None, out: np.ndarray | None = None) -> dict[str, Any]:
+    def _one(self, given: dict[str, Any], out: np.ndarray | None, rng: Generator | None) -> dict[str, Any]:
         """Transform one image and what belongs to it; the last transform may write into ``out``, a row of the batch."""
         belongs, chain = self._targets.checked(given), self._chain
         image, boxes = belongs.pop("image"), belongs.get("boxes")
@@ -123,22 +143,20 @@ class Augmentations:
         if belongs:
             self._move(belongs, params, size)
             if "mask" in belongs:
-                belongs["mask"] = _new(belongs["mask"], given["mask"])
+                belongs["mask"] = unshared(belongs["mask"], given["mask"])
         image = chain.image(image, params, out)
-        return {"image": image if out is not None else _new(image, given["image"]), **belongs}
+        return {"image": image if out is not None else unshared(image, given["image"]), **belongs}
 
     def _move(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
         """Have what belongs to an image of ``size`` follow it; do with what leaves it as ``keep`` says, and remove what is to go."""
         chain = self._chain
-        edges = np.array(chain.output(params, size)[::-1], np.float32)
         if "points" in belongs:
             points = belongs["points"]
-            moved = chain.points(points.reshape(-1, 2), params, size).reshape(points.shape)
-            if self.keep == "clip":
-                moved = np.clip(moved, 0, edges)
-            elif self.keep == "drop" and not self._targets.goes_with_boxes("points") and moved.ndim == 2:
-                moved = moved[((moved >= 0) & (moved <= edges)).all(axis=1)]
-            belongs["points"] = moved
+            if self.visibility is not None and len(points):
+                role, inside = self._targets.role_of(self.visibility), chain.inside(points.reshape(-1, 2), params, size)
+                belongs[role] = np.asarray(belongs[role]) * inside.reshape(points.shape[:-1])
+            belongs["points"] = chain.points(points.reshape(-1, 2), params, size).reshape(points.shape)
+            self._move_points(belongs, params, size)
         if "mask" in belongs:
             belongs["mask"] = self._masks(belongs["mask"], params, size)
         if "boxes" in belongs:
@@ -147,6 +165,41 @@ class Augmentations:
             stay = areas(belongs["boxes"]) > 0
             belongs.update({role: rows_where(value, stay) for role, value in belongs.items() if self._targets.goes_with_boxes(role)})
 
+    def _move_points(self, belongs: dict[str, Any], params: Any, size: Size) -> None:
+        """Have moved points, and what goes with them, change places where the image is mirrored, and be removed as ``keep`` says."""
+        points = belongs["points"]
+        together = [role for role in belongs if self._targets.goes_with_points(role)]
+        if self.swap_points and len(points) and self._mirrors(params, size):
+            order = self._order(points.shape)
+            belongs.update({role: np.take(belongs[role], order, axis=points.ndim - 2) for role in together})
+            points = belongs["points"]
+        edges = np.array(self._chain.output(params, size)[::-1], np.float32)
+        if self.keep == "clip":
+            belongs["points"] = np.clip(points, 0, edges)
+        elif self.keep == "drop" and not self._targets.goes_with_boxes("points") and points.ndim == 2:
+            stay = ((points >= 0) & (points <= edges)).all(axis=1)
+            belongs.update({role: rows_where(belongs[role], stay) for role in together})
+
+    def _mirrors(self, params: Any, size: Size) -> bool:
+        """Say whether three corners of the image, in the order of a clock's hand before, are in the other one after."""
+        height, width = size
+        corners = np.array([[0, 0], [width, 0], [0, height]], np.float32)
+        first, right, below = self._chain.points(corners, params, size).astype(np.float64)
+        return bool(np.linalg.det(np.stack([right - first, below - first])) < 0)
+
+    def _order(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return which point comes where, of points of that shape."""
+        if len(shape) == 2 and self._targets.goes_with_boxes("points"):
+            raise ValueError(f"Augmentations: points are {shape}, one for each box; swap_points exchanges points of one object, (N, K, 2)")
+        order = np.arange(shape[-2])
+        for one, other in self.swap_points:
+            if max(one, other) >= shape[-2]:
+                raise ValueError(
+                    f"Augmentations: points are {shape}; swap_points={(one, other)} expects more than {max(one, other)} of them"
+                )
+            order[one], order[other] = other, one
+        return order
+
     def _masks(self, masks: np.ndarray, params: Any, size: Size) -> np.ndarray:
         if masks.ndim == 2:
             return self._chain.mask(masks, params)
@@ -154,21 +207,5 @@ class Augmentations:
             return np.empty((0, *self._chain.output(params, size)), masks.dtype)
         return np.stack([self._chain.mask(mask, params) for mask in masks])
 
-    def _like(self, role: str, given: Any, values: list[np.ndarray]) -> Any:
-        """Return one value per image in the form in which they were given: an array, an object array, or a list."""
-        return values if self._loses_rows(role) else like(given, values)
-
     def _loses_rows(self, role: str) -> bool:
-        return (self._removes and self._targets.goes_with_boxes(role)) or (role == "points" and self.keep == "drop")
-
-    def _expect_same(self, image: np.ndarray, target: np.ndarray, row: int) -> None:
-        if image.shape != target.shape or image.dtype != target.dtype:
-            raise ValueError(
-                f"Augmentations: after {' > '.join(map(str, self.transforms)) or 'no transforms'} image 0 of the batch is "
-                f"{target.shape} {target.dtype} and image {row} is {image.shape} {image.dtype}; a batch needs one shape and dtype: "
-                f"end with a transform that gives one, such as Resize, CenterCrop or RandomResizedCrop, or augment before batching"
-            )
-
-
-def _new(value: np.ndarray, given: Any) -> np.ndarray:
-    return value.copy() if np.may_share_memory(value, given) else value
+        return (self._removes and self._targets.goes_with_boxes(role)) or (self.keep == "drop" and self._targets.goes_with_points(role))

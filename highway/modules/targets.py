@@ -1,22 +1,24 @@
 """What belongs to the images of an item: found by the names of its fields, and checked.
 
 A *target* is one image with its boxes, points and mask, and with what has a row for each box: a dict by role, ``"image"``, ``"boxes"``,
-``"points"``, ``"mask"``, and one more for each other field that goes with the boxes.
+``"points"``, ``"mask"``, and one more for each other field that goes with the boxes or the points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, get, names, stacked
-from highway.images.items import checked_image, is_batch
+from highway.engine.batch import Field, Item, get, names, replace, stacked
+from highway.images.items import checked_image, image_field, is_batch, short
+from highway.process.aligned import aligned
 
 Target = dict[str, Any]
+Change = Callable[[Target, np.ndarray | None], Target]
 
-_WITH_BOXES = "with_boxes"
+_WITH_BOXES, _WITH_POINTS = "with_boxes", "with_points"
 
 
 class Targets:
@@ -29,34 +31,46 @@ class Targets:
         points: That of the points.
         mask: That of the masks.
         with_boxes: Fields that have a row for each box.
+        with_points: Fields that have an entry for each point; they may have a row for each box, too.
     """
 
     def __init__(
-        self, owner: str, field: Field | None, boxes: Field | None, points: Field | None, mask: Field | None, with_boxes: Sequence[Field]
+        self,
+        owner: str,
+        field: Field | None,
+        boxes: Field | None,
+        points: Field | None,
+        mask: Field | None,
+        with_boxes: Sequence[Field],
+        with_points: Sequence[Field] = (),
     ) -> None:
-        self._owner, self._image, self._with_boxes = owner, field, with_boxes
+        self._owner, self._image = owner, field
         self._others = {"boxes": boxes, "points": points, "mask": mask}
         self._rows = {"boxes"} | {role for role in ("points", "mask") if self._others[role] in with_boxes}
+        besides = dict.fromkeys(field for field in (*with_boxes, *with_points) if field not in self._others.values())
+        self._besides = {f"{_WITH_BOXES if field in with_boxes else _WITH_POINTS} {field!r}": field for field in besides}
+        self._with_points = {"points"} | {role for role, field in self._besides.items() if field in with_points}
 
     def fields(self, item: Item) -> dict[str, Field]:
         """Return which field each role is.
 
         Raises:
-            KeyError: the item has no fields.
+            ValueError: the item has no fields.
         """
-        image = self._image
-        if image is None:
-            known = names(item)
-            if not known:
-                raise KeyError(f"{self._owner}: the item has no fields; expected one that holds images")
-            image = next((name for name in ("image", "images") if name in known), known[0])
-        where: dict[str, Field] = {"image": image, **{role: field for role, field in self._others.items() if field is not None}}
-        rows = [field for field in self._with_boxes if field not in where.values()]
-        return where | {f"{_WITH_BOXES} {field!r}": field for field in rows}
+        image = image_field(item) if self._image is None else self._image
+        return {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
 
     def goes_with_boxes(self, role: str) -> bool:
         """Say whether a role has a row for each box."""
         return role in self._rows or role.startswith(_WITH_BOXES)
+
+    def role_of(self, field: Field) -> str:
+        """Return the role of a field that goes with boxes or points."""
+        return next(role for role, one in self._besides.items() if one == field)
+
+    def goes_with_points(self, role: str) -> bool:
+        """Say whether a role has an entry for each point."""
+        return role in self._with_points
 
     def checked(self, given: Target) -> Target:
         """Return a target whose image is one, whose boxes and points are new float32 arrays, and whose parts fit to each other.
@@ -71,13 +85,16 @@ class Targets:
                 target[role] = _coordinates(columns, target[role], self._owner)
         if "mask" in target:
             target["mask"] = _mask(target["mask"], image, self._owner)
+        if "points" in target:
+            shape = target["points"].shape[:-1]
+            for role, value in target.items() if shape[0] else ():
+                if self.goes_with_points(role) and np.shape(value)[: len(shape)] != shape:
+                    raise ValueError(f"{self._owner}: points are {(*shape, 2)}, but {role} is {np.shape(value)}; expected {shape} of it")
         if "boxes" in target:
             count = len(target["boxes"])
             for role, value in target.items():
-                if self.goes_with_boxes(role) and len(value) != count:
-                    raise ValueError(
-                        f"{self._owner}: the image has {count} boxes, but {role} has {len(value)} rows; expected one for each box"
-                    )
+                if self.goes_with_boxes(role) and (rows := _count(value, role, self._owner)) != count:
+                    raise ValueError(f"{self._owner}: the image has {count} boxes, but {role} has {rows} rows; expected one for each box")
         return target
 
     def expect_counts(self, given: Target) -> int:
@@ -88,8 +105,8 @@ class Targets:
         """
         count = len(given["image"])
         for role, values in given.items():
-            if len(values) != count:
-                raise ValueError(f"{self._owner}: the batch has {count} images, but {role} for {len(values)}")
+            if (values_for := _count(values, role, self._owner)) != count:
+                raise ValueError(f"{self._owner}: the batch has {count} images, but {role} for {values_for}")
         return count
 
     def expect_no_counts(self, item: Item, fields: Iterable[Field]) -> None:
@@ -99,8 +116,67 @@ class Targets:
             if beside:
                 raise ValueError(
                     f"{self._owner}: {beside[0]!r} says how many rows {field!r} has, which change here; make this batch with "
-                    f"Batch(..., ragged='list'), and pad behind {self._owner}"
+                    f"Batch(..., ragged='list'), and pad behind {self._owner}; Unbatch(ragged='pad') takes one apart"
                 )
+
+    def each(
+        self, item: Item, change: Change, loses_rows: Callable[[str], bool], transforms: Sequence[object], as_list: bool = False
+    ) -> Item:
+        """Return an item with another target in place of each.
+
+        Args:
+            item: A sample, or a batch.
+            change: Takes a target as it is in the item, and the row of the batch that its image may be written into, if that is known
+                already; returns the other one.
+            loses_rows: Says of which roles it may remove rows: they come out of a batch as lists.
+            transforms: What it does, for errors.
+            as_list: Whether the images of a batch, and all that belongs to them, come out as lists.
+
+        Raises:
+            ValueError: the images of a batch come out with different shapes or dtypes, and not as a list.
+        """
+        where = self.fields(item)
+        given = {role: get(item, field) for role, field in where.items()}
+        self.expect_no_counts(item, [field for role, field in where.items() if loses_rows(role)])
+        if is_batch(given["image"], self._owner):
+            done = self._list(given, change) if as_list else self._batch(given, change, loses_rows, transforms)
+        else:
+            done = change(given, None)
+        return replace(item, {where[role]: value for role, value in done.items()})
+
+    def _batch(self, given: Target, change: Change, loses_rows: Callable[[str], bool], transforms: Sequence[object]) -> Target:
+        count = self.expect_counts(given)
+        if count == 0:
+            return {}
+        rows: dict[str, list[np.ndarray]] = {role: [] for role in given if role != "image"}
+        images = None
+        for row in range(count):
+            target = None if images is None else images[row]
+            done = _changed(given, row, change, target)
+            image = done.pop("image")
+            if images is None or target is None:
+                images = aligned((count, *image.shape), image.dtype)
+                target = images[row]
+            if image is not target:
+                self.expect_same(image, target, row, transforms)
+                target[...] = image
+            for role, value in done.items():
+                rows[role].append(value)
+        return {"image": images} | {role: values if loses_rows(role) else like(given[role], values) for role, values in rows.items()}
+
+    def _list(self, given: Target, change: Change) -> Target:
+        done = [_changed(given, row, change, None) for row in range(self.expect_counts(given))]
+        return {role: [target[role] for target in done] for role in given}
+
+    def expect_same(self, image: np.ndarray, target: np.ndarray, row: int, transforms: Sequence[object]) -> None:
+        """Raise a ValueError unless an image of a batch is as the first one."""
+        if image.shape != target.shape or image.dtype != target.dtype:
+            raise ValueError(
+                f"{self._owner}: after {' > '.join(map(str, transforms)) or 'no transforms'} image 0 of the batch is "
+                f"{target.shape} {target.dtype} and image {row} is {image.shape} {image.dtype}; a batch needs one shape and dtype: "
+                f"end with a transform that gives one, such as Resize, CenterCrop or RandomResizedCrop, or augment before batching"
+                f"{'; as_list=True gives a list' * (self._owner == 'Augmentations')}"
+            )
 
     def several(self, item: Item) -> tuple[dict[str, Field], list[Target]]:
         """Return which field each role is, and the targets of a batch whose images are to be put together: none, or at least two.
@@ -112,14 +188,9 @@ class Targets:
         given = {role: get(item, field) for role, field in where.items()}
         expect_batch(given["image"], self._owner)
         self.expect_no_counts(item, [field for role, field in where.items() if self.goes_with_boxes(role) or role == "points"])
-        count, targets = self.expect_counts(given), list[Target]()
+        count = self.expect_counts(given)
         expect_partners(count, self._owner)
-        for row in range(count):
-            try:
-                targets.append(self.checked({role: values[row] for role, values in given.items()}))
-            except ValueError as error:
-                error.add_note(f"image {row} of a batch of {count}")
-                raise
+        targets = [_changed(given, row, lambda target, _: self.checked(target), None) for row in range(count)]
         for row, target in enumerate(targets):
             one, first = target["image"], targets[0]["image"]
             if one.dtype != first.dtype or one.shape[2:] != first.shape[2:]:
@@ -128,6 +199,15 @@ class Targets:
                     "images that are put together need one dtype and the same channels"
                 )
         return where, targets
+
+
+def _changed(given: Target, row: int, change: Change, out: np.ndarray | None) -> Target:
+    """Return what becomes of one target of a batch."""
+    try:
+        return change({role: values[row] for role, values in given.items()}, out)
+    except Exception as error:
+        error.add_note(f"image {row} of a batch of {len(given['image'])}")
+        raise
 
 
 def expect_batch(images: Any, owner: str) -> None:
@@ -156,9 +236,16 @@ def like(given: Any, values: list[np.ndarray]) -> Any:
     return result
 
 
-def rows_where(values: Any, stay: np.ndarray) -> Any:
-    """Return the rows, of an array or a list, that stay."""
-    return values[stay] if isinstance(values, np.ndarray) else [value for value, stays in zip(values, stay, strict=True) if stays]
+def rows_where(values: Any, which: np.ndarray) -> Any:
+    """Return rows of an array or a list: those that a bool for each says, or those of these numbers."""
+    if isinstance(values, np.ndarray):
+        return values[which]
+    return [values[row] for row in (np.flatnonzero(which) if which.dtype == bool else which).tolist()]
+
+
+def unshared(value: np.ndarray, given: Any) -> np.ndarray:
+    """Return an array that does not lie in the memory of what was given: itself, or a copy."""
+    return value.copy() if np.may_share_memory(value, given) else value
 
 
 def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
@@ -176,17 +263,38 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
     return np.concatenate(filled)
 
 
+def _count(values: Any, role: str, owner: str) -> int:
+    """Return how many rows a field has; a ValueError if it is a single value."""
+    try:
+        return len(values)
+    except TypeError:
+        raise ValueError(f"{owner}: {role} is {short(values)}; expected an array or a list") from None
+
+
 def _coordinates(columns: int, value: Any, owner: str) -> np.ndarray:
-    array = np.array(value, np.float32)  # a copy
+    """Return boxes, of 4 columns, or points, of 2, as a new float32 array."""
+    what = "boxes are numbers, (N, 4)" if columns == 4 else "points are numbers, (N, 2) or (N, K, 2),"
+    try:
+        array = np.array(value, np.float32)  # a copy
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{owner}: {what} for each image; got {short(value)}") from error
     if array.size == 0:
         return array if columns == 2 and array.ndim == 3 and array.shape[2] == 2 else array.reshape(0, columns)
     if array.ndim != 2 + (columns == 2 and array.ndim == 3) or array.shape[-1] != columns:
-        raise ValueError(f"{owner}: boxes are (N, 4) and points (N, 2) or (N, K, 2) for each image; got an array of shape {array.shape}")
+        raise ValueError(f"{owner}: {what} for each image; got {short(value)}")
+    if columns == 4 and not ((array[:, 2:] >= array[:, :2]).all() and np.isfinite(array).all()):
+        good = np.isfinite(array).all(axis=1) & (array[:, 2:] >= array[:, :2]).all(axis=1)
+        wrong = int(good.argmin())
+        raise ValueError(
+            f"{owner}: box {wrong} of the image is {array[wrong].tolist()}; expected x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 "
+            "(of x, y, width and height, x2 is x + width and y2 is y + height)"
+        )
     return array
 
 
 def _mask(value: Any, image: np.ndarray, owner: str) -> np.ndarray:
     mask = np.asarray(value)
     if mask.shape[-2:] != image.shape[:2] or mask.ndim > 3:
-        raise ValueError(f"{owner}: the mask is {mask.shape}, but its image {image.shape}; both need the same height and width")
+        size = f"{image.shape[0]}, {image.shape[1]}"
+        raise ValueError(f"{owner}: the mask is {mask.shape}, but its image {image.shape}; expected ({size}), or (N, {size}) for N objects")
     return mask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -14,9 +14,10 @@ from highway.engine.batch import Item, replace
 from highway.images.ops import cv2_or_none, native
 from highway.modules.targets import Target, Targets, joined, rows_where
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Probability, Range
+from highway.parameters.ranges import Probability
 from highway.process.aligned import aligned
 from highway.transforms.base import areas
+from highway.transforms.parameters import Share
 
 
 @checked
@@ -54,7 +55,7 @@ class CopyPaste:
     with_boxes: list[str | int] = dataclasses.field(default_factory=list)
     p: Probability = 1.0
     p_object: Probability = 0.5
-    min_visibility: Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")] = 0.1
+    min_visibility: Share = 0.1
     field: str | int | None = None
 
     def __post_init__(self) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
 from highway.engine.batch import Field, Item, get, names, replace
-from highway.images.items import image_field
+from highway.images.items import checked_image, image_field
 from highway.modules.targets import expect_batch, expect_partners
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Probability, Range
+from highway.parameters.ranges import Count, Probability
 from highway.process.aligned import aligned
+from highway.transforms.parameters import Positive
 
 _LABELS = ("label", "labels")
 _NOT_MIXED = ("boxes", "points", "keypoints", "mask", "masks")
@@ -34,7 +35,7 @@ class _Mixing:
     parallel: ClassVar[bool] = True
 
     num_classes: Count | None = None
-    alpha: Annotated[float, Range(gt=0)] = 1.0
+    alpha: Positive = 1.0
     p: Probability = 1.0
     per_image: bool = False
     field: str | int | None = None
@@ -184,8 +185,10 @@ def _images(value: Any, owner: str) -> np.ndarray:
     """Return the images of a batch as one array."""
     expect_batch(value, owner)
     if isinstance(value, np.ndarray) and value.dtype != object:
+        for image in value[:1]:
+            checked_image(image, owner)
         return value
-    images = [np.asarray(image) for image in value]
+    images = [checked_image(image, owner) for image in value]
     if len(shapes := {(image.shape, str(image.dtype)) for image in images}) > 1:
         shown = " and ".join(f"{shape} {dtype}" for shape, dtype in sorted(shapes)[:2])
         raise ValueError(f"{owner}: images of {shown} are in one batch; bring them to one size and dtype before, as with RandomResizedCrop")

@@ -13,14 +13,16 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.engine.batch import Item, get, replace
 from highway.images.ops import Box, Interpolation, Size
+from highway.images.sampling import fitting
 from highway.modules.targets import Target, Targets, joined, like, rows_where
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Predicate, Probability, Range, Shape
 from highway.process.aligned import aligned
 from highway.transforms import Geometric, covering_box
 from highway.transforms.base import areas, placed
+from highway.transforms.parameters import PerChannel, Share
 
-Shares = Annotated[
+Centers = Annotated[
     tuple[float, float], Range(ge=0, le=1), Predicate(lambda shares: shares[0] <= shares[1], "(least, greatest), from 0 to 1")
 ]
 
@@ -70,10 +72,10 @@ class Mosaic:
     mask: str | int | None = None
     with_boxes: list[str | int] = dataclasses.field(default_factory=list)
     p: Probability = 1.0
-    center_range: Shares = (0.3, 0.7)
+    center_range: Centers = (0.3, 0.7)
     fit_mode: Literal["cover", "contain"] = "cover"
-    fill: F.Fill = 0.0
-    min_visibility: Annotated[float, Range(ge=0, le=1, words="a share, from 0 to 1")] = 0.0
+    fill: PerChannel = 0.0
+    min_visibility: Share = 0.0
     interpolation: Interpolation = "bilinear"
     field: str | int | None = None
 
@@ -135,7 +137,7 @@ class Mosaic:
     def _made(self, parts: list[tuple[_Part, Target]], image: np.ndarray) -> Target:
         """Return what belongs to a mosaic, whose image is filled."""
         if self.fit_mode == "contain":
-            image[...] = self.fill
+            image[...] = fitting(self.fill, image, "Mosaic")
         for part, target in parts:
             image[part.slices] = part.image(target["image"], None)
         moved = [self._moved(part, target) for part, target in parts]

@@ -1,0 +1,134 @@
+"""What stages that apply the transforms of another package have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.engine.batch import Item
+from highway.errors import ConfigError
+from highway.images.items import checked_image
+from highway.modules.targets import Target, Targets, rows_where, unshared
+from highway.parameters.checks import require
+from highway.renamed import stage_of
+from highway.transforms import TransformLike
+
+
+class Changed(NamedTuple):
+    """What became of an image and what belongs to it.
+
+    Args:
+        image: ``(H, W)`` or ``(H, W, C)``.
+        belongs: Boxes ``(N, 4)``, points and mask by role, if there are any.
+        rows: The numbers of the boxes that are left, ``(N,)``; ``None`` if there are none.
+    """
+
+    image: Any
+    belongs: Target
+    rows: np.ndarray | None
+
+
+@dataclass
+class Adapter(ABC):
+    """A map that applies the transforms of another package to each image of a batch, or to the image of a sample.
+
+    Args:
+        transforms: Applied in this order. In YAML ``package.module:name``: classes, with their parameters, or objects.
+        boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
+            empty boxes, or a list.
+        points: The field of the points, x and y in pixels from the upper left corner: for one image ``(N, 2)``, or ``(N, K, 2)`` for K of
+            each of N objects; for a batch with a first axis more, or a list.
+        mask: The field of the masks: for one image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects; for a batch with a first
+            axis more, or a list.
+        with_boxes: Fields that have a row for each box, such as labels; ``points`` and ``mask`` may be among them.
+        field: The field of the images, as for :class:`~highway.modules.Augmentations`.
+    """
+
+    transforms: Callable[..., Any] | list[Callable[..., Any]]
+    boxes: str | int | None = None
+    points: str | int | None = None
+    mask: str | int | None = None
+    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    field: str | int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
+        self._owner = type(self).__name__
+        self._given = self.transforms if isinstance(self.transforms, list) else [self.transforms]
+        for transform in self._given:
+            if inspect.isclass(transform):
+                name = transform.__name__
+                raise ConfigError(f"{self._owner}: {name} is a class, an instance is meant: {name}(...)")
+            stage = "Augmentations" if isinstance(transform, TransformLike) else stage_of(transform)
+            if stage not in ("", self._owner):
+                raise ConfigError(f"{self._owner}: {transform} is of another package; the stage {stage}([...]) applies it")
+        self._targets = Targets(self._owner, self.field, self.boxes, self.points, self.mask, self.with_boxes)
+
+    @abstractmethod
+    def _changed(self, target: Target, rng: Generator) -> Changed:
+        """Return what the transforms make of a target, which is checked; nothing is written into its arrays but boxes and points."""
+
+    def __call__(self, item: Item, rng: Generator) -> Item:
+        names = [type(transform).__name__ for transform in self._given]
+        return self._targets.each(item, lambda given, _: self._one(given, rng), self._targets.goes_with_boxes, names)
+
+    def _one(self, given: Target, rng: Generator) -> Target:
+        target = self._targets.checked(given)
+        image, belongs, rows = self._changed(target, rng)
+        if not isinstance(image, np.ndarray):
+            raise ValueError(
+                f"{self._owner}: the image came out as a {type(image).__name__}; expected an array: leave out what converts it, such as "
+                "ToTensorV2 or ToPILImage, since batches become tensors where they are handed over"
+            )
+        checked_image(image, self._owner)
+        self._expect_rows(target, belongs, rows, image)
+        changed = {**target, **belongs, "image": image}
+        if rows is not None:
+            count = len(target["boxes"])
+            behind = [role for role in target if role != "boxes" and self._targets.goes_with_boxes(role) and len(changed[role]) == count]
+            changed |= {role: rows_where(changed[role], rows) for role in behind}
+        for role in ("image", "mask"):
+            if role in changed:
+                changed[role] = unshared(changed[role], target[role])
+        return changed
+
+    def _expect_rows(self, target: Target, belongs: Target, rows: np.ndarray | None, image: np.ndarray) -> None:
+        if rows is not None and len(rows) != len(belongs["boxes"]):
+            raise ValueError(f"{self._owner}: {len(rows)} of the labels came out with {len(belongs['boxes'])} boxes; expected one for each")
+        for role, what in (("points", "points"), ("mask", "masks")):
+            if role not in belongs or (role == "mask" and target[role].ndim == 2):
+                continue
+            had, has = len(target[role]), len(belongs[role])
+            with_boxes = rows is not None and role == "mask" and self._targets.goes_with_boxes(role) and has == len(rows)
+            if had != has and not with_boxes:
+                way_out = ", or name their field in with_boxes" * (role == "mask")
+                raise ValueError(f"{self._owner}: {has} of {had} {what} came out; leave out what removes them{way_out}")
+        if "mask" in belongs and belongs["mask"].shape[-2:] != image.shape[:2]:
+            raise ValueError(f"{self._owner}: the mask came out as {belongs['mask'].shape}, but its image as {image.shape}")
+
+
+def imported(module: str, owner: str, command: str) -> Any:
+    """Import a module of a package that need not be installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{owner} needs {module.partition('.')[0]}, which is not installed here: {command}") from error
+
+
+def with_inner(transforms: Iterable[Any]) -> Iterator[Any]:
+    """Yield transforms, and those inside of them."""
+    for transform in transforms:
+        yield transform
+        yield from with_inner(getattr(transform, "transforms", ()))

@@ -1,0 +1,113 @@
+"""Transforms of torchvision, version 2, as a stage."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import threading
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from highway.datasets.opened import opened
+from highway.errors import ConfigError
+from highway.modules.other_transforms.adapter import Adapter, Changed, imported, with_inner
+from highway.modules.targets import Target
+from highway.parameters.checks import checked
+from highway.transforms.base import areas
+
+_COMMAND = "pip install torchvision"
+_HALF = np.float32(0.5)  # points count from the corner of the first pixel here, and from its centre where torchvision flips
+_GENERATOR = threading.Lock()  # of all threads that draw by torch's one generator
+
+
+@checked
+@dataclass
+class TorchvisionV2(Adapter):
+    """Apply transforms of ``torchvision.transforms.v2`` to each image of a batch, or to the image of a sample; what belongs to it follows.
+
+    Arrays come in and go out. torch has one generator for the whole process: it is seeded for each image from the pipeline's, and set back
+    behind it, under a lock. What comes out is the same for any number of workers, in ``Processes``, behind a link and after a resume, and
+    another one in each epoch. But threads take turns, and no other thread of the process may draw by that generator meanwhile: put this
+    into ``Processes``, for speed as well, or run the pipeline by ``Pipeline(..., isolated=True)``. Tested with 0.28.
+
+    Args:
+        transforms: Transforms, or one: of ``torchvision.transforms.v2``, or callables that take the same. They get a dict: an
+            ``Image`` as ``"image"``, ``BoundingBoxes`` as ``"boxes"``, the numbers of their rows as ``"labels"``, ``KeyPoints`` as
+            ``"points"``, a ``Mask`` as ``"mask"``. In YAML ``torchvision.transforms.v2:RandomHorizontalFlip: {p: 0.5}``.
+
+    Returns:
+        The item with these fields changed, in new arrays. Images, ``(H, W, C)`` or ``(H, W)``, come out of a batch as one array, with the
+        channels last. Boxes come out as float32; those that are empty are (0, 0, 0, 0). ``SanitizeBoundingBoxes`` removes rows, of all
+        ``with_boxes``, so these fields come out of a batch as lists.
+
+    Raises:
+        ConfigError: torchvision is not installed, or a transform is one of version 1 or converts boxes (when it is first used).
+        KeyError: a field is not there.
+        ValueError: an array is no image; the images of a batch come out with different shapes; a transform removes points, or makes
+            no tensors; boxes, points, masks, or what goes with boxes, do not fit.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if find_spec("torchvision") is None:  # to import it here would take seconds
+            imported("torchvision", "TorchvisionV2", _COMMAND)
+        for transform in with_inner(self._given):
+            if type(transform).__module__ == "torchvision.transforms.transforms":
+                raise ConfigError(f"TorchvisionV2: {type(transform).__name__} is of version 1; take that of torchvision.transforms.v2")
+
+    @opened
+    def _compose(self) -> Any:
+        v2 = imported("torchvision.transforms.v2", "TorchvisionV2", _COMMAND)
+        transforms = copy.deepcopy(self._given)
+        for transform in with_inner(transforms):
+            if isinstance(transform, v2.ConvertBoundingBoxFormat):
+                raise ConfigError("TorchvisionV2: leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2 here, as they come in")
+            if getattr(transform, "inplace", False):
+                transform.inplace = False  # it would write into the item
+        return v2.Compose(transforms or [v2.Identity()])
+
+    def _changed(self, target: Target, rng: Generator) -> Changed:
+        compose, seed = self._compose, int(rng.integers(2**63))
+        torch, tensors = importlib.import_module("torch"), importlib.import_module("torchvision.tv_tensors")
+        image, size = target["image"], target["image"].shape[:2]
+        planes = _tensor(image)[None] if image.ndim == 2 else _tensor(image).permute(2, 0, 1)
+        given = {"image": tensors.Image(planes)}
+        if "boxes" in target:
+            given["boxes"] = tensors.BoundingBoxes(_tensor(target["boxes"]), format="XYXY", canvas_size=size)
+            given["labels"] = torch.arange(len(target["boxes"]))
+        if "points" in target:
+            given["points"] = tensors.KeyPoints(_tensor(target["points"] - _HALF), canvas_size=size)
+        if "mask" in target:
+            given["mask"] = tensors.Mask(_tensor(target["mask"]))
+        with _GENERATOR, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            done = compose(given)
+        if not isinstance(done, dict) or (lost := given.keys() - done.keys()):
+            what = f"a dict without {', '.join(sorted(lost))}" if isinstance(done, dict) else f"a {type(done).__name__}"
+            raise ValueError(f"TorchvisionV2: the transforms made {what} of a dict with {', '.join(given)}; expected the same fields")
+        belongs: Target = {}
+        rows = None
+        if "boxes" in target:
+            boxes, rows = done["boxes"].numpy().astype(np.float32), done["labels"].numpy()
+            belongs["boxes"] = np.where(areas(boxes)[:, None] > 0, boxes, np.float32(0))
+        if "points" in target:
+            belongs["points"] = done["points"].numpy().astype(np.float32) + _HALF
+        if "mask" in target:
+            belongs["mask"] = done["mask"].numpy()
+        return Changed(_channels_last(done["image"], image.ndim), belongs, rows)
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """Return a tensor in the memory of an array, or of a copy if it may not be written into, or is not contiguous."""
+    return importlib.import_module("torch").from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _channels_last(image: Any, axes: int) -> Any:
+    """Return a tensor ``(C, H, W)`` as an array ``(H, W, C)``, or ``(H, W)`` if it had so many axes and has one channel; else as it is."""
+    if not hasattr(image, "permute") or image.ndim != 3:
+        return image
+    return (image[0] if axes == 2 and len(image) == 1 else image.permute(1, 2, 0)).contiguous().numpy()
