@@ -12,8 +12,10 @@ import numpy as np
 from PIL import Image
 
 from highway.datasets.image_files import SUFFIXES
-from highway.datasets.writing import writing
+from highway.datasets.writing import write_whole
 from highway.errors import DatasetError, ItemError
+from highway.stores.file import present_in
+from highway.stores.url import join, shown
 
 LABELS = "highway-labels.txt"  # in the folder: which image has which label, if the names of the folders do not say it
 
@@ -25,6 +27,7 @@ class ImageFolderWriter:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._is_there = present_in(path)
         self._labels: dict[str, int | None] = {}  # by the file's path in the folder
         self._taken: dict[str, object] = {}  # by whom
 
@@ -47,12 +50,10 @@ class ImageFolderWriter:
         name = f"{place}.{extension}"
         mine = object()
         if self._taken.setdefault(name, mine) is not mine:  # which no other thread can come between
-            raise DatasetError(f"two images are to be {name!r} in {self._path}; give each sample a key of its own")
+            raise DatasetError(f"two images are to be {name!r} in {shown(self._path)}; give each sample a key of its own")
         self._labels[name] = label
-        path = os.path.join(self._path, name)
-        if not os.path.exists(path):
-            with writing(path, durable=True) as part, open(part, "wb") as file:
-                file.write(data)
+        if not self._is_there(name):
+            write_whole(join(self._path, name), data, durable=True)
 
     def finish(self) -> None:
         """Write down the labels, if they are not the numbers of the folders in the sorted order of their names."""
@@ -60,8 +61,8 @@ class ImageFolderWriter:
         numbers = {folder: number for number, folder in enumerate(folders)}
         labelled = {name: label for name, label in self._labels.items() if label is not None}
         if any(numbers.get(name.partition("/")[0]) != label for name, label in labelled.items()):
-            with writing(os.path.join(self._path, LABELS), durable=True) as part, open(part, "w", encoding="utf-8") as file:
-                file.writelines(f"{name}\t{label}\n" for name, label in sorted(labelled.items()))
+            lines = "".join(f"{name}\t{label}\n" for name, label in sorted(labelled.items()))
+            write_whole(join(self._path, LABELS), lines.encode(errors="surrogateescape"), durable=True)
 
 
 def place_of(key: str, label: int | None) -> str:

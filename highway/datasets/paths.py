@@ -49,15 +49,14 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
     return found
 
 
-def stored(url: str, leave_out: str = "", names: str = "*") -> list[str]:
-    """Return the URLs of the objects that a pattern matches, or of those in a folder that have certain ``names``, sorted.
+def stored(url: str, leave_out: str = "") -> list[str]:
+    """Return the URLs of the objects that a pattern matches, or of those in a folder, sorted.
 
     Args:
         url: The URL of a folder, or a pattern.
         leave_out: How the names of objects end that are left out.
-        names: A pattern of the names in a folder.
     """
     from highway.stores.listing import objects_at  # here, since files on this machine need nothing of it
 
-    found = [one.url.with_options for one in objects_at(url, names, folder=True)]
+    found = [one.url.with_options for one in objects_at(url, "*", folder=True)]
     return [one for one in found if not (leave_out and without_options(one).endswith(leave_out))]

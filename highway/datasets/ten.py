@@ -114,7 +114,9 @@ def _named(file: str | UnchangingFile) -> str:
 def _paths(path: str) -> list[str | UnchangingFile]:
     if os.path.isfile(path):
         return [path]
-    return [*sorted(glob.glob(os.path.join(path, "*.ten") if os.path.isdir(path) else path))]
+    if os.path.isdir(path):
+        return [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.endswith(".ten") and not name.startswith(".")]
+    return [*sorted(glob.glob(path))]
 
 
 def _objects(url: str) -> list[str | UnchangingFile]:

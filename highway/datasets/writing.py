@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from highway.errors import ConfigError
-from highway.stores.url import is_url, shown
+from highway.stores.file import exists, names_in
+from highway.stores.url import is_url
 
 _PART = re.compile(r"\.\d+\.part$")
 
@@ -34,18 +34,36 @@ def is_part(path: str) -> bool:
     return _PART.search(path) is not None
 
 
+def is_taken(path: str) -> bool:
+    """Say whether there is something where a file or folder is to be written, but for what a killed writer has left."""
+    if is_url(path):
+        from highway.stores.writing import is_left  # here, since plain paths need nothing of it
+
+        return exists(path) or (bool(names := names_in(path)) and not is_left(names))
+    return os.path.exists(path) and not (os.path.isdir(path) and all(map(is_part, os.listdir(path))))
+
+
 @contextmanager
 def writing(path: str, durable: bool = False) -> Iterator[str]:
     """Give the name of a file to write in place of ``path``, which it becomes once it is whole; an error leaves nothing behind.
 
+    What is to be in a store is written on this machine, in a temporary folder, and put there when it is whole.
+
     Args:
-        path: Where it is to be; missing folders are made.
+        path: Where it is to be, or its URL; missing folders are made.
         durable: Whether it is to be on the disk by then, which a crash of the machine does not undo.
 
     Raises:
-        ConfigError: ``path`` is a URL.
+        ConfigError: the URL is of a kind that cannot be written.
         OSError: the folder cannot be made or the file cannot be written; with a note that names it.
+        FileNotFoundError: there is no such bucket. PermissionError: it may not be written. StoreError: the store does not take it.
     """
+    if is_url(path):
+        from highway.stores.writing import uploading  # here, since plain paths need nothing of it
+
+        with uploading(path) as part:
+            yield part
+        return
     part = _part(path)
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -62,18 +80,25 @@ def writing(path: str, durable: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def writing_folder(path: str, durable: bool = False) -> Iterator[str]:
+def writing_folder(path: str, last: str, durable: bool = False) -> Iterator[str]:
     """Give the name of a folder to fill in place of ``path``, as :func:`writing` does for a file.
 
     Args:
-        path: Where it is to be; missing folders above it are made.
+        path: Where it is to be, or its URL; missing folders above it are made.
+        last: The name of the file without which nobody takes the folder for whole; in a store it appears when all others are there.
         durable: Whether all files in it are to be on the disk by then.
 
     Raises:
-        ConfigError: ``path`` is a URL.
+        ConfigError, FileNotFoundError, PermissionError, StoreError: as for :func:`writing`.
         FileExistsError: there is something already.
         OSError: a folder cannot be made or a file cannot be written; with a note that names it.
     """
+    if is_url(path):
+        from highway.stores.writing import uploading_folder  # here, since plain paths need nothing of it
+
+        with uploading_folder(path, last) as part:
+            yield part
+        return
     part = _part(path.rstrip(os.sep))
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(f"{path!r}: there is something already; remove it, or choose another path")
@@ -92,12 +117,19 @@ def writing_folder(path: str, durable: bool = False) -> Iterator[str]:
 
 
 def _part(path: str) -> str:
-    """Return what a file or folder is called until it is whole. Raises ConfigError for a URL."""
-    if is_url(path):
-        raise ConfigError(
-            f"{shown(path)}: written on this machine alone; name a path, and copy what was written, by `aws s3 cp` for example"
-        )
+    """Return what a file or folder is called until it is whole."""
     return f"{path}.{os.getpid()}.part"
+
+
+def write_whole(path: str, data: bytes | memoryview, durable: bool = False) -> None:
+    """Write a small file or object; see :func:`writing`."""
+    if is_url(path):
+        from highway.stores.remote import write_object  # here, since plain paths need nothing of it
+
+        write_object(path, bytes(data))
+        return
+    with writing(path, durable) as part, open(part, "wb") as file:
+        file.write(data)
 
 
 def sync(path: str) -> None:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain, islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from highway.datasets.hdf5.writer import hdf5_writer
 from highway.datasets.keyed.leveldb import leveldb_writer
 from highway.datasets.keyed.lmdb import lmdb_writer
+from highway.datasets.mds.writer import mds_writer
 from highway.datasets.npy.writer import npz_writer
+from highway.datasets.records.arrayrecord import arrayrecord_writer
 from highway.datasets.records.tfrecord import tfrecord_writer
-from highway.datasets.tables.writers import parquet_writer
-from highway.datasets.writing import SampleWriter
+from highway.datasets.tables.writers import arrow_writer, parquet_writer
+from highway.datasets.writing import SampleWriter, is_taken
 from highway.engine import cancel
 from highway.engine.batch import Item
 from highway.engine.stage import Items, Passport, Stage
 from highway.errors import ConfigError, PipelineError
 from highway.modules.caching.input import maker_of
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Predicate
+from highway.parameters.ranges import Count, Predicate, Range
+from highway.stores.url import shown
 
 _MOST = 10_000  # samples in one of several files, if nobody says more
 
@@ -62,26 +63,25 @@ def _numbers_files(path: str) -> bool:
 
 
 @dataclass
-class _FileSink(SampleSink, ABC):
+class _FileSink(SampleSink):
     """Writes samples to a path.
 
     Args:
-        path: Where to. Missing folders are made.
+        path: Where to, or its URL. Missing folders are made.
     """
 
-    path: str
+    writer: ClassVar[Callable[..., AbstractContextManager[SampleWriter]]]  # called with a path, and the sink's parameters of its own
 
-    @abstractmethod
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        """Return what writes a file."""
+    path: str
 
     def consume(self, items: Items) -> None:
         self._write(self.path, (self.keyed(item, items.passport) for item in items))
 
     def _write(self, path: str, samples: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        if os.path.exists(path) and not (os.path.isdir(path) and all(name.endswith(".part") for name in os.listdir(path))):
-            raise FileExistsError(f"{type(self).__name__}: {path!r} is there already; move it away, or choose another path")
-        with self._writer(path) as writer:
+        if is_taken(path):
+            raise FileExistsError(f"{type(self).__name__}: {shown(path)!r} is there already; move it away, or choose another path")
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("path", "max_samples")}
+        with self.writer(path, **given) as writer:
             for key, sample in samples:
                 writer.add(key, sample)
                 cancel.count(self, "samples")
@@ -92,7 +92,7 @@ class _Numbered(_FileSink):
     """Writes samples into one file, or several.
 
     Args:
-        path: Where to, for several files with their number: ``samples-%06d.npz``. Missing folders are made.
+        path: Where to, or its URL, for several files with their number: ``samples-%06d.npz``. Missing folders are made.
         max_samples: Samples in a file, if there are several; ``None``: 10,000.
     """
 
@@ -101,8 +101,8 @@ class _Numbered(_FileSink):
 
     def __post_init__(self) -> None:
         if self.max_samples is not None and "%" not in self.path:
-            name = type(self).__name__
-            raise ConfigError(f"{name}: max_samples={self.max_samples}, but {self.path!r} has no place for the file's number, such as %06d")
+            name, path = type(self).__name__, shown(self.path)
+            raise ConfigError(f"{name}: max_samples={self.max_samples}, but {path!r} has no place for the file's number, such as %06d")
 
     def consume(self, items: Items) -> None:
         if "%" not in self.path:
@@ -128,8 +128,7 @@ class NpzSink(_Numbered):
         TypeError: an item is no dict, or cannot be a row: it is not like the first one, or has a value that no array holds.
     """
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return npz_writer(path)
+    writer: ClassVar = staticmethod(npz_writer)
 
 
 @checked
@@ -140,8 +139,7 @@ class TFRecordSink(_Numbered):
     Files, keys and errors are as for :class:`NpzSink`; a value that no Example can hold is a TypeError.
     """
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return tfrecord_writer(path)
+    writer: ClassVar = staticmethod(tfrecord_writer)
 
 
 @checked
@@ -152,11 +150,10 @@ class LMDBSink(_FileSink):
     Keys and errors are as for :class:`NpzSink`; a key that was there before gets a number.
 
     Args:
-        path: Where to: a folder, or a file if it ends in ``.mdb``.
+        path: Where to, or its URL: a folder, or a file if it ends in ``.mdb``.
     """
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return lmdb_writer(path)
+    writer: ClassVar = staticmethod(lmdb_writer)
 
 
 @checked
@@ -174,8 +171,50 @@ class ParquetSink(_Numbered):
     rows_per_block: Count | None = None
     compression: str = "snappy"
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return parquet_writer(path, self.rows_per_block, self.compression)
+    writer: ClassVar = staticmethod(parquet_writer)
+
+
+@checked
+@dataclass
+class ArrowSink(_Numbered):
+    """Write samples as the rows of Arrow files, which :class:`~highway.datasets.Arrow` reads row by row.
+
+    Files, keys and errors are as for :class:`ParquetSink`.
+
+    Args:
+        rows_per_block: Rows of a record batch; ``None``: as many as 16 MiB hold.
+    """
+
+    rows_per_block: Count | None = None
+
+    writer: ClassVar = staticmethod(arrow_writer)
+
+
+@checked
+@dataclass
+class ArrayRecordSink(_Numbered):
+    """Write samples as Examples into ArrayRecord files, which :class:`~highway.datasets.ArrayRecord` reads.
+
+    Files, keys and errors are as for :class:`TFRecordSink`.
+    """
+
+    writer: ClassVar = staticmethod(arrayrecord_writer)
+
+
+@checked
+@dataclass
+class MDSSink(_FileSink):
+    """Write samples that have the same fields into a folder of MDS shards, which :class:`~highway.datasets.MDS` reads, as does streaming.
+
+    Keys and errors are as for :class:`NpzSink`.
+
+    Args:
+        size_limit: Bytes that a shard has at most, about; a larger sample has one of its own.
+    """
+
+    size_limit: Annotated[int, Range(ge=1, lt=1 << 32)] = 1 << 26
+
+    writer: ClassVar = staticmethod(mds_writer)
 
 
 @checked
@@ -186,8 +225,7 @@ class LevelDBSink(_FileSink):
     Keys and errors are as for :class:`LMDBSink`.
     """
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return leveldb_writer(path)
+    writer: ClassVar = staticmethod(leveldb_writer)
 
 
 @checked
@@ -203,5 +241,4 @@ class HDF5Sink(_Numbered):
 
     compression: Literal["gzip", "lzf"] | None = None
 
-    def _writer(self, path: str) -> AbstractContextManager[SampleWriter]:
-        return hdf5_writer(path, self.compression)
+    writer: ClassVar = staticmethod(hdf5_writer)

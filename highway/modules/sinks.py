@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -13,10 +12,13 @@ import numpy as np
 from highway.datasets.writing import writing
 from highway.engine.batch import Item, get, names
 from highway.engine.stage import Items, Passport, Stamped
+from highway.images.annotations import annotations_of, labelled, rows_of
+from highway.images.drawing import draw_on
 from highway.images.grid import Tile, draw_grid, fitted
-from highway.images.items import file_name, row_keys, rows, to_pillow
+from highway.images.items import file_name, image_field, row_keys, rows, to_pillow
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Range
+from highway.stores.url import join
 
 
 @dataclass
@@ -38,7 +40,7 @@ class _ImageFiles:
         for item in items:
             images = rows(item, self.field)
             for image, key in zip(images, row_keys(items.passport, len(images)), strict=True):
-                with writing(os.path.join(self.path, file_name(next(numbers), key, self.format))) as name:
+                with writing(join(self.path, file_name(next(numbers), key, self.format))) as name:
                     picture = to_pillow(image)
                     if self.format == "png":
                         picture.save(name, "PNG", compress_level=1)
@@ -76,7 +78,7 @@ class ImageSink(_ImageFiles):
 @checked
 @dataclass
 class ContactSheet:
-    """Write one PNG with a grid of the images that arrived first, each with its label and key.
+    """Write one PNG with a grid of the images that arrived first, each with its label and key; boxes, masks and points are drawn.
 
     The file is written as soon as ``limit`` images are there, or at the end of the stream; it appears whole or not at all, and a line says
     so. What comes later is taken and dropped.
@@ -87,12 +89,16 @@ class ContactSheet:
         limit: Images on the sheet, at least 1.
         size: Height and width in pixels that an image is fitted into, at least 16.
         field: Name or position of the field that holds the images; by default ``"image"``, ``"images"`` or the first.
-        label: Name or position of the field that holds a whole number for each image; by default ``"label"``, ``"labels"`` or the second.
+        label: Name or position of the field that holds a whole number for each image, or for each of its boxes; by default ``"label"``,
+            ``"labels"`` or the second.
         classes: Names of the labels, by number.
+        boxes: Name or position of the field of the boxes, ``(N, 4)`` for each image; by default ``"boxes"``, if it holds such.
+        mask: That of the masks, ``(H, W)`` or ``(N, H, W)``; by default ``"masks"`` or ``"mask"``.
+        points: That of the points, ``(N, 2)`` or ``(N, K, 2)``; by default ``"keypoints"`` or ``"points"``.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the field holds no images, or nothing arrived.
+        ValueError: the field holds no images, or nothing arrived; a field that was named holds something else.
     """
 
     path: str
@@ -102,6 +108,9 @@ class ContactSheet:
     field: str | int | None = None
     label: str | int | None = None
     classes: list[str] | None = None
+    boxes: str | int | None = None
+    mask: str | int | None = None
+    points: str | int | None = None
 
     def consume(self, items: Items) -> None:
         tiles: list[Tile] = []
@@ -118,21 +127,41 @@ class ContactSheet:
 
     def _tiles(self, item: Item, passport: Passport, most: int) -> list[Tile]:
         images = rows(item, self.field)
-        labels, keys = self._labels(item, len(images)), row_keys(passport, len(images))
-        return [Tile(fitted(to_pillow(images[row]), self.size), labels[row], keys[row]) for row in range(min(most, len(images)))]
+        given_images = get(item, image_field(item) if self.field is None else self.field)
+        batched = not any(image is given_images for image in images)
+        given = {role: field for role in ("boxes", "mask", "points") if (field := getattr(self, role)) is not None}
+        found = annotations_of(item, [image.shape[:2] for image in images], given, batched)
+        labels, keys = self._labels(item, len(images), batched), row_keys(passport, len(images))
+        names = {str(number): name for number, name in enumerate(self.classes or ())}
+        tiles = []
+        for image, belongs, label, key in list(zip(images, found, labels, keys, strict=True))[:most]:
+            drawn, at_boxes = labelled(belongs, label, names)
+            text = "" if at_boxes else self._text(label, len(images))
+            picture = to_pillow(image)
+            tiles.append(Tile(draw_on(fitted(picture, self.size), drawn, picture.size), names.get(text, text), key))
+        return tiles
 
-    def _labels(self, item: Item, count: int) -> list[str]:
-        """Return the label of each image, by name if there is one; by default nothing where there is no field that could be labels."""
+    def _labels(self, item: Item, count: int, batched: bool) -> list[np.ndarray | None]:
+        """Return the label of each image, or those of its boxes; by default nothing where there is no field that could be labels."""
         field = self.label
         if field is None:
             field = next((name for name in ("label", "labels", 1) if name in names(item)), None)
-        numbers: np.ndarray = np.empty(0) if field is None else np.asarray(get(item, field)).reshape(-1)
-        if len(numbers) == count and numbers.dtype.kind in "iu":
-            known = dict(enumerate(self.classes or ()))
-            return [known.get(number, str(number)) for number in numbers.tolist()]
+        if field is None:
+            return [None] * count
+        try:
+            return [np.asarray(value) for value in rows_of(item, field, count, batched)]
+        except ValueError:
+            if self.label is None:
+                return [None] * count
+            raise
+
+    def _text(self, label: np.ndarray | None, count: int) -> str:
+        if label is not None and label.size == 1 and label.dtype.kind in "iu":
+            return str(label.item())
         if self.label is None:
-            return [""] * count
-        raise ValueError(f"ContactSheet: field {field!r} holds {numbers.dtype} for {count} images; expected a whole number for each")
+            return ""
+        kind = "nothing" if label is None else label.dtype
+        raise ValueError(f"ContactSheet: field {self.label!r} holds {kind} for {count} images; expected a whole number for each")
 
     def _write(self, tiles: list[Tile]) -> None:
         with writing(self.path) as name:

@@ -17,6 +17,8 @@ from highway.parameters.ranges import Epochs, Seed
 from highway.reading.batch_formats import BatchFormat, Stacked
 from highway.reading.sampler import Shuffle
 from highway.reading.sampling import Sampling
+from highway.stores.file import exists
+from highway.stores.url import is_url, join, shown
 
 
 class _WithPassports(TenFiles):
@@ -77,7 +79,7 @@ class TenSink:
     A file appears under its name when it is whole, and on the disk. Tensorcom reads it, too, and passes over what it does not know.
 
     Args:
-        data_dir: Folder for the files; made if it is missing.
+        data_dir: Folder for the files, or its URL; made if it is missing.
         name: Name of a file; ``{epoch}`` and ``{index}`` are those of the passport.
         overwrite: Whether files that are there already may be replaced.
 
@@ -100,14 +102,15 @@ class TenSink:
             raise ConfigError(f"TenSink: name={self.name!r}; expected one that ends in .ten")
 
     def consume(self, items: Items) -> None:
-        os.makedirs(self.data_dir, exist_ok=True)
+        if not is_url(self.data_dir):
+            os.makedirs(self.data_dir, exist_ok=True)
         counters = cancel.counters(self)
         counters["bytes"] = 0
         for item in items:
             passport = items.passport
-            path = os.path.join(self.data_dir, self.name.format(epoch=passport.epoch, index=passport.index))
-            if not self.overwrite and os.path.exists(path):
-                raise FileExistsError(f"'{path}' is there already; say overwrite=True, or choose another data_dir or name")
+            path = join(self.data_dir, self.name.format(epoch=passport.epoch, index=passport.index))
+            if not self.overwrite and exists(path):
+                raise FileExistsError(f"'{shown(path)}' is there already; say overwrite=True, or choose another data_dir or name")
             try:
                 counters["bytes"] += save(path, item, passport)
             except ItemError as error:

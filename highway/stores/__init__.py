@@ -1,4 +1,5 @@
-"""Files by path or URL: on this machine as they are; in an object store by ranges, many at once, asked again, and cached if that is wanted.
+"""Files by path or URL: on this machine as they are; in an object store by ranges, many at once, asked again, and cached if that is wanted;
+and written whole or not at all.
 
 May use: engine. Begin with ``file``, then ``remote``, ``requests`` and ``clients``.
 
@@ -10,6 +11,7 @@ module         what it is for
 ``listing``    what lies in a folder of a store, kept in a file if that is wanted
 ``copies``     a whole object or folder as files here, for libraries that take nothing else
 ``streaming``  an object read from its beginning to its end, ahead of who takes it; and as Python's file objects
+``writing``    files that are filled here, and put into a store when they are whole
 ``url``        what a URL says, and what its options say
 ``requests``   requests to one bucket: so many in flight, asked again, hedged, counted
 ``clients``    one client for each bucket: by obstore, or what it does not know by fsspec

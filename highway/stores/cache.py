@@ -127,7 +127,7 @@ class BlockCache:
         Args:
             keep: A copy that is left.
         """
-        with locked(os.path.join(self.folder, "evicting.lock"), wait=False) as mine:
+        with locked(os.path.join(self.folder, "evicting.lock")) as mine:
             if not mine:
                 return None
             held = sorted([*self._held_blocks(), *self._held_copies(keep)])
@@ -148,7 +148,7 @@ class BlockCache:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             return True
-        with locked(f"{path}.lock", wait=False) as mine:
+        with locked(f"{path}.lock") as mine:
             if mine:
                 shutil.rmtree(path, ignore_errors=True)
         return mine
@@ -182,20 +182,15 @@ def _sums(data: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def locked(path: str, wait: bool) -> Iterator[bool]:
-    """Hold a lock that all processes of the machine share; without ``wait`` only if nobody else does, which is what it gives."""
+def locked(path: str) -> Iterator[bool]:
+    """Hold a lock that all processes of the machine share, unless another one does; gives whether it is held."""
     with open(path, "ab") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not wait:
-                    yield False
-                    return
-                check_cancelled()
-                time.sleep(0.05)  # to wait in the kernel could not be cancelled
-        yield True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 @lru_cache

@@ -11,7 +11,9 @@ from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
 from highway.stores.file import FileState
 from highway.stores.loop import keep_from_parent
-from highway.stores.url import StoreURL
+from highway.stores.url import StoreOptions, StoreURL
+
+PART = 8 << 20  # bytes of a request at most
 
 Why = Literal["missing", "refused", "unsupported", "again", "other"]
 
@@ -60,6 +62,15 @@ class Client(Protocol):
 
     async def put(self, key: str, data: bytes) -> None:
         """Write an object, whole or not at all."""
+
+    async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
+        """Write an object from a file, in parts of ``part`` bytes if the store takes them, each of which is asked for again if it fails.
+
+        The object is there, whole, when all is; if that fails, or is cancelled, the parts are discarded.
+        """
+
+    async def delete(self, key: str) -> None:
+        """Remove an object."""
 
 
 def _obstore(url: StoreURL) -> Client:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import BinaryIO, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
-from highway.stores.url import is_url, shown
+from highway.stores.url import is_url, parse, shown
 
 
 class FileState(NamedTuple):
@@ -66,6 +67,8 @@ class UnchangingFile:
     def __init__(self, path: str, state: FileState | None = None) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_RDONLY)
+        if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
+            raise IsADirectoryError(f"{path!r}: a folder; expected a file, such as one of those in it")
         self.state = state or FileState.of(self._descriptor)
         self.check()
 
@@ -106,6 +109,33 @@ class UnchangingFile:
     def as_stream(self) -> BinaryIO:
         """Return a file object that can seek, for libraries that read from one; it has a place of its own, and is for one thread."""
         return open(self.path, "rb")  # whoever asked for it closes it
+
+
+class SeekableFile(io.RawIOBase):
+    """A file as a file object of Python's with a place of its own in it, for one thread."""
+
+    def __init__(self, file: UnchangingFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._file.state.size)[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        memory = memoryview(buffer).cast("B")
+        count = max(0, min(len(memory), self._file.state.size - self._at))
+        self._file.read_into(self._at, memory[:count])
+        self._at += count
+        return count
 
 
 class FileRange(NamedTuple):
@@ -185,7 +215,35 @@ def exists(path: str) -> bool:
         open_file(path)
     except FileNotFoundError:
         return False
-    return True
+    return bool(parse(path).key)  # a bucket is no object, though some stores have a state of it, too
+
+
+def names_in(folder: str) -> set[str]:
+    """Return the names of what lies in a folder now, by its path or URL; nothing if there is no such folder."""
+    if is_url(folder):
+        from highway.stores.listing import keys_in
+
+        return {key.partition("/")[0] for key in keys_in(folder, below=False)}
+    return set(os.listdir(folder)) if os.path.isdir(folder) else set()
+
+
+def present_in(folder: str) -> Callable[[str], bool]:
+    """Return what says whether there is something under a path in a folder; a store is asked once, here."""
+    if not is_url(folder):
+        return lambda name: os.path.exists(os.path.join(folder, name))
+    from highway.stores.listing import keys_in
+
+    return keys_in(folder).__contains__
+
+
+def remove(path: str) -> None:
+    """Remove a file or object."""
+    if not is_url(path):
+        os.unlink(path)
+        return
+    from highway.stores.writing import remove_objects
+
+    remove_objects([path])
 
 
 def fingerprint_of(files: Iterable[tuple[str, str]]) -> str:

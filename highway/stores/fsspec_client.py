@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -14,7 +15,7 @@ from highway.redacted import without_secrets
 from highway.stores.clients import Entry, Page, StoreFailure
 from highway.stores.file import FileState
 from highway.stores.loop import in_thread
-from highway.stores.url import StoreURL
+from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ _VERSIONS = (
     "updated",
     "created",
 )
+_FOLDERS = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")  # where a file that is written is there before it is whole
 _LOOK_AGAIN = 60.0  # seconds after which an object is asked for its state again; fsspec does not say it with its bytes
 
 
@@ -54,7 +56,7 @@ class FsspecClient:
             get_filesystem_class(url.scheme)
         except ImportError as error:
             raise ConfigError(f"'{url}': fsspec needs another package for {url.scheme}://: {error}") from None
-        self._is_here = url.scheme == "memory"
+        self._is_here, self._grows = url.scheme == "memory", url.scheme in _FOLDERS
         self._seen: dict[str, tuple[float, FileState]] = {}
 
     @cached_property
@@ -88,7 +90,27 @@ class FsspecClient:
         return self._entries(list(found.values()))
 
     async def put(self, key: str, data: bytes) -> None:
-        await self._asked(lambda: self._files.pipe_file(self._path(key), data))
+        await self._put(key, lambda place: self._files.pipe_file(place, data))
+
+    async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
+        await self._put(key, lambda place: self._files.put_file(path, place))
+
+    async def delete(self, key: str) -> None:
+        await self._asked(lambda: self._files.rm_file(self._path(key)))
+
+    async def _put(self, key: str, write: Callable[[str], None]) -> None:
+        """Write an object, whole or not at all: in folders of other machines under another name first."""
+        place = self._path(key)
+
+        def put() -> None:
+            if self._grows:
+                self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+                write(part := f"{place}.{os.getpid()}.part")
+                self._files.mv(part, place)
+            else:
+                write(place)
+
+        await self._asked(put)
 
     def _path(self, key: str) -> str:
         return str(self._files._strip_protocol(f"{self._root}/{key}"))

@@ -133,6 +133,30 @@ def objects_at(path: str, names: str, folder: bool = False) -> list[StoredObject
     return [listing.object(number) for number, key in enumerate(listing.keys) if fnmatch.fnmatchcase(key, names)]
 
 
+def keys_in(path: str, below: bool = True) -> set[str]:
+    """Return the keys of what lies in a folder now, hidden objects too, without the folder's; a kept listing is not looked at.
+
+    Args:
+        path: The folder's URL.
+        below: Whether objects in folders below it belong to it; else those folders do, as keys that end in a slash.
+    """
+    url = parse(path)
+
+    async def ask() -> list[str]:
+        requests = requests_of(url)
+        if below:
+            return [key for key, _ in await requests.below(url)]
+        page = await requests.folder(url)
+        return [*(key for key, _ in page.objects), *(f"{key}/" for key in page.folders)]
+
+    try:
+        found = loop.run(ask())
+    except FileNotFoundError:  # some stores say so of a folder in which nothing is
+        return set()
+    start = len(url.key) + 1 if url.key else 0
+    return {key[start:] for key in found if len(key) > start}
+
+
 async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
     """Return the entries of a folder: each folder in it is listed by itself, all at the same time."""
     page = await requests.folder(url)

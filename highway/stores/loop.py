@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +23,7 @@ T = TypeVar("T")
 
 TICK = 0.1  # seconds between two looks whether the stage is wanted still
 _PATIENCE = 2.0  # seconds that requests have to end when the process does
+_LOOKS, _LOOK_EVERY = 3, 0.002  # how often threads that do nothing are looked at before they count as at rest, and the seconds between
 
 _counts: ContextVar[Counter[str]] = ContextVar("counts")
 _totals: Counter[str] = Counter()
@@ -51,6 +54,24 @@ class StoreLoop(threading.Thread):
         if self.is_alive():
             asyncio.run_coroutine_threadsafe(stop(), self.loop)
             self.join(_PATIENCE)
+            _wait_for_tokio()
+
+
+def _wait_for_tokio() -> None:
+    """Wait until the threads of obstore rest. One that has an answer still to drop, and asks for an interpreter that has ended, aborts."""
+    until, resting = time.monotonic() + _PATIENCE, 0
+    while resting < _LOOKS and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY)  # which gives them the interpreter
+        resting = 0 if any(state != "S" for state in _states("tokio")) else resting + 1
+
+
+def _states(name: str) -> Iterator[str]:
+    """Yield what the threads of this process do whose names begin like this: ``S`` if they wait."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
+            about, _, state = file.read().rpartition(") ")
+            if about.partition("(")[2].startswith(name):
+                yield state[0]
 
 
 class _OfProcess:
@@ -88,15 +109,27 @@ def keep_from_parent(what: object) -> None:
 
 
 class Started(Generic[T]):
-    """A coroutine that runs on the thread of the stores."""
+    """A coroutine that runs on the thread of the stores.
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    Args:
+        coroutine: What to run.
+        patience: Seconds that it has to undo what it has begun, when it is given up.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> None:
         self._counts: Counter[str] = Counter()
+        self._patience, self._ended = patience, threading.Event()
         token = _counts.set(self._counts)  # the coroutine runs in a copy of this context
         try:
-            self._future = asyncio.run_coroutine_threadsafe(coroutine, _here.loop())
+            self._future = asyncio.run_coroutine_threadsafe(self._ending(coroutine) if patience else coroutine, _here.loop())
         finally:
             _counts.reset(token)
+
+    async def _ending(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await coroutine
+        finally:
+            self._ended.set()
 
     def result(self) -> T:
         """Wait for what it returns; it is given up when the stage of this thread is cancelled, or the thread interrupted.
@@ -118,12 +151,13 @@ class Started(Generic[T]):
 
     def give_up(self) -> None:
         """Cancel its requests, if it is not done."""
-        self._future.cancel()
+        if self._future.cancel():
+            self._ended.wait(self._patience)
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that runs on the thread of the stores; see :meth:`Started.result`."""
-    return Started(coroutine).result()
+def run(coroutine: Coroutine[Any, Any, T], patience: float = 0.0) -> T:
+    """Return what a coroutine returns that runs on the thread of the stores; see :class:`Started`."""
+    return Started(coroutine, patience).result()
 
 
 def count(name: str, number: int = 1) -> None:

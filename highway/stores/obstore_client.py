@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -11,20 +13,22 @@ import re
 import sys
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from highway.errors import ConfigError
 from highway.redacted import without_secrets
-from highway.stores.clients import Entry, Page, StoreFailure, Why
+from highway.stores.clients import PART, Entry, Page, StoreFailure, Why
 from highway.stores.file import FileState
-from highway.stores.url import StoreURL
+from highway.stores.loop import in_thread
+from highway.stores.url import StoreOptions, StoreURL
 
 T = TypeVar("T")
 
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_REASONS = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
+_REASONS = ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "RequestTimeTooSkewed")
 _CAUSES = {  # of requests that were not answered: a sign in obstore's text, and what to say
     "dns error": "the name of the host cannot be found",
     "ConnectionRefused": "the connection was refused",
@@ -35,6 +39,9 @@ _CAUSES = {  # of requests that were not answered: a sign in obstore's text, and
 }
 _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # of seconds, for obstore: requests have a limit of their own
+_FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
+_CLOSING = 2.0  # seconds that what has been sent has to become an object, when the upload is given up
+_PARTS_AT_ONCE = 4  # parts of an object that are on their way, and in memory
 
 _loaded_by, _library = 0, ""  # the process that runs obstore's threads, and the path of its extension
 
@@ -52,7 +59,11 @@ class ObstoreClient:
     def __init__(self, url: StoreURL) -> None:
         self._obstore = _obstore()
         self._url = url
-        options: dict[str, Any] = {"client_options": {"timeout": _NO_LIMIT}, "retry_config": {"max_retries": 0}}
+        self._store = self._store_with(url, _NO_LIMIT, {"max_retries": 0})
+
+    def _store_with(self, url: StoreURL, timeout: timedelta, retries: dict[str, Any]) -> Any:
+        """Return a store of obstore's, whose requests have so much time each, and are asked again in this way."""
+        options: dict[str, Any] = {"client_options": {"timeout": timeout}, "retry_config": retries}
         store = self._obstore.store
         try:
             if url.scheme in ("http", "https"):
@@ -61,11 +72,10 @@ class ObstoreClient:
                     token = base64.b64encode(unquote(user).encode()).decode()
                     options["client_options"]["default_headers"] = {"Authorization": f"Basic {token}"}
                 query = f"/?{url.query}" if url.query else ""
-                self._store = store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
-            else:
-                if url.scheme in ("s3", "s3a") and _endpoint(url).startswith("http://"):
-                    options = _allowing_http(options)
-                self._store = store.from_url(f"{url.scheme}://{url.host}", **options)
+                return store.HTTPStore.from_url(f"{url.scheme}://{host}{query}", **_allowing_http(options))
+            if url.scheme in ("s3", "s3a") and _endpoint(url).startswith("http://"):
+                options = _allowing_http(options)
+            return store.from_url(f"{url.scheme}://{url.host}", **options)
         except ConfigError:
             raise
         except (self._obstore.exceptions.BaseError, ValueError, TypeError) as error:
@@ -93,7 +103,34 @@ class ObstoreClient:
         return entries
 
     async def put(self, key: str, data: bytes) -> None:
-        await self._asked(self._obstore.put_async(self._store, key, data))
+        await self._asked(self._obstore.put_async(self._store, key, data, use_multipart=False))
+
+    async def put_file(self, key: str, path: str, part: int, options: StoreOptions) -> None:
+        backoff = {"init_backoff": _FIRST_WAIT, "max_backoff": _LONGEST_WAIT, "base": 2}
+        retries = {"max_retries": options.attempts - 1, "backoff": backoff, "retry_timeout": _NO_LIMIT}
+        timeout = timedelta(seconds=options.timeout * max(1, part / PART))
+        writer = self._obstore.open_writer_async(
+            self._store_with(self._url, timeout, retries), key, buffer_size=part, max_concurrency=min(_PARTS_AT_ONCE, options.requests)
+        )
+        try:
+            with open(path, "rb") as file:
+                while data := await in_thread(partial(file.read, part)):
+                    await self._asked(writer.write(data))
+            await self._asked(writer.flush())
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # of the two errors the first counts
+                await writer.__aexit__(type(error), error, None)
+            raise
+        closing = asyncio.ensure_future(self._asked(writer.close()))  # which discards the parts if it fails
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):  # all has been sent, and nothing discards it any more: it had better become the object
+                await asyncio.wait_for(closing, _CLOSING)
+            raise
+
+    async def delete(self, key: str) -> None:
+        await self._asked(self._obstore.delete_async(self._store, key))
 
     async def _asked(self, answer: Awaitable[T]) -> T:
         try:

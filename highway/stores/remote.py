@@ -14,13 +14,13 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from highway.errors import DatasetError
 from highway.stores import loop
 from highway.stores.cache import BlockCache, cache_of
-from highway.stores.file import FileRange, FileState, UnchangingFile, open_file
+from highway.stores.clients import PART
+from highway.stores.file import FileRange, FileState, SeekableFile, UnchangingFile, open_file
 from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
 
-PART = 8 << 20  # bytes of a request at most
 BLOCK = 1 << 20  # bytes of an object that are cached together
 CHECK_EVERY = 60.0  # seconds after which an object is asked for what it is, where what was read of it is used still
 
@@ -79,7 +79,7 @@ class StoredObject(UnchangingFile):
         memory[:] = self.read(offset, len(memory))
 
     def as_stream(self) -> BinaryIO:
-        return io.BufferedReader(_Seeking(self), BLOCK)
+        return io.BufferedReader(SeekableFile(self), BLOCK)
 
     def __str__(self) -> str:
         return str(self.url)
@@ -199,30 +199,3 @@ def write_object(path: str, data: bytes) -> None:
     """
     url = parse(path)
     loop.run(requests_of(url).put(url, data))
-
-
-class _Seeking(io.RawIOBase):
-    """An object as a file of Python's, for what insists on one."""
-
-    def __init__(self, file: UnchangingFile) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._file.state.size)[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        memory = memoryview(buffer).cast("B")
-        count = max(0, min(len(memory), self._file.state.size - self._at))
-        self._file.read_into(self._at, memory[:count])
-        self._at += count
-        return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 from collections import deque
@@ -11,7 +12,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from highway.errors import StoreError
-from highway.stores.clients import Client, Entry, Page, StoreFailure, client_of
+from highway.stores.clients import PART, Client, Entry, Page, StoreFailure, client_of
 from highway.stores.file import FileState
 from highway.stores.loop import count
 from highway.stores.url import StoreOptions, StoreURL
@@ -21,6 +22,7 @@ T = TypeVar("T")
 FIRST_ATTEMPTS = 3  # while the store has not answered once: an address may be wrong
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is made again: doubled each time, and less by chance, up to half
 _LEAST_HEDGE = 0.1  # seconds
+_MOST_PARTS = 10_000  # that an object may be sent in
 _SAMPLES, _ENOUGH = 32, 8  # times that the usual one is taken of, and how many that takes
 
 
@@ -68,8 +70,25 @@ class Requests:
         return await self._ask(url, 0, lambda: self.client.below(url.key), hedge=False)
 
     async def put(self, url: StoreURL, data: bytes) -> None:
-        """Write an object."""
+        """Write an object, whole or not at all."""
         await self._ask(url, len(data), lambda: self.client.put(url.key, data), hedge=False)
+        count("bytes_written", len(data))
+
+    async def put_file(self, url: StoreURL, path: str, size: int) -> None:
+        """Write an object from a file of this machine, whole or not at all; its parts are sent again if they fail."""
+        part = max(PART, -(-size // _MOST_PARTS))
+        try:
+            async with self._slots:
+                await self.client.put_file(url.key, path, part, self._options)
+        except StoreFailure as failure:
+            raise error_of(url, failure, self._options.attempts) from None
+        count("requests", -(-size // part) + 2)
+        count("bytes_written", size)
+
+    async def delete(self, url: StoreURL) -> None:
+        """Remove an object, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            await self._ask(url, 0, lambda: self.client.delete(url.key), hedge=False)
 
     async def _ask(self, url: StoreURL, size: int, request: Callable[[], Awaitable[T]], hedge: bool = True) -> T:
         wait, attempt = _FIRST_WAIT, 0
@@ -133,7 +152,7 @@ def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:
     """Return the error to raise for a request that has failed for good."""
     text = f" ({failure})" if str(failure) else ""
     if failure.why == "missing":
-        if "NoSuchBucket" in str(failure):
+        if str(failure) in ("NoSuchBucket", "ContainerNotFound"):
             return FileNotFoundError(f"{url}: there is no bucket {url.bucket}; correct the URL, or the endpoint")
         return FileNotFoundError(f"{url}: no such object in {url.bucket}{text}; correct the URL")
     if failure.why == "refused":

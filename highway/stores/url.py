@@ -145,6 +145,19 @@ def join(folder: str, name: str) -> str:
     return f"{path.rstrip('/')}/{quote(name) if path.partition('://')[0].lower() in _HTTP else name}{mark}{query}"
 
 
+def parent(path: str) -> str:
+    """Return the path or URL of the folder that something lies in; a URL keeps its query."""
+    if not is_url(path):
+        return os.path.dirname(os.path.abspath(path))
+    name, mark, query = path.partition("?")
+    return f"{name.rstrip('/').rpartition('/')[0]}{mark}{query}"
+
+
+def basename(path: str) -> str:
+    """Return the last part of a path, or of a URL without its query."""
+    return os.path.basename(without_options(path).rstrip("/"))
+
+
 def beside(path: str, suffix: str) -> str:
     """Return the path or URL of what lies beside a file, under its name with a suffix; a URL keeps its query."""
     if not is_url(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from highway.engine import cancel
 from highway.engine.stage import Items, Stamped
 from highway.images.header import opened as opened_image
 
-_DECODED = {"png": "image", "cls": "label"}  # what was written as an image file
 _SHOWN = 20  # differences that are printed
 
 
@@ -73,9 +73,13 @@ class Compared:
         if self.format.keeps_keys and found.key != expected.key:
             yield f"its key is {found.key!r} there"
         fields = found.fields
-        image = expected.fields.get("image")
-        if isinstance(image, np.ndarray) and isinstance(png := fields.get("png"), bytes):
-            fields = {_DECODED.get(name, name): value for name, value in fields.items()} | {"image": _pixels(png, image.shape)}
+        image = next((name for name, value in expected.fields.items() if isinstance(value, np.ndarray)), "")
+        if image and "png" not in expected.fields and isinstance(png := fields.get("png"), bytes):  # which it was written as
+            label = "cls" if "cls" in expected.fields else "label"
+            fields = {{"png": image, "cls": label}.get(name, name): value for name, value in fields.items()}
+            fields[image] = _pixels(png, expected.fields[image].shape)
+            if label in fields and isinstance(known := expected.fields.get(label), np.integer):
+                fields[label] = known.dtype.type(fields[label])  # a folder does not say of which dtype its labels are
         if list(fields) == ["0"] and len(expected.fields) == 1:
             fields = dict(zip(expected.fields, fields.values(), strict=True))  # a bare value, which has no name
         for name in [*expected.fields, *(name for name in fields if name not in expected.fields)]:
@@ -140,20 +144,13 @@ def difference(expected: Any, found: Any) -> str:
     elif isinstance(expected, (list, tuple)):
         parts = [(f"[{place}]", *pair) for place, pair in enumerate(zip(expected, found, strict=True))]
     elif isinstance(expected, (str, bytes)):
-        same = sum(1 for _ in _same(expected, found))
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(expected, found, strict=False)))
         return "" if expected == found else f"differs from place {same} on ({len(expected)} long in SRC, {len(found)} in DST)"
     elif expected is None or _is_object(expected):
         return "" if expected == found else f"{expected!r} in SRC, {found!r} in DST"
     else:
         return _values(np.asarray(expected), np.asarray(found))
     return next((f"{where}: {words}" for where, one, other in parts if (words := difference(one, other))), "")
-
-
-def _same(expected: Any, found: Any) -> Iterator[Any]:
-    for one, other in zip(expected, found, strict=False):
-        if one != other:
-            return
-        yield one
 
 
 def _values(expected: np.ndarray, found: np.ndarray) -> str:

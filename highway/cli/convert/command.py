@@ -7,6 +7,7 @@ is written anew. A sample that cannot be read or written ends it with an error t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -26,8 +27,9 @@ from highway.cli.convert.writing import Prepared, converting, unwritten
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.engine.stats import PipelineStats
-from highway.errors import ConfigError, DatasetError
+from highway.errors import ConfigError, DatasetError, StoreError
 from highway.run.role import run as run_pipeline
+from highway.stores.url import is_url, join, without_options
 
 _SHARD = 1000  # samples in a file, if nobody says more
 _TICK = 0.1  # seconds between two looks at the progress
@@ -63,10 +65,12 @@ def run(options: argparse.Namespace) -> int:
     target = Target(options.target, to, options.shard_size or _SHARD, to.written_with(dict(options.write)))
     if options.shard_size and not (target.pattern and to.layout == "files"):
         several = f"samples-%06d{to.suffixes[0]}" if to.layout == "files" else f"{to.name} has none"
-        raise ConfigError(f"{options.target}: --shard-size is for several files, with a place for their number: {several}")
+        raise ConfigError(f"{target.name}: --shard-size is for several files, with a place for their number: {several}")
     of, paths = read_from(options.source, options.source_format)
-    if os.path.realpath(options.target) in map(os.path.realpath, paths):
-        raise ConfigError(f"{options.target}: SRC and DST are the same")
+    if _place(options.target) in map(_place, paths):
+        raise ConfigError(f"{target.name}: SRC and DST are the same")
+    if options.check:
+        target.expect_readable()
     names, fields = (tuple(given.split(",")) if given else () for given in (options.names, options.fields))
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
@@ -83,24 +87,25 @@ def run(options: argparse.Namespace) -> int:
         "number_keys": options.number_keys,
     }
     about = {"files": source.fingerprint(paths), "kind": to.name, **{name: value for name, value in said.items() if value}}
-    record = Record.open(os.path.join(target.folder, target.record), target.path, about, target.is_empty())
-    if record.samples is None:
-        record.finish_if(target.whole(source.total))
+    record = Record.open(join(target.folder, target.record), target.path, about, target.is_empty())
+    if record.samples is None and (whole := target.whole(source.total)) is not None:
+        record.finish(whole)
     if record.samples is None or target.lacks(record.samples):
         target.remove_parts()
         if record.was_begun and not target.is_written_in_parts and not target.pattern:
-            print(f"{options.target}: begun anew, since it is written as a whole")
+            print(f"{target.name}: begun anew, since it is written as a whole")
         try:
             written, kept = _convert(source, target, options.workers)
         except BaseException:
-            if target.is_empty():
-                record.remove()
+            with contextlib.suppress(StoreError, PermissionError):  # the first error counts
+                if target.is_empty():
+                    record.remove()
             raise
         record.finish(written + kept)
         there = f"; {kept:,} were there already" if kept else ""
-        print(f"{options.target}: {written:,} samples written{there}")
+        print(f"{target.name}: {written:,} samples written{there}")
     else:
-        print(f"{options.target}: all {record.samples:,} samples are there already")
+        print(f"{target.name}: all {record.samples:,} samples are there already")
     return _check(source, target, options.workers) if options.check else command.DONE
 
 
@@ -113,6 +118,11 @@ def _option(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def _place(path: str) -> str:
+    """Return what tells a path or URL from others."""
+    return without_options(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, int]:
@@ -129,12 +139,12 @@ def _convert(source: Input, target: Target, workers: int | None) -> tuple[int, i
 
 def _check(source: Input, target: Target, workers: int | None) -> int:
     """Compare what was written with what it was made from, say what differs, and return the exit code."""
-    back = Input(target.format.read(target.paths(), {}), lambda sample: sample)
+    back = Input(target.format.read_back(target.paths()), lambda sample: sample)
     compared = Compared(Prepared(source), back, target.format)
     found = Differences(back.total or 0)
     pipeline = Pipeline([unwritten(source, None), Stage(compared, num_workers=workers), found])
     _run(pipeline, source.total, 0)
-    return found.report(target.path)
+    return found.report(target.name)
 
 
 def _run(pipeline: Pipeline, total: int | None, kept: int) -> None:

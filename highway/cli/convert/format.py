@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from highway.cli.convert.images import Images
 from highway.datasets.dataset import Dataset
@@ -20,6 +20,13 @@ from highway.topology.registry import Registry
 Options = Mapping[str, Any]  # plain values, as in a topology file
 
 
+class Place(NamedTuple):
+    """Something whose format is asked for: its path or URL, and the names of what is in it, if it is a folder."""
+
+    path: str
+    names: set[str]
+
+
 @dataclass(frozen=True)
 class Format:
     """A format.
@@ -31,9 +38,10 @@ class Format:
             an iterable where samples have no numbers.
         several: Whether the dataset takes several paths.
         given: Parameters of the dataset.
+        by_number: The name of the dataset that reads by number what was written, if the other may be a stream.
         writer: What writes it, as ``module:function`` below ``highway``: called with a path, it returns a context manager that gives a
             :class:`~highway.datasets.writing.SampleWriter`. Empty: it is read only.
-        options: What the writer is called with besides.
+        sink: The component that writes it in a pipeline, if there is one.
         suffixes: How its paths end.
         read_only: How those end besides that are read, but not written.
         is_name: Whether what is read may have a name, and not a path.
@@ -42,6 +50,7 @@ class Format:
         layout: ``"files"``: a file, or one for each number of samples if the path has a place for the file's number. ``"one"``: a file or
             folder for all samples. ``"each"``: a file in a folder for each sample, under its number. ``"keys"``: files in a folder, under
             the samples' keys, which several threads write.
+        is_copied: Whether files in a store are copied to this machine, whole, to be read.
         key: Returns what a sample is called there, by its key and its fields.
         keeps_keys: Whether samples come back under their keys.
         keeps_order: Whether they come back in the order in which they were written, and not in that of their keys.
@@ -52,14 +61,16 @@ class Format:
     dataset: str | Callable[[list[str], Options], Any]
     several: bool = False
     given: Options = field(default_factory=dict)
+    by_number: str = ""
     writer: str = ""
-    options: Options = field(default_factory=dict)
+    sink: str = ""
     suffixes: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     is_name: bool = False
-    is_at: Callable[[str], bool] = lambda path: False
+    is_at: Callable[[Place], bool] = lambda place: False
     images: Images = "bytes"
     layout: Literal["files", "one", "each", "keys"] = "one"
+    is_copied: bool = False
     key: Callable[[str, Mapping[str, Any]], str] = lambda key, sample: key
     keeps_keys: bool = True
     keeps_order: bool = True
@@ -78,12 +89,16 @@ class Format:
             return self.dataset(paths, options)
         if self.several or len(paths) == 1:
             return built(self.dataset, paths if self.several else paths[0], {**self.given, **options})
-        from highway.cli.convert.reading import Joined  # here, since that has rows of the table, too
+        from highway.cli.convert.reading import JoinedPaths  # here, since that has rows of the table, too
 
-        return Joined([built(self.dataset, path, {**self.given, **options}) for path in paths])
+        return JoinedPaths([built(self.dataset, path, {**self.given, **options}) for path in paths])
+
+    def read_back(self, paths: list[str]) -> Any:
+        """Return what was written to some paths, by number."""
+        return built(self.by_number, paths, {}) if self.by_number else self.read(paths, {})
 
     def written_with(self, options: Options) -> dict[str, Any]:
-        """Return what the writer is called with besides the path.
+        """Return what the writer is called with besides the path: what it writes is to be on the disk when it is said to be done.
 
         Args:
             options: Parameters of the writer, as ``--write`` has given them.
@@ -98,7 +113,7 @@ class Format:
             if key not in parameters:
                 raise location.error(unknown(function.__name__, key, parameters))
         given = {key: argument(value, parameters[key], location / key, notation) for key, value in options.items()}
-        return {**self.options, **given}
+        return {"durable": True, **given} if "durable" in parameters else given
 
     def write(self, path: str, given: Mapping[str, Any]) -> AbstractContextManager[SampleWriter]:
         """Return what writes samples to a path; ``given`` is what :meth:`written_with` returns."""

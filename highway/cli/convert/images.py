@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,11 +23,14 @@ def _as_files(sample: Sample) -> Sample:
     """Name the encoded image of a sample by its extension, and its label ``cls``, an int32, as files of a shard are."""
     name, extension = _encoded_image(sample), ""
     if name == "image":
-        try:
+        with contextlib.suppress(ImageError):  # bytes of another kind
             extension = _OF_FORMAT[read_header(sample[name]).format]
-        except ImageError:
-            return sample  # bytes of another kind
-    return _renamed(sample, {name: extension} | _label(sample, "label", "cls")) if extension else sample
+    found = _renamed(sample, {name: extension} | _label(sample, "label", "cls")) if extension else sample
+    if not isinstance(label := found.get("cls"), (int, np.integer)):
+        return found
+    if not -(2**31) <= label < 2**31:
+        raise ValueError(f"the label {label} does not fit into an int32, as labels of shards are")
+    return found | {"cls": np.int32(label)}
 
 
 def _as_bytes(sample: Sample) -> Sample:
@@ -61,10 +65,4 @@ def _label(sample: Sample, old: str, new: str) -> dict[str, str]:
 
 
 def _renamed(sample: Sample, names: dict[str, str]) -> Sample:
-    found = {names.get(name, name): value for name, value in sample.items()}
-    if "cls" in names.values():
-        label = int(found["cls"])
-        if not -(2**31) <= label < 2**31:
-            raise ValueError(f"the label {label} does not fit into an int32, as labels of shards are")
-        found["cls"] = np.int32(label)
-    return found
+    return {names.get(name, name): value for name, value in sample.items()}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,6 +15,7 @@ from highway.data import resolve_data_dir
 from highway.datasets.dataset import Dataset, keys_of, locate, read_several, several_of
 from highway.datasets.folder import Files, ImageFolder
 from highway.datasets.folder_writer import LABELS
+from highway.datasets.joined import Joined
 from highway.datasets.opened import opened
 from highway.datasets.tar_stream import is_path
 from highway.datasets.ten import TenFiles
@@ -27,7 +26,8 @@ from highway.engine.stage import Stamped
 from highway.errors import ConfigError, ImageError
 from highway.images.header import read_header
 from highway.modules.webdataset import WebDatasetSource
-from highway.stores.url import is_url
+from highway.stores.file import exists
+from highway.stores.url import is_url, join
 
 _LABELLED = ("image", "label")
 _AT_ONCE = 16  # samples that are read together where each request has a price
@@ -81,7 +81,7 @@ class Input:
 
     def read(self, numbers: range) -> Iterator[KeyedSample]:
         """Yield samples by number, in their order. What goes wrong gets a note that says which."""
-        method = several_of(self.data, files=False)
+        method = several_of(self.data, "__getitems__")
         for begin in range(numbers.start, numbers.stop, _AT_ONCE):
             some = range(begin, min(begin + _AT_ONCE, numbers.stop))
             found = iter(read_several(self.data, method, some)) if method else map(self.data.__getitem__, some)
@@ -134,52 +134,20 @@ def _is_image(value: Any) -> bool:
         return False
 
 
-def resolved(path: str) -> str:
-    """Return where a path leads: ``highway:photos`` into the package."""
-    return resolve_data_dir(path)
+class JoinedPaths(Joined):
+    """What is at several paths, one after the other."""
 
-
-@dataclass
-class Joined:
-    """Several datasets, one after the other."""
-
-    parts: list[Any]
-
-    @opened
-    def _ends(self) -> list[int]:
-        return list(accumulate(map(len, self.parts), initial=0))
-
-    def _place(self, number: int) -> tuple[Any, int]:
-        number = range(len(self))[number]
-        part = bisect_right(self._ends, number) - 1
-        return self.parts[part], number - self._ends[part]
-
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def __getitem__(self, number: int) -> Any:
-        part, row = self._place(number)
-        return part[row]
-
-    @opened
-    def keys(self) -> list[str] | None:
-        """The samples' keys, if all parts have them."""
-        keys = [keys_of(part) for part in self.parts]
-        return None if None in keys else [key for known in keys for key in known or ()]
-
-    def locate(self, number: int) -> str:
-        """Return where a sample lies in which part."""
-        return locate(*self._place(number))
+    datasets: Sequence[Any]  # each with a fingerprint
 
     def fingerprint(self) -> str:
-        """Return a text that changes when a part does."""
-        return " ".join(part.fingerprint() for part in self.parts)
+        """Return a text that changes when one of them does."""
+        return " ".join(dataset.fingerprint() for dataset in self.datasets)
 
 
 def _one(paths: list[str]) -> str:
     if len(paths) > 1:
         raise ConfigError(f"{paths[1]}: only one folder of images is read at a time; name one SRC")
-    return resolved(paths[0])
+    return resolve_data_dir(paths[0])
 
 
 @dataclass
@@ -216,7 +184,7 @@ class _NamedImages:
 def folder(paths: list[str], options: Options) -> Dataset:
     """Return the images of a folder: in one folder per label, in one, or with their labels in a list."""
     root = _one(paths)
-    if os.path.isfile(os.path.join(root, LABELS)):
+    if exists(join(root, LABELS)):
         options = {"labels": LABELS, **options}
     return _NamedImages(built("Files" if options or not _has_folders(root) else "ImageFolder", root, options))
 
@@ -267,4 +235,4 @@ class _Saved:
 
 def tens(paths: list[str], options: Options) -> Dataset:
     """Return what is in ``.ten`` files."""
-    return _Saved(built("TenFiles", list(map(resolved, paths)), options))
+    return _Saved(built("TenFiles", list(map(resolve_data_dir, paths)), options))

@@ -6,26 +6,35 @@ import os
 import re
 from collections.abc import Sequence
 
-from highway.cli.convert.format import Format
+from highway.cli.convert.format import Format, Place
 from highway.cli.convert.formats import FORMATS
-from highway.cli.convert.reading import resolved
+from highway.data import resolve_data_dir
 from highway.datasets.paths import expanded
 from highway.errors import ConfigError
 from highway.parameters.location import did_you_mean
+from highway.stores.file import names_in
+from highway.stores.requests import Unsupported
 from highway.stores.url import is_url, shown, without_options
+from highway.stores.writing import writable
 
 _ELSEWHERE = re.compile(r"(?!highway:)[a-z][a-z0-9+]+:")  # URLs and commands
 
 
 def table() -> str:
     """Return the formats as text, for ``--help``."""
-    rows = [("format", "recognised by", "images", "it is")]
+    rows = [("format", "recognised by", "images", "sink", "it is")]
     for row in FORMATS.values():
         paths = " ".join(f"*{suffix}" for suffix in row.suffixes + row.read_only) or (
             "what is in it" if row.is_at is not Format.is_at else "--from"
         )
         rows.append(
-            (row.name, paths, "decoded" if row.images == "pixels" else "encoded", row.about + ("" if row.writer else " (read only)"))
+            (
+                row.name,
+                paths,
+                "decoded" if row.images == "pixels" else "encoded",
+                row.sink,
+                row.about + ("" if row.writer else " (read only)"),
+            )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
@@ -38,9 +47,8 @@ def written_to(path: str, name: str | None) -> Format:
         ConfigError: it does not say, or the format is read only.
     """
     if is_url(path):
-        raise ConfigError(
-            f"{shown(path)}: DST is written on this machine; name a path, and copy what was written, by `aws s3 cp` for example"
-        )
+        writable(path)
+        path = shown(without_options(path))
     found = _named(name) if name else _by_suffix([path])
     writers = [row.name for row in FORMATS.values() if row.writer]
     if found is None:
@@ -63,7 +71,7 @@ def read_from(paths: Sequence[str], name: str | None) -> tuple[Format, list[str]
     if of is not None and of.is_name:
         return of, list(paths)
     found = [one for path in paths for one in expanded(path)]
-    if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolved(path))), ""):
+    if missing := next((path for path in found if not _ELSEWHERE.match(path) and not os.path.exists(resolve_data_dir(path))), ""):
         raise FileNotFoundError(f"{missing!r}: no such file or folder, seen from {os.getcwd()!r}; correct the path")
     of = of or _by_suffix(found) or _by_content(found)
     if of is None:
@@ -86,5 +94,14 @@ def _ends(path: str, row: Format) -> bool:
 
 
 def _by_content(paths: Sequence[str]) -> Format | None:
-    roots = [resolved(path) for path in paths]
-    return next((row for row in FORMATS.values() if all(map(row.is_at, roots))), None)
+    roots = [resolve_data_dir(path) for path in paths]
+    places = [Place(root, _names(root)) for root in roots]
+    return next((row for row in FORMATS.values() if all(map(row.is_at, places))), None)
+
+
+def _names(path: str) -> set[str]:
+    """Return the names of what is in a folder, as far as it says so."""
+    try:
+        return names_in(path)
+    except Unsupported:  # a server that does not list
+        return set()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from highway.datasets.writing import writing
+from highway.datasets.writing import write_whole
 from highway.errors import ConfigError
+from highway.stores.file import exists, open_text, remove
+from highway.stores.url import shown
 
 
 @dataclass
@@ -28,24 +29,19 @@ class Record:
         Raises:
             ConfigError: something else is there: files without a record, or those of a conversion from other files.
         """
-        record = cls(path, about)
-        if os.path.exists(path) and not is_empty:
-            with open(record.path, encoding="utf-8") as file:
+        record, target, place = cls(path, about), shown(target), shown(path)
+        if not is_empty and exists(path):
+            with open_text(path) as file:
                 found = json.load(file)
             if found["about"] != about:
                 changed = ", ".join(sorted(name for name in {**about, **found["about"]} if found["about"].get(name) != about.get(name)))
-                raise ConfigError(f"{target}: begun from something else ({changed} differ); remove it and {path}, or choose another DST")
+                raise ConfigError(f"{target}: begun from something else ({changed} differ); remove it and {place}, or choose another DST")
             record.samples, record.was_begun = found["samples"], True
             return record
         if not is_empty:
             raise ConfigError(f"{target}: there is something already, which no conversion has written; choose another DST")
         record._save()
         return record
-
-    def finish_if(self, samples: int | None) -> None:
-        """Say that all is there, if somebody has counted it."""
-        if samples is not None:
-            self.finish(samples)
 
     def finish(self, samples: int) -> None:
         """Say that all is there."""
@@ -54,8 +50,7 @@ class Record:
 
     def remove(self) -> None:
         """Leave nothing of a conversion that has written nothing."""
-        os.unlink(self.path)
+        remove(self.path)
 
     def _save(self) -> None:
-        with writing(self.path) as name, open(name, "w", encoding="utf-8") as file:
-            json.dump({"about": self.about, "samples": self.samples}, file)
+        write_whole(self.path, json.dumps({"about": self.about, "samples": self.samples}).encode())

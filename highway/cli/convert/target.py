@@ -9,13 +9,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from highway.cli.convert.format import Format
 from highway.datasets.dataset import length_of
-from highway.datasets.writing import SampleWriter
+from highway.datasets.writing import SampleWriter, is_taken
 from highway.errors import ConfigError, HighwayError
+from highway.stores.file import exists, names_in
+from highway.stores.url import basename, is_url, join, parent, parse, shown
 
 _NUMBER = re.compile(r"%0?\d*d")
 _AT_ONCE = 64  # samples that a worker writes, one after the other, where each is a file
@@ -40,50 +43,70 @@ class Target:
 
     def __post_init__(self) -> None:
         places = len(_NUMBER.findall(self.path))
-        if places != self.path.count("%") or places > (self.format.layout == "files"):
-            raise ConfigError(f"{self.path}: expected {_EXPECTED[self.format.layout].format(suffix=(*self.format.suffixes, '')[0])}")
+        may = self.format.layout == "files" and (not is_url(self.path) or "%" in basename(self.path))
+        if places != self.path.count("%") or places > may:
+            raise ConfigError(f"{self.name}: expected {_EXPECTED[self.format.layout].format(suffix=(*self.format.suffixes, '')[0])}")
         if self.format.layout == "each":
             self.size = 1
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return shown(self.path)
+
+    @property
     def folder(self) -> str:
         """The folder of what is written, where the record of the conversion lies."""
-        is_folder = self.format.layout in ("each", "keys")
-        return self.path if is_folder else os.path.dirname(os.path.abspath(self.path))
+        return self.path if self.format.layout in ("each", "keys") else parent(self.path)
 
     @property
     def record(self) -> str:
         """The name of the record of the conversion."""
-        return f".highway-convert-{os.path.basename(os.path.abspath(self.path))}.json"
+        return f".highway-convert-{basename(self.path if is_url(self.path) else os.path.abspath(self.path))}.json"
 
     @property
     def pattern(self) -> str:
         """The path of a file by its number; empty if all is one."""
         if self.format.layout == "each":
-            return os.path.join(self.path, f"%09d{self.format.suffixes[0]}")
+            return join(self.path, f"%09d{self.format.suffixes[0]}")
         return self.path if self.format.layout == "files" and "%" in self.path else ""
+
+    @cached_property
+    def _stored(self) -> set[str]:
+        """The names of the files that are there in a store, which is asked once."""
+        return names_in(parent(self.pattern))
 
     def is_empty(self) -> bool:
         """Say whether nothing is there yet."""
         if self.pattern and self.format.layout == "files":
-            before, after = _NUMBER.split(self.path)
-            return not glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
-        return not os.path.exists(self.path) or (os.path.isdir(self.path) and not set(os.listdir(self.path)) - {self.record})
+            return not self._numbered()
+        return not (names_in(self.path) - {self.record} or (exists(self.path) and not os.path.isdir(self.path)))
+
+    def expect_readable(self) -> None:
+        """Raise ConfigError if what is in a store could not be read again here."""
+        if is_url(self.path) and self.format.is_copied and not parse(self.path).options.cache_dir:
+            raise ConfigError(
+                f"{self.name}: --check reads {self.format.name} from a copy on this machine; say where: HIGHWAY_CACHE_DIR in the "
+                "environment, or ?cache_dir=FOLDER behind DST"
+            )
 
     def has(self, number: int) -> bool:
         """Say whether the sample with a number is there, whole, as far as paths can say it."""
-        return bool(self.pattern) and os.path.exists(self.pattern % (number // self.size))
+        if not self.pattern:
+            return False
+        path = self.pattern % (number // self.size)
+        return basename(path) in self._stored if is_url(path) else os.path.exists(path)
 
     def lacks(self, total: int) -> bool:
         """Say whether something of what was finished once is missing."""
-        return any(self.units(total)) if self.pattern else not os.path.exists(self.path)
+        return any(self.units(total)) if self.pattern else not is_taken(self.path)
 
     def whole(self, total: int | None) -> int | None:
         """Return how many samples are there if they are all in one, which is there when it is whole; ``None`` if not."""
-        if self.pattern or self.format.layout == "keys" or not os.path.exists(self.path):
+        if self.pattern or self.format.layout == "keys" or not is_taken(self.path):
             return None
         try:
-            found = length_of(self.format.read([self.path], {}))
+            found = length_of(self.format.read_back([self.path]))
         except (OSError, HighwayError):  # begun, as caches and others are that are folders
             return None
         return found if total in (None, found) else None
@@ -125,15 +148,22 @@ class Target:
         """Return the paths of what was written, to be read again."""
         if not self.pattern or self.format.layout == "each":
             return [self.path]
+        return self._numbered()
+
+    def _numbered(self) -> list[str]:
+        """Return the files that are there, by their numbers."""
         before, after = _NUMBER.split(self.path)
-        found = (
-            re.fullmatch(f"{re.escape(before)}([0-9]+){re.escape(after)}", path)
-            for path in glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
-        )
+        if is_url(self.path):
+            paths = [join(self.folder, name) for name in names_in(self.folder)]
+        else:
+            paths = glob.glob(f"{glob.escape(before)}[0-9]*{glob.escape(after)}")
+        found = (re.fullmatch(f"{re.escape(before)}([0-9]+){re.escape(after)}", path) for path in paths)
         return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
 
     def remove_parts(self) -> None:
         """Remove what writers have left that were killed."""
+        if is_url(self.path):
+            return  # it is on other machines, and removed by the next writer there
         stem = _NUMBER.sub("*", glob.escape(self.pattern or self.path))
         for path in chain(glob.iglob(f"{stem}.*.part"), glob.iglob(os.path.join(glob.escape(self.path), "*.part"))):
             owner = re.search(r"\.(\d+)\.part$", path)

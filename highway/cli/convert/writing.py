@@ -13,13 +13,17 @@ from highway.cli.convert.target import Target
 from highway.datasets.writing import SampleWriter
 from highway.engine import Pipeline, cancel
 from highway.engine.stage import Items, Stage, Stamped
+from highway.stores.url import is_url
 
+_REQUESTS = 16  # threads that write, where each sample is a request that a store has to answer
 _READ_AT_ONCE = 32  # samples that a worker reads and decodes before they are written
 
 
 def converting(source: Input, target: Target, workers: int | None) -> Pipeline:
     """Return the pipeline that writes what is missing; its stages count ``samples``, and those ``skipped``."""
     if source.total is not None and target.is_written_in_parts:
+        if workers is None and is_url(target.path) and target.format.layout in ("each", "keys"):
+            workers = _REQUESTS
         return Pipeline([partial(target.units, source.total), Stage(InParts(source, target), num_workers=workers, name="write")])
     return Pipeline([unwritten(source, target), Stage(Prepared(source), num_workers=workers), Stage(InOrder(target), name="write")])
 

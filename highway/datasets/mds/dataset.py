@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -13,6 +13,7 @@ from highway.datasets.file import fingerprint_of
 from highway.datasets.mds.shards import INDEX, Shard, read_index
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
+from highway.datasets.records.protobuf import Data
 from highway.parameters.checks import checked
 from highway.stores.file import read_ranges
 from highway.stores.url import join
@@ -98,9 +99,16 @@ class MDS:
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples, which are asked of a store all at once."""
+        return self._several(numbers, bytes)
+
+    def __getviews__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; ``bytes`` in them are views."""
+        return self._several(numbers, memoryview)
+
+    def _several(self, numbers: Sequence[int], kind: Callable[[bytes], Data]) -> list[dict[str, Any]]:
         found = [self._shards.find(number) for number in numbers]
         contents = read_ranges([shard.place(row) for shard, row in found])
-        return [shard.sample(row, data) for (shard, row), data in zip(found, contents, strict=True)]
+        return [shard.sample(row, kind(data)) for (shard, row), data in zip(found, contents, strict=True)]
 
     def blocks(self) -> list[range]:
         """Return the numbers of the samples of each shard."""

@@ -113,7 +113,8 @@ def _pil(data: bytes) -> np.ndarray:
     return np.array(Image.frombytes(mode, (width, height), pixels))
 
 
-def _bytes(data: bytes) -> bytes:
+def as_bytes(data: bytes) -> bytes:
+    """Return bytes as they are."""
     return data
 
 
@@ -127,13 +128,13 @@ def _listed(decode: Callable[[bytes], Any], begin: int, data: bytes) -> list[Any
 
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "bytes": _bytes,
-    "jpeg": _bytes,
-    "png": _bytes,
-    "jpeg_array": partial(_listed, _bytes, 0),
-    "jpegarray": partial(_listed, _bytes, 0),
-    "list[jpeg]": partial(_listed, _bytes, 4),
-    "list[png]": partial(_listed, _bytes, 4),
+    "bytes": as_bytes,
+    "jpeg": as_bytes,
+    "png": as_bytes,
+    "jpeg_array": partial(_listed, as_bytes, 0),
+    "jpegarray": partial(_listed, as_bytes, 0),
+    "list[jpeg]": partial(_listed, as_bytes, 4),
+    "list[png]": partial(_listed, as_bytes, 4),
     "list[pil]": partial(_listed, _pil, 4),
     "str": bytes.decode,
     "json": json.loads,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ import numpy as np
 
 from highway.datasets.choice import chosen
 from highway.datasets.file import open_file
-from highway.datasets.mds.encodings import encoding_of
+from highway.datasets.mds.encodings import as_bytes, encoding_of
+from highway.datasets.records.protobuf import Data
 from highway.errors import DatasetError
 from highway.stores.file import FileRange, exists, read_whole
 from highway.stores.url import join, shown
@@ -140,7 +142,7 @@ class Shard:
             raise DatasetError(f"{self.path}: {error}") from None
         self._key = self._column(leave_out) if leave_out in entry.column_names else None
 
-    def _column(self, name: str) -> tuple[int, Callable[[bytes], Any]]:
+    def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
         """Return the place of a column, and what decodes it."""
         place = self._entry.column_names.index(name)
         try:
@@ -149,15 +151,15 @@ class Shard:
             raise DatasetError(f"{self.path}: column {name!r}: {error}") from None
         if (said := self._entry.column_sizes[place]) is not None and said != encoding.size:
             raise DatasetError(f"{self.path}: column {name!r}: {INDEX} says {said} bytes each, expected {encoding.size}")
-        return place, partial(self._decoded, name, encoding.decode)
+        return place, partial(self._decoded, name, None if encoding.decode is as_bytes else encoding.decode)
 
     def place(self, row: int) -> FileRange:
         """Return where a sample lies."""
         begin, end = self.offsets[row : row + 2].tolist()
         return FileRange(self.file, begin, end - begin)
 
-    def sample(self, row: int, data: bytes) -> dict[str, Any]:
-        """Return a sample by its number and bytes. Raises DatasetError."""
+    def sample(self, row: int, data: Data) -> dict[str, Any]:
+        """Return a sample by its number and what it lies in; ``bytes`` in it are views if that is one. Raises DatasetError."""
         return self._values(row, data, self._wanted)
 
     def key(self, row: int) -> str:
@@ -165,14 +167,14 @@ class Shard:
         assert self._key is not None
         return str(self._values(row, self.file.read(*self.place(row)[1:]), {"": self._key})[""])
 
-    def _values(self, row: int, data: bytes, wanted: dict[str, tuple[int, Callable[[bytes], Any]]]) -> dict[str, Any]:
+    def _values(self, row: int, data: Data, wanted: dict[str, tuple[int, Callable[[Data], Any]]]) -> dict[str, Any]:
         try:
             sizes = self._entry.column_sizes
             varying = sizes.count(None)
             if len(data) < 4 * varying:
                 raise ValueError(f"{len(data)} bytes cannot hold the sizes of {varying} columns")
-            found = iter(np.frombuffer(data, "<u4", varying).tolist())
-            ends = np.cumsum([4 * varying, *(next(found) if size is None else size for size in sizes)]).tolist()
+            found = iter(struct.unpack_from(f"<{varying}I", data))
+            ends = list(accumulate((next(found) if size is None else size for size in sizes), initial=4 * varying))
             if ends[-1] != len(data):
                 raise ValueError(f"its columns take {ends[-1]} bytes, but it has {len(data)}")
             return {name: decode(data[ends[place] : ends[place + 1]]) for name, (place, decode) in wanted.items()}
@@ -180,8 +182,10 @@ class Shard:
             raise DatasetError(f"{self.path}: sample {row} is damaged: {error}") from error
 
     @staticmethod
-    def _decoded(name: str, decode: Callable[[bytes], Any], data: bytes) -> Any:
+    def _decoded(name: str, decode: Callable[[bytes], Any] | None, data: Data) -> Any:
+        if decode is None:
+            return data
         try:
-            return decode(data)
+            return decode(bytes(data))
         except (ValueError, ArithmeticError, LookupError, struct.error) as error:
             raise ValueError(f"column {name!r}: {type(error).__name__}: {error}") from error

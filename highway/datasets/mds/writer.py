@@ -97,7 +97,7 @@ def mds_writer(path: str, size_limit: Annotated[int, Range(ge=1, lt=_LARGEST)] =
         OSError: a file cannot be written.
         ItemError: a sample has other fields than the first, or a value that MDS does not hold (where it is added).
     """
-    with writing_folder(path, durable) as folder:
+    with writing_folder(path, INDEX, durable) as folder:
         writer = MDSWriter(folder, min(size_limit, _LARGEST // 2))
         yield writer
         if writer.samples:

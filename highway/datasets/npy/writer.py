@@ -147,7 +147,7 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     The keys are the array ``__key__``.
     """
     with writing(path, durable=True) as part, ExitStack() as stack:
-        writer = _arrays_for(path, stack)
+        writer = _arrays_for(part, stack)
         yield writer
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, column in writer.columns.items():
@@ -160,7 +160,7 @@ def npz_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
 def npy_writer(path: str) -> Iterator[RowsWriter[_Rows | _Texts]]:
     """Write samples of one field into a ``.npy`` file, which has its name only when it is whole. It has no place for their keys."""
     with writing(path, durable=True) as part, ExitStack() as stack:
-        writer = _arrays_for(path, stack)
+        writer = _arrays_for(part, stack)
         yield writer
         columns = [column for name, column in writer.columns.items() if name != KEYS]
         if len(columns) != 1:

@@ -1,0 +1,168 @@
+"""What is written to a store: filled as a file on this machine, and put there when it is whole.
+
+The file lies in the temporary folder, or where ``TMPDIR`` says. A folder of several files is put there file by file, and the one without
+which nobody takes it for whole comes last; what has been put there, if that is cut short, stands in a marker, and is removed by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from highway.errors import ConfigError
+from highway.stores import loop
+from highway.stores.clients import PART
+from highway.stores.file import read_whole
+from highway.stores.listing import keys_in
+from highway.stores.remote import together
+from highway.stores.requests import requests_of
+from highway.stores.url import StoreURL, join, parse
+
+MARKER = ".highway-upload.json"  # in a folder that is not whole yet: the names of its files
+_FOLDER = "highway-upload-"  # how the folders begin in which files are filled
+_AT_ONCE = 8  # small files that are sent together
+_PATIENCE = 2.0  # seconds that an upload has to discard its parts, or to be done with the last ones, when it is given up
+
+_cleaned_by = 0  # the process that has looked for what killed ones have left
+
+
+def writable(path: str) -> StoreURL:
+    """Return what a URL says of something that is to be written.
+
+    Raises:
+        ConfigError: it is of a kind that is read only, or has an option of what is read.
+    """
+    url = parse(path)
+    if url.scheme in ("http", "https"):
+        raise ConfigError(f"'{url}': {url.scheme}:// is read, and not written; name a bucket (s3://, gs://, az://), or a path")
+    if url.options.listing:
+        raise ConfigError(f"'{url}': listing= is an option of what is read; leave it out of what is written")
+    return url
+
+
+@contextmanager
+def uploading(path: str) -> Iterator[str]:
+    """Give the name of a file on this machine to fill, which is put where a URL says; see :func:`highway.datasets.writing.writing`."""
+    url = writable(path)
+    if not url.key:
+        raise ConfigError(f"'{url}': no name behind the bucket; name the object to write, such as {join(str(url), 'name')}")
+    with _filled(url) as folder, _noted(url, folder):
+        part = os.path.join(folder, "part")
+        yield part
+        _upload(url, part)
+
+
+@contextmanager
+def uploading_folder(path: str, last: str) -> Iterator[str]:
+    """Give the name of a folder on this machine to fill; see :func:`highway.datasets.writing.writing_folder`."""
+    url = writable(path)
+    left = _left(path, url)
+    with _filled(url) as folder, _noted(url, folder):
+        part = os.path.join(folder, "part")
+        os.mkdir(part)
+        yield part
+        names = [os.path.relpath(os.path.join(root, name), part) for root, _, files in os.walk(part) for name in files]
+        marker, begun = url / MARKER, sorted({*names, *left})
+        loop.run(requests_of(url).put(marker, json.dumps(begun).encode()))
+        _remove([url / name for name in left if name == last])  # first, so that nobody takes the rest for whole
+        _remove([url / name for name in left if name != last])
+        _upload_all(url, part, sorted(set(names) - {last}))
+        _upload(url / last, os.path.join(part, last))
+        _remove([marker])
+
+
+def is_left(names: Collection[str]) -> bool:
+    """Say whether what has these names in a folder was left by an upload that was cut short."""
+    return MARKER in names
+
+
+def remove_objects(paths: Sequence[str]) -> None:
+    """Remove objects, if they are there."""
+    _remove([parse(path) for path in paths])
+
+
+def _remove(urls: Sequence[StoreURL]) -> None:
+    loop.run(together(requests_of(url).delete(url) for url in urls))
+
+
+def _upload(url: StoreURL, path: str) -> None:
+    """Put a file into a store, whole or not at all."""
+    size = os.path.getsize(path)
+    if size > PART:
+        loop.run(requests_of(url).put_file(url, path, size), _PATIENCE)
+    else:
+        loop.run(requests_of(url).put(url, read_whole(path)))
+
+
+def _upload_all(url: StoreURL, folder: str, names: Sequence[str]) -> None:
+    """Put files of a folder into a store, several small ones at the same time."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    small = [name for name in names if os.path.getsize(paths[name]) <= PART]
+    for begin in range(0, len(small), _AT_ONCE):
+        some = small[begin : begin + _AT_ONCE]
+        loop.run(together(requests_of(url).put(url / name, read_whole(paths[name])) for name in some))
+    for name in sorted({*names} - {*small}):
+        _upload(url / name, paths[name])
+
+
+def _left(path: str, url: StoreURL) -> list[str]:
+    """Return the names of what an upload has left in a folder that was cut short.
+
+    Raises:
+        FileExistsError: there is something else.
+    """
+    there = keys_in(path)
+    begun = {*json.loads(read_whole(join(path, MARKER))), MARKER} if MARKER in there else set()
+    if there - begun:
+        raise FileExistsError(f"'{url}': there is something already; remove it, or choose another URL")
+    return sorted(there - {MARKER})
+
+
+@contextmanager
+def _noted(url: StoreURL, folder: str) -> Iterator[None]:
+    """Add a note to the error of a file on this machine, which cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno:  # those of stores have none
+            error.add_note(f"while {url} was written, in {folder} first: free space there, or name another folder by TMPDIR")
+        raise
+
+
+@contextmanager
+def _filled(url: StoreURL) -> Iterator[str]:
+    """Give a folder on this machine, which is removed in the end, by a later process if this one is killed."""
+    _clean()
+    new = tempfile.mkdtemp(prefix=f"new-{_FOLDER}")
+    folder = new.replace(f"new-{_FOLDER}", _FOLDER)
+    lock = os.open(new, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.rename(new, folder)  # now that it is locked, others may see it
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _clean() -> None:
+    """Remove what killed processes have left; nobody holds the locks on their folders."""
+    global _cleaned_by
+    if _cleaned_by == os.getpid():
+        return
+    _cleaned_by = os.getpid()
+    for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{_FOLDER}*")):
+        with contextlib.suppress(OSError):  # it is somebody else's, or another process was quicker, or fills it
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(lock)
