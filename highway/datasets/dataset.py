@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, overload, runtime_checkable
 
 from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.overrides import is_overridden, speaks_for
 from highway.redacted import without_secrets
+
+Several = Literal["__getfiles__", "__getviews__", "__getitems__"]
+_SEVERAL: tuple[Several, ...] = get_args(Several)
 
 
 @runtime_checkable
@@ -22,6 +25,8 @@ class Dataset(Protocol):
     - ``__getitems__(numbers)``: returns the list of several samples, for what has a price for each request.
     - ``__getfiles__(numbers)``: where each sample is ``(bytes of a file, label)`` or ``(bytes of a file,)``: returns which files several
       of them are, as :class:`~highway.datasets.file.StoredFiles`. Readers of images then read a run of files by one call.
+    - ``__getviews__(numbers)``: returns several samples as ``__getitems__`` does, but what is ``bytes`` there may be a ``memoryview`` of
+      what was read, which spares a copy. Readers of images, which decode them at once, ask for these.
     - ``blocks()``: returns ranges of numbers, one after the other, whose neighbours are cheap to read together: row groups, chunks, shards.
     - ``fingerprint()``: returns a text that changes when the samples do; caches and checkpoints are known by it.
     - ``locate(number)``: returns where a sample lies, a path for example, for error messages.
@@ -101,16 +106,23 @@ def blocks_of(dataset: Dataset) -> Sequence[range]:
     return blocks
 
 
-def several_of(dataset: Dataset, files: bool) -> str:
-    """Return the name of the method that reads several samples at once, or says which ``files`` they are; empty if there is none."""
-    if files and callable(getattr(dataset, "__getfiles__", None)) and speaks_for("__getfiles__", "__getitem__", dataset):
-        return "__getfiles__"
-    has_items = callable(getattr(dataset, "__getitems__", None))
-    return "__getitems__" if has_items and not is_overridden("__getitems__", "__getitem__", dataset) else ""
+def several_of(dataset: Dataset, best: Several) -> Several | None:
+    """Return which method reads several samples at once: the ``best`` for its caller or a plainer one, the first that there is."""
+    for method in _SEVERAL[_SEVERAL.index(best) :]:
+        if callable(getattr(dataset, method, None)) and _is_meant(method, dataset):
+            return method
+    return None
 
 
-def read_several(dataset: Dataset, method: str, numbers: Sequence[int]) -> Sequence[Any]:
-    """Return several samples by the method of that name, one of those that :func:`several_of` says.
+def _is_meant(method: Several, dataset: Dataset) -> bool:
+    """Say whether a method returns the samples of a dataset, and not those of a class that it is derived from."""
+    if method == "__getitems__":
+        return not is_overridden(method, "__getitem__", dataset)
+    return speaks_for(method, "__getitem__", dataset) and speaks_for(method, "__getitems__", dataset)
+
+
+def read_several(dataset: Dataset, method: Several, numbers: Sequence[int]) -> Sequence[Any]:
+    """Return several samples by a method that :func:`several_of` says.
 
     Raises:
         DatasetError: they are not as many as were asked for.

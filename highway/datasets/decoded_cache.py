@@ -6,37 +6,24 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
+from highway.datasets.cache_files.claim import MANIFEST
 from highway.datasets.cache_files.fields import arrays_as_they_came
 from highway.datasets.cache_files.file import DiskFile, samples_of
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
+from highway.datasets.dataset import LazyKeys
 from highway.datasets.opened import opened
+from highway.datasets.writing import writing_folder
+from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.process.memory import free_disk
 from highway.stores.file import local
-from highway.stores.url import shown
+from highway.stores.url import is_url, shown
 
 _LARGE = 1 << 16  # bytes of a sample from which on little is gained by reading several at once
-
-
-class _Keys(Sequence[str]):
-    def __init__(self, file: DiskFile) -> None:
-        self._file = file
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return list(self._file.keys(range(len(self))[number]))
-        return self._file.keys([range(len(self))[number]])[0]
 
 
 @checked
@@ -51,7 +38,8 @@ class DecodedCache:
 
     Raises:
         FileNotFoundError: there is no finished cache (when it is first read).
-        DamagedError: a sample does not fit its checksum, or the file was cut short: make the cache anew (when it is read).
+        DatasetError: it was cut short, is damaged, or of another version of highway: make it anew (when it is first read).
+        DamagedError: a sample does not fit its checksum (when it is read).
 
     >>> dataset = DecodedCache("cache")
     """
@@ -61,10 +49,13 @@ class DecodedCache:
     @opened
     def file(self) -> DiskFile:
         """The cache's file."""
-        if (found := CacheFolder(local(self.path), None).open()) is None:
-            raise FileNotFoundError(
-                f"{shown(self.path)!r}: no finished cache there; make one with `highway convert SRC {self.path} --to cache`"
-            )
+        try:
+            found = CacheFolder(local(self.path), None).finished()
+        except DatasetError as error:
+            raise DatasetError(f"{shown(self.path)}: a cache of which nothing can be read: {error}; make it anew") from error
+        if found is None:
+            path = shown(self.path)
+            raise FileNotFoundError(f"{path!r}: no finished cache there; make one with `highway convert SRC {path} --to cache`")
         return found
 
     def __len__(self) -> int:
@@ -81,7 +72,8 @@ class DecodedCache:
     @property
     def keys(self) -> Sequence[str] | None:
         """The samples' keys, if each has one."""
-        return _Keys(self.file) if self.file.has_one_key_each else None
+        file = self.file
+        return LazyKeys(lambda number: file.keys([number])[0], len(file)) if file.has_one_key_each else None
 
     def locate(self, number: int) -> str:
         """Return the number and key of a sample, and the cache's folder."""
@@ -122,6 +114,10 @@ def cache_writer(path: str) -> Iterator[SamplesWriter]:
         FileExistsError: another process writes this cache, or has finished it.
         ConfigError: the folder holds files that are not a cache's.
     """
+    if is_url(path):
+        with writing_folder(path, MANIFEST) as folder, cache_writer(folder) as samples:
+            yield samples
+        return
     with CacheFolder(path, "converted samples").writer(free_disk(path) * 9 // 10) as writer:
         if writer is None:
             raise FileExistsError(f"{path!r}: another process writes this cache, or has finished it")

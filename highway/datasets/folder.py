@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from highway.datasets.opened import opened
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
 from highway.stores.file import exists
-from highway.stores.url import join
+from highway.stores.url import is_url, join
 
 
 class _Folder(ABC):
@@ -35,7 +36,20 @@ class _Folder(ABC):
     def __len__(self) -> int:
         return len(self._files.keys)
 
-    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:
+    def __getitem__(self, number: int) -> Any:
+        files = self._files
+        data = files.read(number)
+        return (data, np.int32(files.labels[number])) if files.labels else (data,)
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; what is in a store is asked for at once."""
+        files = self._files
+        contents = files.contents(numbers)
+        if not files.labels:
+            return [(data,) for data in contents]
+        return [(data, np.int32(files.labels[number])) for data, number in zip(contents, numbers, strict=True)]
+
+    def __getfiles__(self, numbers: Sequence[int]) -> StoredFiles:  # in the class that has __getitem__: another one's would not count
         return self._files.stored(numbers)
 
     @property
@@ -72,22 +86,13 @@ class ImageFolder(_Folder):
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]
     >>> len(dataset), dataset.keys[0], dataset.classes[label]
-    (32, 'astronaut/0000.jpg', 'astronaut')
+    (32, 'astronaut/00.jpg', 'astronaut')
     """
 
     data_dir: str
 
     def _found(self) -> ImageFiles:
         return labelled_files(resolve_data_dir(self.data_dir))
-
-    def __getitem__(self, number: int) -> tuple[bytes, np.int32]:
-        files = self._files
-        return files.read(number), np.int32(files.labels[number])
-
-    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[bytes, np.int32]]:
-        """Return several samples; what is in a store is asked for at once."""
-        files = self._files
-        return [(data, np.int32(files.labels[number])) for data, number in zip(files.contents(numbers), numbers, strict=True)]
 
     @property
     def classes(self) -> list[str]:
@@ -143,20 +148,7 @@ class Files(_Folder):
         """Return the paths of the files that say which labels there are."""
         root = resolve_data_dir(self.data_dir)
         paths = [resolve_data_dir(path) for path in (self.labels, self.class_names) if path is not None]
-        return [path if exists(path) else join(root, path) for path in paths]
-
-    def __getitem__(self, number: int) -> tuple[bytes] | tuple[bytes, np.int32]:
-        files = self._files
-        data = files.read(number)
-        return (data, np.int32(files.labels[number])) if files.labels else (data,)
-
-    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[bytes] | tuple[bytes, np.int32]]:
-        """Return several samples; what is in a store is asked for at once."""
-        files = self._files
-        contents = files.contents(numbers)
-        if not files.labels:
-            return [(data,) for data in contents]
-        return [(data, np.int32(files.labels[number])) for data, number in zip(contents, numbers, strict=True)]
+        return [path if is_url(path) or exists(path) else join(root, path) for path in paths]
 
     @property
     def classes(self) -> list[str] | None:

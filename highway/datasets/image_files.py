@@ -91,8 +91,12 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
     """Return files by their names in a folder; those in a store must be there, as ``labels`` says where they are named.
 
     Raises:
-        FileNotFoundError: some of them are not there.
+        FileNotFoundError: some of them are not there, or there is no such folder.
     """
+    if not is_url(root) and not os.path.isdir(root):
+        raise FileNotFoundError(
+            f"{shown(labels)} names files in {root!r}, and there is no such folder, seen from {os.getcwd()!r}; correct data_dir"
+        )
     listing = _select(_listing(root, any("/" in key for key in keys)), keys, shown(labels)) if is_url(root) else None
     return ImageFiles(root, keys, [], listing)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from highway.datasets.writing import writing
+from highway.datasets.writing import write_whole
 from highway.stores.file import read_whole
 from highway.stores.url import beside, is_url, join, shown
 
@@ -53,10 +53,4 @@ def save_index(path: str, version: int | str, arrays: Mapping[str, np.ndarray]) 
     """
     content = io.BytesIO()
     np.savez(content, version=version, **arrays)  # type: ignore[arg-type]  # numpy takes allow_pickle for one of them
-    if is_url(path):
-        from highway.stores.remote import write_object  # here, since files on this machine need nothing of it
-
-        write_object(path, content.getvalue())
-        return
-    with writing(path) as name, open(name, "wb") as out:
-        out.write(content.getbuffer())
+    write_whole(path, content.getbuffer())

@@ -42,17 +42,16 @@ class _Held:
 
     def __init__(self) -> None:
         self._process = 0
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process: that of the parent may be taken, for good, where it has forked
         self._value: Any = None
 
     def get(self, opening: Callable[[], Any]) -> Any:
-        if self._process != os.getpid():
-            if self._process:  # that of the parent may have been taken when it forked
-                self._process, self._lock = 0, threading.Lock()
-            with self._lock:
-                if self._process != os.getpid():
+        process = os.getpid()
+        if self._process != process:
+            with self._locks.setdefault(process, threading.Lock()):  # atomic
+                if self._process != process:
                     self._value = opening()
-                    self._process = os.getpid()
+                    self._process = process
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:

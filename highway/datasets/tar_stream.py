@@ -146,6 +146,9 @@ def open_shard(path: str) -> BinaryIO:
     """Open a shard. Raises OSError."""
     try:
         return open(path, "rb")
+    except IsADirectoryError as error:
+        error.add_note("name the shards in this folder, with braces: 'photos-{000..015}.tar'")
+        raise
     except FileNotFoundError as error:
         if "*" in path:
             error.add_note("patterns are not matched here; name the shards with braces, such as 'photos-{000..015}.tar'")

@@ -19,6 +19,11 @@ from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Seed
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.sampling import Sampling
+from highway.stores.url import is_url
+
+
+def _is_folder(path: str) -> bool:
+    return bool(path) and not is_url(path)
 
 
 @checked
@@ -80,7 +85,7 @@ class Cache:
         ValueError: the samples differ in their fields or the types of those, or in shape and are to be stacked.
     """
 
-    path: Annotated[str | None, Predicate(bool, "a folder, or None to keep the cache in memory")] = None
+    path: Annotated[str | None, Predicate(_is_folder, "a folder on this machine, or None to keep the cache in memory")] = None
     budget: Count | None = None
     batch_size: Count | None = None
     stack: bool = True
@@ -149,7 +154,8 @@ class CacheReader(Sampling, _OfCache):
 
     Raises:
         FileNotFoundError: there is no finished cache (on the first item, not here).
-        DamagedError: a sample does not fit its checksum, or the file was cut short: make the cache anew.
+        DatasetError: it was cut short, is damaged, or of another version of highway: make it anew.
+        DamagedError: a sample does not fit its checksum.
         ValueError: samples that are to be stacked differ in shape.
     """
 

@@ -20,6 +20,7 @@ from highway.datasets.opened import opened
 from highway.datasets.shards import EncodedSample, encoded, shard_writer
 from highway.datasets.tar_samples import Files, SamplesAgain, decoded_sample, grouped_by_key, shards_of
 from highway.datasets.tar_stream import has_ranges, path_of, read_members
+from highway.datasets.writing import is_taken
 from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
 from highway.engine.resume import Saved, keep, saved
@@ -156,7 +157,7 @@ class ShardSink(SampleSink):
     :mod:`highway.datasets.field_codecs` says what becomes of which field; :class:`WebDatasetSource` reads the same samples again.
 
     Args:
-        path: Where to, with the shard's number: ``out/photos-%06d.tar``. Missing folders are made.
+        path: Where to, or its URL, with the shard's number: ``out/photos-%06d.tar``. Missing folders are made.
         max_samples: Samples in a shard, at least 1.
         max_mb: Megabytes in a shard; one sample may go over it.
 
@@ -183,8 +184,8 @@ class ShardSink(SampleSink):
 
     def _write(self, path: str, sample: EncodedSample | None, samples: Iterator[EncodedSample]) -> EncodedSample | None:
         """Write a shard of at least one sample, and return the sample that did not fit into it."""
-        if os.path.exists(path):
-            raise FileExistsError(f"ShardSink: {path!r} is there already; move it away, or choose another path")
+        if is_taken(path):
+            raise FileExistsError(f"ShardSink: {shown(path)!r} is there already; move it away, or choose another path")
         with shard_writer(path) as shard:
             while sample is not None:
                 if shard.samples and (shard.samples >= self.max_samples or shard.size + sample.size > self.max_mb * 1e6):

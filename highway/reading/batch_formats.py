@@ -19,7 +19,7 @@ NO_ERRORS: Mapping[int, Exception] = {}
 class BatchFormat(Protocol):
     """How the samples of a batch become one item."""
 
-    takes_files: bool  # in place of samples that are files, which it reads itself then
+    takes_files: bool  # in place of samples that are files, which it reads itself then; and views in place of bytes
 
     def memory(self, length: int) -> Any:
         """Return what a batch of so many rows is filled in."""

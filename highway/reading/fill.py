@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from highway.datasets.dataset import Dataset, described, locate, read_several
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
 from highway.engine.component import Makes
-from highway.engine.resume import Saved, keep
-from highway.engine.stage import DROP, Drop, Items, Passport, Stamped
-from highway.errors import DatasetError, EndOfStream, ImageError
+from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
+from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
 from highway.reading.batch_formats import BadRow
 from highway.reading.images import DecodedImages
@@ -57,8 +56,16 @@ class Fill:
         keys = tuple(batch.keys)
         return item if keys == batch.passport.keys else Stamped(item, batch.passport._replace(keys=keys))
 
+    def remake(self, runs: list[Stamped], row: int) -> Stamped:
+        """Return one of the samples that were read together."""
+        batch = runs[0].item.batch
+        if not self._fill(batch, RowRange(batch, row, row + 1)) or not (read := self._samples(batch, [row])).items:
+            raise PipelineError(f"{locate(batch.reading.dataset, batch.numbers[row])} cannot be read now, though it was handed on before")
+        return Stamped(read.items[0], Passport(keys=read.keys[0]))
+
     def _fill(self, batch: BatchInWork, run: RowRange) -> bool:
         """Fill the rows of a run, those whose sample cannot be used with another; say whether that could be done."""
+        batch.begin()
         first = run.first
         while first < run.stop:
             check_cancelled()
@@ -86,7 +93,7 @@ class Fill:
     def _item(self, batch: BatchInWork) -> Any:
         """Return the item of a batch whose rows are filled; ``DROP`` if one differs from the others and none can take its place."""
         if self.stands_for.batch_size is None:
-            return _Samples(batch.memory, batch)
+            return self._samples(batch, range(len(batch.memory)))
         while True:
             try:
                 return batch.reading.format.item(batch.memory)
@@ -98,6 +105,16 @@ class Fill:
                     self._spoilt(batch, batch.numbers[0], bad.cause)
                     self._give_up(batch)
                     return DROP
+
+    def _samples(self, batch: BatchInWork, rows: Sequence[int]) -> Several:
+        """Return the samples in some rows, without those that could not be read."""
+        rows = [row for row in rows if batch.memory[row] is not DROP]
+        samples, all_keys = [batch.memory[row] for row in rows], batch.reading.keys
+        keys: list[tuple[str, ...]] = [(all_keys[batch.numbers[row]],) for row in rows] if all_keys else [()] * len(rows)
+        if Stamped in map(type, samples):  # these bring keys of their own
+            keys = [one.passport.keys if type(one) is Stamped else own for one, own in zip(samples, keys, strict=True)]
+            samples = [one.item if type(one) is Stamped else one for one in samples]
+        return Several(samples, batch.positions[rows].tolist(), keys, rows)
 
     def _read(self, batch: BatchInWork, numbers: list[int]) -> Sequence[Any]:
         """Return the samples of these numbers, up to the first that cannot be read."""
@@ -166,39 +183,6 @@ class Fill:
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
             report_error(located)
             cancel.count(self, "skipped")
-
-
-class _Samples(NamedTuple):
-    """Samples that were read together, for :class:`Singles`; ``DROP`` where one could not be read."""
-
-    samples: list[Any]
-    batch: BatchInWork
-
-
-@dataclass
-class Singles:
-    """Yield samples one by one."""
-
-    stands_for: ReaderLike
-
-    def length(self, samples: int) -> int:
-        """Return how many samples come of so many that were planned."""
-        return samples
-
-    def stream(self, items: Items) -> Iterator[Stamped]:
-        keep(Saved)
-        for read in items:
-            for row, sample in enumerate(read.samples):
-                if sample is not DROP:
-                    yield self.remake([Stamped(read, items.passport)], row)
-
-    def remake(self, inputs: list[Stamped], row: int) -> Stamped:
-        """Return one of the samples that were read together."""
-        (samples, batch), together = inputs[0]
-        sample, keys = samples[row], tuple(batch.keys[row : row + 1])
-        if isinstance(sample, Stamped):  # it brings keys of its own
-            sample, keys = sample.item, sample.passport.keys
-        return Stamped(sample, Passport(batch.epoch.number, int(batch.positions[row]), keys=keys, made_of=(None, (together,), row)))
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from highway.engine.stage import Stage
-from highway.reading.fill import Fill, Singles
+from highway.reading.fill import Fill
 from highway.reading.plan import ReaderLike, RowRanges, shares
+
+AHEAD = 16  # runs that are planned before they are filled, so that the one thread that plans is seldom woken; they hold numbers alone
 
 
 def stages_of(reader: ReaderLike, reading: str = "read") -> list[Stage]:
     """Return the stages that a reader consists of; ``reading`` is the name of the one that has the workers."""
-    stages = [Stage(RowRanges(reader), name="row_ranges"), Stage(Fill(reader), num_workers=reader.num_workers, name=reading)]
-    return stages if reader.batch_size else [*stages, Stage(Singles(reader), name="samples")]
+    return [
+        Stage(RowRanges(reader), name="row_ranges", buffer_size=AHEAD),
+        Stage(Fill(reader), num_workers=reader.num_workers, name=reading),
+    ]
 
 
 def samples_of_epoch(reader: ReaderLike) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
 LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a fifth of decoding an image
+MOST_SAMPLES = 256  # of a run where samples go out one by one
 QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -106,8 +107,8 @@ class BatchInWork:
 
     def __init__(self, reading: _Reading, epoch: Epoch, index: int, positions: np.ndarray, numbers: np.ndarray) -> None:
         self.reading, self.epoch, self.positions, self.numbers = reading, epoch, positions, numbers.tolist()
-        self.memory = reading.format.memory(len(positions))
-        keys = reading.keys
+        self.memory: Any = None
+        keys = reading.keys if reading.reader.batch_size else None  # single samples have theirs
         self.keys = [keys[number] for number in self.numbers] if keys else []
         sampler = epoch.sampler
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
@@ -117,6 +118,12 @@ class BatchInWork:
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
+
+    def begin(self) -> None:
+        """Take the memory that it is filled in, if this is the first of its runs."""
+        with cancel.here().lock:  # which the workers share
+            if self.memory is None:
+                self.memory = self.reading.format.memory(len(self.numbers))
 
 
 class RowRange(NamedTuple):
@@ -135,15 +142,17 @@ class _Reading:
         self.sampler, _ = shares(reader, self.dataset)
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
-        self.several = several_of(self.dataset, self.format.takes_files)
-        self.size = reader.batch_size or reader.at_once
+        self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
+        self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and of a run
         share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch, if they are not too many for that
         self.run = min(share, MOST_ROWS) if share >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
+        if reader.batch_size is None:
+            self.run = reader.at_once
         self.unfinished: set[BatchInWork] = set()
         self.failure: Exception | None = None
 
     def batches(self, epoch: Epoch, index: int = 0) -> Iterator[BatchInWork]:
-        """Yield the batches of an epoch from ``index`` on, or of single samples as many as are read together."""
+        """Yield the batches of an epoch from ``index`` on, or from this sample on as many as are read together."""
         if (total := length_of(self.dataset)) != self.samples:
             raise DatasetError(
                 f"{described(self.dataset)} had {self.samples} samples when it was first read, and has {total} at the start of "
@@ -155,14 +164,16 @@ class _Reading:
         for begin in range(index * self.size, stop, at_once):
             positions = epoch.sampler.positions(begin, min(begin + at_once, stop))
             numbers = epoch.order(positions)
-            for first in range(0, len(positions), self.size):
-                some = slice(first, first + self.size)
+            stop_here = 0
+            while (first := stop_here) < len(positions):
+                stop_here = first + (self.reader.batch_size or self.run)
+                some = slice(first, stop_here)
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
 
     def took(self, seconds: float) -> None:
         """Have longer runs if one was filled in so many seconds, and that is quick."""
-        if seconds < QUICK and self.run < self.size:
-            self.run = min(2 * self.run, self.size)
+        if seconds < QUICK and self.run < self._most:
+            self.run = min(2 * self.run, self._most)
 
     def check(self) -> None:
         if self.failure is not None:
@@ -250,7 +261,7 @@ class RowRanges:
                     break
                 reading.unfinished.add(batch)
                 length = len(batch.numbers)
-                done += 1
+                done += -(-length // reading.size)
                 for first in range(0, length, batch.run):
                     reading.check()
                     clean = Saved([number, done, dealt]) if first + batch.run >= length else None
@@ -266,7 +277,9 @@ class RowRanges:
 
     @opened
     def _again(self) -> _Reading:
-        return _Reading(self.stands_for, self.dataset)
+        reading = _Reading(self.stands_for, self.dataset)
+        reading.run = max(reading.run, MOST_SAMPLES)
+        return reading
 
     def remake(self, epoch: int, index: int, dealt: int | None) -> Stamped:
         """Return all rows of a batch as one range."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 from collections.abc import Iterator
 
 from highway.errors import ConfigError
+from highway.stores.cache import locked
 
 MANIFEST = "highway-cache.json"
 PART = re.compile(r"highway-cache-[0-9a-f]{16}\.(data|index)")
@@ -82,13 +82,8 @@ def _is_old(path: str, names: list[str]) -> bool:
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
     """Lock a file of ours, and yield whether nobody else had done so."""
-    with open(path, "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        if os.path.basename(path) == _LOCK and not os.fstat(lock.fileno()).st_size:
-            with contextlib.suppress(OSError):  # a full disk: what the file says is for people, its name is for us
-                os.write(lock.fileno(), _LOCK_TEXT)
-        yield True
+    with locked(path) as ours:
+        if ours and os.path.basename(path) == _LOCK and not os.path.getsize(path):
+            with contextlib.suppress(OSError), open(path, "ab") as lock:  # a full disk: the text is for people, the name for us
+                lock.write(_LOCK_TEXT)
+        yield ours

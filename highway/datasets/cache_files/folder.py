@@ -30,10 +30,15 @@ from highway.datasets.cache_files.file import CacheFile, DiskFile
 from highway.datasets.cache_files.layout import FieldSpec, Layout
 from highway.datasets.cache_files.writer import CacheWriter, full_disk, packed_index, unpacked_index
 from highway.datasets.writing import sync
+from highway.errors import DatasetError
 
 log = logging.getLogger("highway")
 
 FORMAT = 2  # of the files; another number is no cache of ours
+
+
+class _OtherCache(DatasetError):
+    """A cache of something else."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +55,31 @@ class CacheFolder:
 
     def open(self, quiet: bool = False) -> DiskFile | None:
         """Return the finished cache, or ``None`` if there is none that holds what we want; unless ``quiet``, say why."""
-        if not self.path:
-            return None
+        try:
+            return self.finished() if self.path else None
+        except DatasetError as error:
+            if not quiet:
+                level = logging.INFO if isinstance(error, _OtherCache) else logging.WARNING
+                log.log(level, "cache %s: %s; it will be made anew", self.path, error)
+        return None
+
+    def finished(self) -> DiskFile | None:
+        """Return the finished cache, or ``None`` if there is none.
+
+        Raises:
+            DatasetError: it is damaged, made from something else, or by another version of highway; says which.
+        """
         try:
             manifest = self._manifest()
             if manifest["format"] == FORMAT and self.fingerprint in (None, manifest["fingerprint"]):
                 return self._load(manifest)
-            level, reason = logging.INFO, "made from something else, or by another version of highway"
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.basename(error.filename) == MANIFEST:  # there is none yet, or another process replaces it
                 return None
-            level, reason = logging.WARNING, f"it is damaged ({os.path.basename(error.filename)} is missing)"
+            raise DatasetError(f"it is damaged ({os.path.basename(error.filename)} is missing)") from error
         except (ValueError, KeyError, TypeError) as error:
-            level, reason = logging.WARNING, f"it is damaged ({error})"
-        if not quiet:
-            log.log(level, "cache %s: %s; it will be made anew", self.path, reason)
-        return None
+            raise DatasetError(f"it is damaged ({error})") from error
+        raise _OtherCache("made from something else, or by another version of highway")
 
     def discard(self) -> None:
         """Remove the manifest, so that the next run makes the cache anew."""

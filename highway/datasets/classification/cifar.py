@@ -136,9 +136,6 @@ class CIFAR10(_OfCIFAR):
     labels: ClassVar = [_Label("label", 10, b"labels", "batches.meta.txt", b"label_names")]
     meta: ClassVar = "batches.meta"
 
-    data_dir: str
-    split: Split = "train"
-
 
 @checked
 @dataclass
@@ -168,9 +165,6 @@ class CIFAR100(_OfCIFAR):
         _Label("label", 100, b"fine_labels", "fine_label_names.txt", b"fine_label_names"),
     ]
     meta: ClassVar = "meta"
-
-    data_dir: str
-    split: Split = "train"
 
     @opened
     def coarse_classes(self) -> list[str]:

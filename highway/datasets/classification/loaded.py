@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ from highway.stores.url import join, shown
 Split = Literal["train", "test"]
 
 
+@dataclass
 class LoadedImages(ABC):
     """What labelled images in memory have in common: a sample is a row of each array, as a dict."""
 
     data_dir: str
-    split: Split
+    split: Split = "train"
 
     @abstractmethod
     def _files(self) -> list[str]:

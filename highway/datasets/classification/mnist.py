@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from highway.datasets.classification.loaded import LoadedImages, Split, checked_labels, found, missing
+from highway.datasets.classification.loaded import LoadedImages, checked_labels, found, missing
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import read_whole
@@ -73,34 +73,19 @@ class MNIST(_OfIdx):
     name: ClassVar = "MNIST"
     classes: ClassVar = [str(digit) for digit in range(10)]
 
-    data_dir: str
-    split: Split = "train"
-
 
 @checked
 @dataclass
-class FashionMNIST(_OfIdx):
-    """The clothes of Fashion-MNIST, whose files are like those of :class:`MNIST`.
+class FashionMNIST(MNIST):
+    """The clothes of Fashion-MNIST. Files, parameters and errors are those of :class:`MNIST`.
 
-    Args:
-        data_dir: Folder that holds ``train-images-idx3-ubyte`` and the others, gzipped or not; or in which they are where torchvision puts
-            them. Nothing is downloaded.
-        split: ``"train"`` or ``"test"``.
-
-    A sample is a dict: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
-
-    Raises:
-        FileNotFoundError: one of the files is not there (when it is first read).
-        DatasetError: a file is none of these, or cut short.
+    A sample is a dict, as there: ``image``, uint8 ``(28, 28, 1)``, and ``label``, an int32.
 
     >>> dataset = FashionMNIST("data/FashionMNIST/raw")
     """
 
     name: ClassVar = "FashionMNIST"
     classes: ClassVar = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
-
-    data_dir: str
-    split: Split = "train"
 
 
 def _idx(path: str, axes: int) -> np.ndarray:
@@ -109,12 +94,15 @@ def _idx(path: str, axes: int) -> np.ndarray:
     zipped = data.startswith(b"\x1f\x8b")
     try:
         with gzip.open(io.BytesIO(data)) if zipped else io.BytesIO(data) as file:
-            magic, *shape = header.unpack(file.read(header.size))
-            expected, size = 0x800 + axes, math.prod(shape)
-            if magic != expected:
+            head, expected = file.read(header.size), 0x800 + axes
+            if len(head) >= 4 and (magic := int.from_bytes(head[:4])) != expected:
                 raise DatasetError(f"{shown(path)}: it begins with the number {magic}; expected {expected}: it is another file")
+            if len(head) < header.size:
+                raise EOFError(f"{len(head)} bytes are there of the {header.size} that say its size")
+            _, *shape = header.unpack(head)
+            size = math.prod(shape)
             content = file.read(size + 1) if size <= len(data) * (_MOST if zipped else 1) else b""
-    except (struct.error, EOFError, OSError, zlib.error) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise DatasetError(f"{shown(path)}: damaged or cut short: {error}") from error
     if len(content) != size:
         raise DatasetError(f"{shown(path)}: expected {size} bytes, for {tuple(shape)}, found {len(content)}: it is damaged or cut short")

@@ -5,7 +5,8 @@ in the file                                read
 =========================================  =============================================================================================
 one after the other, each of one size      by position, as those of a ``.npy`` file: many threads at once, without h5py
 in chunks of several rows                  whole chunks, of which the last ones are kept
-anything else, values of any length too    those that are asked for together, by one call
+bytes of varying length, large ones        by position, likewise (:mod:`highway.datasets.hdf5.heap`)
+anything else, other such values too       those that are asked for together, by one call
 =========================================  =============================================================================================
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from highway.datasets.file import UnchangingFile
 from highway.datasets.hdf5.backend import LOCK, h5py
+from highway.datasets.hdf5.heap import HeapRows, heap_rows
 from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
 
@@ -78,7 +80,7 @@ class Column:
                 f"{name}: its chunks of {self.chunk} rows have {self.row_bytes * self.chunk} bytes; expected {_LARGEST} at most: copy it "
                 "into a dataset of smaller chunks, by h5repack or hdf5_writer"
             )
-        self._stored = _stored_rows(dataset, file, name)
+        self._stored, self._heap = _stored_rows(dataset, file, name), heap_rows(dataset, file)
 
     def __call__(self, numbers: Sequence[int]) -> Sequence[Any]:
         """Return rows by their numbers, from 0."""
@@ -86,6 +88,8 @@ class Column:
             rows: Sequence[Any] = self._stored(numbers)  # type: ignore[assignment]  # an array
         elif self.chunk > 1:
             rows = self._from_chunks(np.asarray(numbers, np.int64))  # type: ignore[assignment]  # an array
+        elif self._heap is not None:
+            return self._from_heap(self._heap, np.asarray(numbers, np.int64))
         else:
             rows = self._by_h5py(np.asarray(numbers, np.int64))
         return rows if self._finish is None else [self._finish(row) for row in rows]
@@ -106,6 +110,12 @@ class Column:
                 kept = self._read(slice(number * self.chunk, min((number + 1) * self.chunk, self.length)))
                 self._chunks.put(self._name, number, kept)
             return kept
+
+    def _from_heap(self, heap: HeapRows, numbers: np.ndarray) -> list[bytes]:
+        rows = heap(numbers)
+        left = [place for place, row in enumerate(rows) if row is None]
+        found = dict(zip(left, map(_bytes, self._by_h5py(numbers[left])), strict=True))
+        return [found[place] if row is None else row for place, row in enumerate(rows)]
 
     def _by_h5py(self, numbers: np.ndarray) -> list[Any]:
         wanted, places = np.unique(numbers, return_inverse=True)  # h5py wants them to increase

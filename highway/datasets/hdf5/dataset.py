@@ -89,8 +89,9 @@ def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
 class HDF5:
     """The rows of the datasets in an HDF5 file, or in a group of it, which have as many rows as each other.
 
-    Rows that lie one after the other are read by position, by many threads at once. Chunks are read whole, by one thread at a time, and the
-    last ones are kept: say ``shuffle="blocks"``, so that the rows of a chunk are read together.
+    Rows that lie one after the other, and bytes of varying length from 4 kB on, as encoded images are kept, are read by position, by many
+    threads at once. Chunks are read whole, by one thread at a time, and the last ones are kept: say ``shuffle="blocks"``, so that the rows
+    of a chunk are read together.
 
     Args:
         path: The file. If it is in a store, it is copied into the cache.

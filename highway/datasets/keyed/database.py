@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from highway.datasets.keyed.keys import LIST, Keys, ZeroKeys, listed
-from highway.datasets.keyed.values import Decode, decoder, recognised
+from highway.datasets.keyed.keys import LIST, Keys, ZeroKeys, is_sample, listed
+from highway.datasets.keyed.values import Decode, decoder, encode_sample, recognised
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
-from highway.errors import ConfigError, DatasetError
+from highway.errors import ConfigError, DatasetError, ItemError
 from highway.stores.url import shown
 
 T = TypeVar("T")
@@ -132,6 +132,38 @@ class KeyedDataset(ABC):
     def locate(self, number: int) -> str:
         """Return the database and key of a sample."""
         return f"{shown(self.path)}: sample {self.keys[number]!r}"
+
+
+class KeyedWriter(ABC):
+    """Adds values to a database."""
+
+    def __init__(self) -> None:
+        self._times: dict[bytes, int] = {}
+        self.samples = 0
+
+    def add(self, key: str, sample: Mapping[str, Any]) -> None:
+        """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
+
+        Raises:
+            ItemError: the key is not one of a sample, or the database does not take it.
+            TypeError: none of its fields' files can hold a value.
+            OSError: it cannot be written.
+        """
+        self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add a value of any bytes, as :meth:`add` does."""
+        if not is_sample(key):
+            raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
+        whole = key
+        while not self._put(whole, value):
+            times = self._times[key] = self._times.get(key, 1) + 1
+            whole = b"%b-%d" % (key, times)
+        self.samples += 1
+
+    @abstractmethod
+    def _put(self, key: bytes, value: bytes) -> bool:
+        """Put a value where there is none, and say whether there was none."""
 
 
 def _listed(database: Database) -> Keys:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 import msgpack
 import numpy as np
 
+from highway.datasets.dataset import LazyKeys
 from highway.engine.cancel import check_cancelled
 
 LIST = b"__keys__"  # the key whose value lists all others, as msgpack: tensorpack's and ours
@@ -21,7 +22,7 @@ def is_sample(key: bytes) -> bool:
     return not (key.startswith(b"__") and key.endswith(b"__") and len(key) > 4)
 
 
-class Keys(Sequence[str]):
+class Keys(LazyKeys):
     """Keys as texts, each made when it is asked for.
 
     Args:
@@ -41,16 +42,7 @@ class Keys(Sequence[str]):
         self._width = int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else None
         self._ends = None if self._width is not None else np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(self._length)[number]]
+    def _key_at(self, number: int) -> str:
         return self.encoded(number).decode(errors="surrogateescape")
 
     def encoded(self, number: int) -> bytes:
@@ -80,12 +72,8 @@ class ZeroKeys(Keys):
         self._width, self._sizes = None, np.fromiter(map(len, keys), np.uint32)
         self._length = len(self._sizes)
 
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        return [str(size) for size in self._sizes[number].tolist()] if isinstance(number, slice) else str(self._sizes[number])
+    def _key_at(self, number: int) -> str:
+        return str(self._sizes[number])
 
     def encoded(self, number: int) -> bytes:
         return bytes(int(self._sizes[number]))

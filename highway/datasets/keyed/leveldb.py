@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from highway.datasets.file import fingerprint_of
-from highway.datasets.keyed.database import Database, KeyedDataset, use_all
-from highway.datasets.keyed.keys import is_sample
+from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter, use_all
 from highway.datasets.keyed.shared import shared
-from highway.datasets.keyed.values import encode_sample
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing_folder
 from highway.distribution import import_extra
-from highway.errors import ConfigError, DatasetError, ItemError
+from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import local
 from highway.stores.url import shown
@@ -57,22 +55,25 @@ class _LevelDBDatabase:
                 "or convert it to LMDB, which any number of processes read"
             )
 
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Have errors of the library say which database is damaged."""
+        try:
+            yield
+        except self._error as error:
+            raise DatasetError(f"{self._path}: damaged: LevelDB says: {_text(error)}") from error
+
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self.check_process()
-        try:
+        with self._naming():
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
-        except self._error as error:
-            raise DatasetError(f"{self._path}: damaged: LevelDB says: {_text(error)}") from error
 
     def keys(self) -> Iterator[bytes]:
-        try:
-            with self._database.iterator(include_value=False, verify_checksums=True) as found:
-                yield from found
-        except self._error as error:
-            raise DatasetError(f"{self._path}: damaged: LevelDB says: {_text(error)}") from error
+        with self._naming(), self._database.iterator(include_value=False, verify_checksums=True) as found:
+            yield from found
 
     def last_key(self) -> bytes | None:
-        with self._database.iterator(include_value=False, reverse=True) as found:
+        with self._naming(), self._database.iterator(include_value=False, reverse=True) as found:
             return next(found, None)
 
     def count(self) -> None:
@@ -129,41 +130,25 @@ class LevelDB(KeyedDataset):
         return f"{fingerprint_of((name, os.path.join(path, name)) for name in tables)} {self.decode} {self.fields}"
 
 
-class LevelDBWriter:
+class LevelDBWriter(KeyedWriter):
     """Adds values to a database; see :func:`leveldb_writer`."""
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         plyvel = _library()
         self._error = plyvel.Error
         self._database = plyvel.DB(path, create_if_missing=True, error_if_exists=True)
         self._pending: dict[bytes, bytes] = {}
         self._bytes = 0
-        self._times: dict[bytes, int] = {}
-        self.samples = 0
 
-    def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
-
-        Raises:
-            ItemError: the key is not one of a sample.
-            TypeError: none of its fields' files can hold a value.
-            OSError: it cannot be written.
-        """
-        self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Add a value of any bytes, as :meth:`add` does."""
-        if not is_sample(key):
-            raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
-        whole = key
-        while whole in self._pending or self._database.get(whole) is not None:
-            times = self._times[key] = self._times.get(key, 1) + 1
-            whole = b"%b-%d" % (key, times)
-        self._pending[whole] = value
+    def _put(self, key: bytes, value: bytes) -> bool:
+        if key in self._pending or self._database.get(key) is not None:
+            return False
+        self._pending[key] = value
         self._bytes += len(value)
-        self.samples += 1
         if self._bytes > _AT_ONCE:
             self.flush()
+        return True
 
     def flush(self) -> None:
         """Write what was added. Raises OSError."""
@@ -190,7 +175,7 @@ def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
     >>> with leveldb_writer("train.leveldb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})
     """
-    with writing_folder(path, durable) as name:
+    with writing_folder(path, "CURRENT", durable) as name:
         writer = LevelDBWriter(name)
         try:
             yield writer

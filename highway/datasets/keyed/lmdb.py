@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from highway.datasets.file import UnchangingFile, fingerprint_of
-from highway.datasets.keyed.database import Database, KeyedDataset, use_all
-from highway.datasets.keyed.keys import LIST, is_sample, pack_list
+from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter, use_all
+from highway.datasets.keyed.keys import LIST, pack_list
 from highway.datasets.keyed.shared import shared
-from highway.datasets.keyed.values import encode_sample
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.distribution import import_extra
 from highway.errors import DatasetError, ItemError
 from highway.parameters.checks import checked
 from highway.stores.file import local
-from highway.stores.url import shown
+from highway.stores.url import join, shown, without_options
 
 T = TypeVar("T")
 
@@ -65,6 +64,8 @@ class _LMDBDatabase:
 
     def __init__(self, path: str) -> None:
         self._file = UnchangingFile(path)
+        if not self._file.state.size:
+            raise DatasetError(f"{path}: an empty file, and no LMDB database; was its writer stopped before the end?")
         found = os.stat(path)
         self._environment: _Environment = shared(("lmdb", found.st_dev, found.st_ino), lambda: _Environment(path))
         self._lmdb = self._environment.lmdb
@@ -74,7 +75,7 @@ class _LMDBDatabase:
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         try:
-            with self._lmdb.begin(buffers=True) as transaction:
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without them bytes come as such
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
             raise DatasetError(f"{self._file.path}: damaged, or written to: LMDB says: {error}") from error
@@ -127,40 +128,23 @@ class LMDB(KeyedDataset):
         return f"{fingerprint_of([(shown(self.path), data_file(local(self.path)))])} {self.decode} {self.fields}"
 
 
-class LMDBWriter:
+class LMDBWriter(KeyedWriter):
     """Adds values to a database, which grows with them; see :func:`lmdb_writer`."""
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self._errors = _library()
         self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False)
         self._pending: list[tuple[bytes, bytes]] = []
         self._bytes = 0
-        self._times: dict[bytes, int] = {}
         self._transaction = self._lmdb.begin(write=True)
-        self.samples = 0
-
-    def add(self, key: str, sample: Mapping[str, Any]) -> None:
-        """Add a sample; a key that was there before gets a number, else one sample would take the place of another.
-
-        Raises:
-            ItemError: the key is empty, too long, or not one of a sample.
-            TypeError: none of its fields' files can hold a value.
-            OSError: it cannot be written.
-        """
-        self.put(key.encode(errors="surrogateescape"), encode_sample(sample))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add a value of any bytes, as :meth:`add` does."""
-        if not is_sample(key):
-            raise ItemError(f"the key {key!r} begins and ends with '__', as no key of a sample does; rename it")
-        whole = key
         with self._errors_as_os_errors():
-            while not self._put(whole, value):
-                times = self._times[key] = self._times.get(key, 1) + 1
-                whole = b"%b-%d" % (key, times)
+            super().put(key, value)
             if self._bytes > _AT_ONCE:
                 self._commit()
-        self.samples += 1
 
     @contextmanager
     def _errors_as_os_errors(self) -> Iterator[None]:
@@ -170,7 +154,6 @@ class LMDBWriter:
             raise OSError(f"LMDB says: {error}") from error
 
     def _put(self, key: bytes, value: bytes) -> bool:
-        """Put a value where there is none, and say whether there was none."""
         if not 0 < len(key) <= _LONGEST:
             raise ItemError(f"a key of {len(key)} bytes, {key[:40]!r}...; LMDB takes 1 to {_LONGEST}")
         while True:
@@ -227,7 +210,7 @@ def lmdb_writer(path: str, durable: bool = False) -> Iterator[LMDBWriter]:
     >>> with lmdb_writer("train.lmdb") as writer:
     ...     writer.add("cats/0001", {"jpg": jpeg, "cls": 3})
     """
-    with writing(path if path.endswith(".mdb") else os.path.join(path, _FILE), durable) as name:
+    with writing(path if without_options(path).endswith(".mdb") else join(path, _FILE), durable) as name:
         writer = LMDBWriter(name)
         try:
             yield writer

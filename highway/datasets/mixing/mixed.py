@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
 
-from highway.datasets.dataset import Dataset, described, keys_of, length_of, locate, read_several, several_of
-from highway.datasets.file import StoredFiles
+from highway.datasets.dataset import Dataset, described, length_of
+from highway.datasets.joined import Joined
 from highway.datasets.mixing.interleave import Interleave, Stop, checked_weights
 from highway.datasets.opened import opened
-from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate
@@ -83,7 +80,7 @@ class MixedDataset:
         return dataset[int(place) % len(dataset)]
 
 
-class Parts:
+class Parts(Joined):
     """The samples of the datasets of a mix, one dataset after the other, and how they are mixed.
 
     Args:
@@ -96,12 +93,10 @@ class Parts:
     """
 
     def __init__(self, mixed: MixedDataset) -> None:
-        self.datasets = [opened_parts(dataset) for dataset in mixed.datasets]
-        sizes = [length_of(dataset) for dataset in self.datasets]
-        self._begins = [0, *accumulate(sizes)]
-        self.firsts = np.array(self._begins[:-1])
-        for place, size in enumerate(sizes):
-            if size == 0:
+        super().__init__([opened_parts(dataset) for dataset in mixed.datasets])
+        self.firsts = np.array(self.begins[:-1])
+        for place, (begin, end) in enumerate(pairwise(self.begins)):
+            if begin == end:
                 raise DatasetError(f"MixedDataset: datasets[{place}], {described(self.datasets[place])}, is empty; leave it out")
         self._expect_the_same_classes()
         self.interleave = Interleave([positions_of(dataset) for dataset in self.datasets], mixed.weights, mixed.stop, mixed.length)
@@ -117,79 +112,6 @@ class Parts:
                 )
         if said:
             self.classes = next(iter(said.values()))
-
-    def __len__(self) -> int:
-        return self._begins[-1]
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """Return which dataset has a sample, and its number there."""
-        which = bisect_right(self._begins, range(len(self))[number]) - 1
-        return which, number - self._begins[which]
-
-    def __getitem__(self, number: int) -> Any:
-        which, own = self._place(number)
-        return self.datasets[which][own]
-
-    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Return several samples; those of a dataset that reads several at once, so."""
-        return self._several(numbers, [several_of(dataset, files=False) for dataset in self.datasets])[0]
-
-    @property
-    def __getfiles__(self) -> Callable[[Sequence[int]], StoredFiles] | None:
-        """What says which files several samples are, if all datasets do."""
-        methods = [several_of(dataset, files=True) for dataset in self.datasets]
-        return (lambda numbers: StoredFiles(*self._several(numbers, methods))) if set(methods) == {"__getfiles__"} else None
-
-    def _several(self, numbers: Sequence[int], methods: Sequence[str]) -> tuple[list[Any], list[int] | None]:
-        """Return samples, each dataset's by the method of that name, and the labels that it says if all do."""
-        rows: dict[int, list[tuple[int, int]]] = {}
-        for row, number in enumerate(numbers):
-            which, own = self._place(number)
-            rows.setdefault(which, []).append((row, own))
-        samples, labels = [None] * len(numbers), [0] * len(numbers)
-        all_labelled = True
-        for which, mine in rows.items():
-            dataset, own_numbers = self.datasets[which], [own for _, own in mine]
-            if methods[which]:
-                found = read_several(dataset, methods[which], own_numbers)
-            else:
-                found = []
-                for own in own_numbers:
-                    check_cancelled()
-                    found.append(dataset[own])
-            own_labels = getattr(found, "labels", None)
-            all_labelled &= own_labels is not None
-            for place, (row, _) in enumerate(mine):
-                samples[row] = found[place]
-                labels[row] = own_labels[place] if own_labels is not None else 0
-        return samples, labels if all_labelled else None
-
-    @cached_property
-    def keys(self) -> Sequence[str] | None:
-        """The datasets' names of their samples, if all have some."""
-        keys = [keys_of(dataset) for dataset in self.datasets]
-        return None if any(some is None for some in keys) else _Keys(self, [some for some in keys if some is not None])
-
-    def locate(self, number: int) -> str:
-        """Return where a sample lies."""
-        which, own = self._place(number)
-        return locate(self.datasets[which], own)
-
-
-class _Keys(Sequence[str]):
-    """The keys of the datasets one after the other."""
-
-    def __init__(self, parts: Parts, keys: Sequence[Sequence[str]]) -> None:
-        self._parts, self._keys = parts, keys
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[each] for each in range(len(self))[number]]
-        which, own = self._parts._place(number)
-        return self._keys[which][own]
 
 
 def opened_parts(dataset: Dataset) -> Dataset:

@@ -43,12 +43,13 @@ _NUMBERS = "biufc"  # kinds of dtypes
 _AS_INT64, _AS_FLOAT = ("i1", "i2", "i4", "i8", "u2", "u4", "b1"), ("f2", "f4")
 
 
-def decode_example(data: Data, wanted: Collection[str] | None = None) -> dict[str, Any]:
+def decode_example(data: Data, wanted: Collection[str] | None = None, views: bool = False) -> dict[str, Any]:
     """Return the features of an Example.
 
     Args:
         data: Its bytes.
         wanted: The names of those that are decoded; ``None``: all.
+        views: Whether ``bytes`` may be views of a ``memoryview``.
 
     Returns:
         By name: ``bytes``, or a list of them if there are several or none; int64 and float32 arrays, or a number if there is one; and what
@@ -62,15 +63,22 @@ def decode_example(data: Data, wanted: Collection[str] | None = None) -> dict[st
         name = _text(encoded)
         if wanted is None or name in wanted or name == TYPES:
             found[name] = _feature(data, begin, end)
-    types = found.pop(TYPES, None)
+    types = _copied(found.pop(TYPES, None))
     if isinstance(types, bytes):
         for name, restore in _restoring(types).items():
             if name in found:
                 try:
-                    found[name] = restore(found[name])
+                    found[name] = restore(_copied(found[name]))
                 except (TypeError, ValueError, AttributeError, RecursionError) as error:
                     raise ValueError(f"the field {name!r} is not what {TYPES!r} says, {types!r:.200}: {error}") from None
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value if views else _copied(value) for name, value in found.items() if value is not None}
+
+
+def _copied(value: Any) -> Any:
+    """Return a feature without views of what it was in."""
+    if isinstance(value, list):
+        return list(map(bytes, value))
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def key_of(data: Data, name: str) -> str | None:
@@ -81,7 +89,7 @@ def key_of(data: Data, name: str) -> str | None:
     """
     for found, begin, end in _features(data):
         if _text(found) == name:
-            value = _feature(data, begin, end)
+            value = _copied(_feature(data, begin, end))
             if isinstance(value, bytes):
                 return value.decode()
             if isinstance(value, np.generic):
@@ -139,6 +147,7 @@ def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
 
 
 def _feature(data: Data, begin: int, end: int) -> Any:
+    """Return a feature; the bytes in it are views if the data are."""
     kind, first = _single(data, begin, end)
     if kind not in _LISTS:
         of_kind = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
@@ -146,9 +155,13 @@ def _feature(data: Data, begin: int, end: int) -> Any:
             return None
         kind, first, end = of_kind[-1]  # the last of several, as for any oneof
     tag, start = _single(data, first, end)
+    if kind == _INT64_LIST and tag == _FIRST and 0 < end - start <= 2 and data[end - 1] < 0x80:
+        value, stop = read_varint(data, start)
+        if stop == end:  # a number alone, as labels are
+            return np.int64(value)
     parts = [(tag, start, end)] if tag == _FIRST else read_fields(data, first, end)
     if kind == _BYTES_LIST:
-        items = [bytes(data[start:stop]) for tag, start, stop in parts if tag == _FIRST]
+        items = [data[start:stop] for tag, start, stop in parts if tag == _FIRST]
         return items[0] if len(items) == 1 else items
     convert = _floats if kind == _FLOAT_LIST else _int64s
     arrays = [convert(data, *part) for part in parts]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise, repeat
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from highway.datasets.choice import chosen, named
@@ -16,6 +16,7 @@ from highway.datasets.index_file import SUFFIX
 from highway.datasets.opened import opened
 from highway.datasets.paths import files_of
 from highway.datasets.records.example import KEY, decode_example, first_key, key_of
+from highway.datasets.records.protobuf import Data
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.ranges import Predicate
 from highway.stores.file import FileRange, read_ranges
@@ -27,7 +28,7 @@ class ReadPlan(NamedTuple):
     """How records are read: parts of a file, which may be read together with those of others, and what makes records of their contents."""
 
     ranges: Sequence[FileRange]
-    records: Callable[[Sequence[bytes]], list[bytes]]
+    records: Callable[[Sequence[bytes]], Sequence[Data]]
 
 
 class RecordFile(Protocol):
@@ -37,11 +38,11 @@ class RecordFile(Protocol):
     is_here: bool  # on this machine, and in no store
 
     def __len__(self) -> int: ...
-    def read(self, numbers: Sequence[int]) -> Iterable[bytes]:
+    def read(self, numbers: Sequence[int]) -> Iterable[Data]:
         """Return records by their numbers in the file. Large ones come when they are asked for: their memory is soon that of the next."""
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
-        """Return how records are read, if the file is in a store."""
+        """Return how records are read all at once; large ones are views."""
 
     def start(self, number: int) -> bytes:
         """Return the first bytes of a record, some hundred or all."""
@@ -60,13 +61,14 @@ class _Files:
         file = bisect_right(self.ends, number) - 1
         return self.files[file], number - self.ends[file]
 
-    def read(self, numbers: Sequence[int]) -> Iterable[bytes]:
+    def read(self, numbers: Sequence[int]) -> Iterable[Data]:
         """Return records by their numbers; those of one file that are asked for one after the other are read together."""
-        if not self._are_here:
-            return self._read_at_once(numbers)
+        if not self._are_here or len(numbers) == 0:
+            return self.read_at_once(numbers)
         if len(self.files) == 1:
-            rows = range(self.ends[-1])
-            return self.files[0].read([rows[number] for number in numbers])
+            if min(numbers) < 0 or max(numbers) >= self.ends[-1]:
+                numbers = [range(self.ends[-1])[number] for number in numbers]
+            return self.files[0].read(numbers)
         return chain.from_iterable(file.read(rows) for file, rows in self._neighbours(numbers))
 
     def _neighbours(self, numbers: Sequence[int]) -> list[tuple[RecordFile, list[int]]]:
@@ -74,7 +76,8 @@ class _Files:
         runs = (list(places) for _, places in groupby(map(self.place, numbers), lambda place: id(place[0])))
         return [(places[0][0], [row for _, row in places]) for places in runs]
 
-    def _read_at_once(self, numbers: Sequence[int]) -> list[bytes]:
+    def read_at_once(self, numbers: Sequence[int]) -> list[Data]:
+        """Return records by their numbers, large ones as views."""
         plans = [file.plan(rows) for file, rows in self._neighbours(numbers)]
         contents = iter(read_ranges([wanted for plan in plans for wanted in plan.ranges]))
         return [record for plan in plans for record in plan.records([next(contents) for _ in plan.ranges])]
@@ -125,13 +128,18 @@ class Records(ABC):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; what lies one after the other is read at once."""
-        records = self._files.read(numbers)
-        return list(map(self._decoded, numbers, records)) if self.example else list(records)  # none is held while the next is read
+        records = self._files.read(numbers)  # none of which is held while the next is read
+        return list(map(self._decoded, numbers, records)) if self.example else list(map(bytes, records))
 
-    def _decoded(self, number: int, record: bytes) -> dict[str, Any]:
+    def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; the bytes of large ones are views."""
+        records = self._files.read_at_once(numbers)
+        return list(map(self._decoded, numbers, records, repeat(True))) if self.example else records
+
+    def _decoded(self, number: int, record: Data, views: bool = False) -> dict[str, Any]:
         wanted = named(self.fields)
         try:
-            found = decode_example(record, wanted)
+            found = decode_example(record, wanted, views)
             if wanted is None:
                 found.pop(KEY, None)
             return dict(chosen(found, self.fields))

@@ -19,6 +19,7 @@ import numpy as np
 
 from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.index_file import index_path, load_index, save_index
+from highway.datasets.records.protobuf import Data
 from highway.distribution import import_extra
 from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
@@ -50,42 +51,32 @@ def framed(data: bytes) -> bytes:
     return b"".join((length, _CHECKSUM.pack(checksum(length)), data, _CHECKSUM.pack(checksum(data))))
 
 
-def read_records(path: str, data: bytes, begin: int, places: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return the data of records.
+def check_records(file: UnchangingFile, records: Sequence[Data], footers: Sequence[Data], begins: Sequence[int]) -> None:
+    """Raise DatasetError if the data of a record do not fit the checksum behind them.
 
     Args:
-        path: The file, for messages.
-        data: What stands in it from ``begin`` on.
-        begin: Where the first of them begins.
-        places: Where in the file each begins and ends.
-
-    Raises:
-        DatasetError: one has another length, or its data do not fit their checksum.
+        file: The file, for messages.
+        records: The data of each.
+        footers: What stands behind them.
+        begins: Where in the file each record begins.
     """
-    found, crc32c, length_at, checksum_at = list[bytes](), _crc32c(), _LENGTH.unpack_from, _CHECKSUM.unpack_from
-    for first, last in places:
-        start, end = first - begin, last - begin - FOOTER
-        record = data[start + HEADER : end]
-        if (length := length_at(data, start)[0]) != len(record):
-            raise DatasetError(f"{path}: byte {first}: expected a record of {len(record)} bytes, found one of {length}; remove the index")
-        crc = crc32c(record)
-        if (((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF,) != checksum_at(data, end):
-            raise _damaged(path, first, record, data[end:])
-        found.append(record)
-    return found
+    contents = (np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data for data in records)  # which the library takes
+    found = _masked(np.fromiter(map(_crc32c(), contents), np.uint32, len(records)))
+    expected = np.frombuffer(b"".join(footers), "<u4")
+    for wrong in np.flatnonzero(found != expected).tolist():
+        begin, size, path = begins[wrong], len(records[wrong]), file.path
+        (length,) = _LENGTH.unpack(file.read(begin, _LENGTH.size))
+        if length != size:
+            raise DatasetError(f"{path}: byte {begin}: expected a record of {size} bytes, found one of {length}; remove the index")
+        how = f"expected {expected[wrong]:#010x}, found {found[wrong]:#010x}"
+        where = f"{path}: byte {begin}: the checksum of its {size} bytes does not fit ({how})"
+        raise DatasetError(f"{where}: the record is damaged, or its index: remove that")
 
 
-def checked_data(path: str, data: bytes, footer: bytes, begin: int) -> bytes:
-    """Return the data of a record that begins at a place, once it fits the checksum behind it. Raises as :func:`read_records`."""
-    if checksum(data) != _CHECKSUM.unpack(footer)[0]:
-        raise _damaged(path, begin, data, footer)
-    return data
-
-
-def _damaged(path: str, begin: int, data: bytes, footer: bytes) -> DatasetError:
-    how = f"expected {_CHECKSUM.unpack_from(footer)[0]:#010x}, found {checksum(data):#010x}"
-    where = f"{path}: byte {begin}: the checksum of its {len(data)} bytes does not fit ({how})"
-    return DatasetError(f"{where}: the record is damaged, or its index: remove that")
+def _masked(crcs: np.ndarray) -> np.ndarray:
+    """Return the checksums for CRC-32Cs, uint32."""
+    masked: np.ndarray = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_DELTA)
+    return masked
 
 
 def offsets_of(file: UnchangingFile, path: str, index: bool | str) -> np.ndarray:
@@ -159,7 +150,7 @@ def _check_lengths(file: UnchangingFile, headers: bytes | bytearray, offsets: ar
     found = np.full(len(rows), zeros, np.uint32)
     for place in range(_LENGTH.size):
         found ^= tables[place][rows[:, place]]
-    found = (found >> np.uint32(15) | found << np.uint32(17)) + np.uint32(_DELTA)
+    found = _masked(found)
     expected = rows[:, _LENGTH.size :].copy().view("<u4")[:, 0]
     wrong = np.flatnonzero(found != expected)
     if not len(wrong):

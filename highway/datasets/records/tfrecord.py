@@ -6,20 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, pairwise, repeat
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
-from highway.datasets.records.framing import FOOTER, HEADER, checked_data, framed, offsets_of, read_records
+from highway.datasets.records.framing import FOOTER, HEADER, check_records, framed, offsets_of
+from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
 
 _OPEN = 100  # files that are open at once; most processes may open 1024
-_LARGE = 1 << 16  # bytes; neighbours with no more are read at once
+_LARGE = 1 << 16  # bytes of a record that is read alone; of neighbours so many are read at once, about
+_AT_ONCE = 1 << 18  # bytes of records that are in memory as they stand in the file
 _START = 512  # bytes that a key is looked for in first
 
 
@@ -30,67 +35,67 @@ class _TFRecordFile:
         self.path, self._path, self._reopen = shown(path), path, reopen
         file = open_file(path)
         self.is_here = file.is_here
-        self._state, self._offsets = file.state, offsets_of(file, path, index).data  # whose items are found faster one by one
+        self._state, self._offsets = file.state, offsets_of(file, path, index)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def read(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        for some in self._groups(numbers):
-            ranges, records = self.plan(some)
-            yield from records(read_ranges(ranges))
-
-    def _groups(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield the numbers in groups of so many as are not large together."""
-        offsets, size, first = self._offsets, 0, 0
-        for place, number in enumerate(numbers):
-            size += offsets[number + 1] - offsets[number]
-            if size > _LARGE and place > first:
-                yield numbers[first:place]
-                size, first = offsets[number + 1] - offsets[number], place
-        yield numbers[first:]
+    def read(self, numbers: Sequence[int]) -> Iterator[Data]:
+        begins, ends = self._places(numbers)
+        together, large = np.cumsum(ends - begins) // _AT_ONCE, ends - begins > _LARGE
+        for first, stop in pairwise(_bounds((together[1:] != together[:-1]) | large[1:] | large[:-1]).tolist()):
+            if self.is_here and large[first]:
+                yield self._large(int(begins[first]), int(ends[first]))
+            else:
+                ranges, records = self._plan(begins[first:stop], ends[first:stop])
+                yield from records(read_ranges(ranges))
 
     def plan(self, numbers: Sequence[int]) -> ReadPlan:
-        file, runs, ranges = self._file(), list(self._runs(numbers)), list[FileRange]()
-        for begin, end, _ in runs:
-            if self._is_large(begin, end):
-                ranges += FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)
-            else:
-                ranges.append(FileRange(file, begin, end - begin))
+        return self._plan(*self._places(numbers))
 
-        def records(contents: Sequence[bytes]) -> list[bytes]:
-            found, left = list[bytes](), iter(contents)
-            for begin, end, places in runs:
-                if self._is_large(begin, end):
-                    found.append(checked_data(self.path, next(left), next(left), begin))
-                else:
-                    found += read_records(self.path, next(left), begin, places)
+    def _places(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return where records begin and end."""
+        rows = np.asarray(numbers, np.int64)
+        return self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
+
+    def _plan(self, begins: np.ndarray, ends: np.ndarray) -> ReadPlan:
+        """Return how records are read: those that lie one after the other together."""
+        file, windows = self._file(), begins // _LARGE
+        bounds = _bounds((begins[1:] != ends[:-1]) | (windows[1:] != windows[:-1]))
+        counts, run_begins = bounds[1:] - bounds[:-1], begins[bounds[:-1]]
+        run_sizes = ends[bounds[1:] - 1] - run_begins
+
+        def records(contents: Sequence[bytes]) -> list[Data]:
+            parts: list[Data] = [memoryview(content) if len(content) > _LARGE else content for content in contents]
+            before = run_begins.repeat(counts)
+            starts, stops = (begins - before + HEADER).tolist(), (ends - before - FOOTER).tolist()
+            frames = list(zip(chain.from_iterable(map(repeat, parts, counts.tolist())), starts, stops, strict=True))
+            found = [data[start:stop] for data, start, stop in frames]
+            check_records(file, found, [data[stop : stop + FOOTER] for data, _, stop in frames], begins.tolist())
             return found
 
-        return ReadPlan(ranges, records)
+        return ReadPlan(list(map(FileRange, repeat(file), run_begins.tolist(), run_sizes.tolist())), records)
 
-    def _is_large(self, begin: int, end: int) -> bool:
-        """Say whether a run is one record that is read without its length, so that its data need not be copied out of what is read."""
-        return self.is_here and end - begin > _LARGE
-
-    def _runs(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Yield where records begin and end that lie one after the other, all of them and each; large ones stand alone."""
-        offsets, first = self._offsets, 0
-        places = [(offsets[number], offsets[number + 1]) for number in numbers]
-        for last in range(1, len(places) + 1):
-            begin, end = places[first][0], places[last - 1][1]
-            if last < len(places) and places[last][0] == end and places[last][1] - begin <= _LARGE:
-                continue
-            yield begin, end, places[first:last]
-            first = last
+    def _large(self, begin: int, end: int) -> bytes:
+        """Return a record that is read without its length, so that its data need not be copied out of what is read."""
+        file = self._file()
+        data, footer = read_ranges([FileRange(file, begin + HEADER, end - begin - HEADER - FOOTER), FileRange(file, end - FOOTER, FOOTER)])
+        check_records(file, [data], [footer], [begin])
+        return data
 
     def _file(self) -> UnchangingFile:
         file: UnchangingFile = self._reopen(self._path, self._state)
         return file
 
     def start(self, number: int) -> bytes:
-        begin, end = self._offsets[number] + HEADER, self._offsets[number + 1]
+        begin, end = self._offsets[number : number + 2].tolist()
+        begin += HEADER
         return self._file().read(begin, min(_START, end - FOOTER - begin))
+
+
+def _bounds(apart: np.ndarray) -> np.ndarray:
+    """Return where places begin that belong together, and the end of all; neighbours are ``apart`` or not."""
+    return np.concatenate(([0], apart.nonzero()[0] + 1, [len(apart) + 1]))
 
 
 @checked

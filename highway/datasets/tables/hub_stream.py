@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any
 
 from highway.datasets.tables.backend import pa
-from highway.datasets.tables.hub_table import read_path
 from highway.datasets.tables.rows import SampleFields, key_text
 from highway.datasets.tables.schema import Selection, select
 from highway.datasets.tables.values import Access, in_memory, values_of
 from highway.errors import ConfigError, DatasetError
+from highway.stores.file import read_whole
 
-_ACCESS = Access(in_memory, read_path)
+_ACCESS = Access(in_memory, read_whole)
 
 
 def encoded_stream(stream: Any) -> Any:

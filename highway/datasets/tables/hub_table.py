@@ -15,12 +15,7 @@ from highway.datasets.tables.table import Piece, Table
 from highway.datasets.tables.values import Access, in_memory
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, DatasetError
-
-
-def read_path(path: str) -> bytes:
-    """Return the bytes of an image of which the table has the path."""
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
+from highway.stores.file import read_whole
 
 
 class HubTable(Table):
@@ -51,7 +46,7 @@ class HubTable(Table):
     def _decode(self, piece: Piece) -> tuple[DecodedRows, int]:
         batch = self._batches[piece.index]
         batch.validate(full=True)  # since nothing looks after offsets when single rows are read
-        return DecodedRows([batch], self.selection.columns, Access(in_memory, read_path)), 0
+        return DecodedRows([batch], self.selection.columns, Access(in_memory, read_whole)), 0
 
     def _column(self, name: str) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:

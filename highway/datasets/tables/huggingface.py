@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from highway.datasets.tables.dataset import OfTable
 from highway.distribution import pip_install
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.stores.file import exists, local
+from highway.stores.url import is_url, join, shown
 
 if TYPE_CHECKING:
     from highway.datasets.tables.table import Table
@@ -25,7 +26,8 @@ class HuggingFace(OfTable):
     numbers and arrays keep their dtypes; there are keys, names of labels, and a fingerprint, by which caches and checkpoints see changes.
 
     Args:
-        dataset: A table of the package datasets, or what names one: a folder of ``save_to_disk``, or the name that ``load_dataset`` takes.
+        dataset: A table of the package datasets, or what names one: a folder of ``save_to_disk``, or its URL, or the name that
+            ``load_dataset`` takes.
         split: Which of its splits, such as ``"train"``.
         config: The second argument of ``load_dataset``, where a name stands for several data sets.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
@@ -94,9 +96,11 @@ def load(dataset: Any, split: str | None, config: str | None, streaming: bool = 
             import datasets
         except ImportError as error:
             raise ConfigError(f"{dataset!r}: Hugging Face's tables need the package datasets: {pip_install('huggingface')}") from error
-        if any(os.path.exists(os.path.join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
-            found = datasets.load_from_disk(dataset)
+        if any(exists(join(dataset, name)) for name in ("state.json", "dataset_dict.json")):
+            found = datasets.load_from_disk(local(dataset))
             found = found.to_iterable_dataset() if streaming and hasattr(found, "to_iterable_dataset") else found
+        elif is_url(dataset):
+            raise FileNotFoundError(f"{shown(dataset)!r}: no folder of save_to_disk; Parquet and Arrow read files in stores")
         else:
             return datasets.load_dataset(dataset, config, split=split, streaming=streaming)
     if isinstance(found, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from highway.datasets.tables.backend import pa, pq
@@ -14,7 +14,7 @@ from highway.errors import DatasetError
 from highway.stores.file import FileRange, UnchangingFile
 
 _FOOTER = 1 << 16  # bytes at a file's end that are read at once; most footers have fewer
-_AT_ONCE = 64  # files of which that is asked for at once
+_AT_ONCE = 64  # files of which that is asked for at once, and row groups of which the keys are
 
 
 class ParquetTable(FilesTable):
@@ -48,25 +48,28 @@ class ParquetTable(FilesTable):
                 "raise cache_mb, or read fewer columns by fields="
             )
 
-    def _read(self, file: int, group: int, columns: list[str]) -> pa.Table:
-        """Return columns of a row group; from a store they are fetched at once."""
+    def _read(self, file: int, groups: Sequence[int], columns: list[str]) -> Iterator[pa.Table]:
+        """Yield columns of row groups of a file; from a store all are fetched at once."""
         opened, metadata = self.open(file), self._metadata[file]
-        leaves = [] if opened.is_here else _leaves(metadata.row_group(group), columns)
+        leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
         parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False)
-        return parquet.read_row_group(group, columns, use_threads=False)
+        for group in groups:
+            yield parquet.read_row_group(group, columns, use_threads=False)
 
     def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
         columns = self.selection.columns
-        table = self._read(piece.file, piece.index, list(dict.fromkeys(columns)))
+        (table,) = self._read(piece.file, [piece.index], list(dict.fromkeys(columns)))
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
         table.validate(full=True)  # since nothing looks after offsets when single rows are read
         return DecodedRows(table.to_batches(), columns), table.get_total_buffer_size()
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
-        for group in range(self._metadata[file].num_row_groups):
-            yield from self._read(file, group, [name]).to_batches()
+        groups = range(self._metadata[file].num_row_groups)
+        for first in groups[::_AT_ONCE]:
+            for table in self._read(file, groups[first : first + _AT_ONCE], [name]):
+                yield from table.to_batches()
 
 
 def _leaves(group: Any, columns: list[str]) -> list[Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 from highway.engine.cancel import check_cancelled
-from highway.stores.file import FileRange, UnchangingFile, read_ranges
+from highway.stores.file import FileRange, SeekableFile, UnchangingFile, read_ranges
 
 Held = tuple[int, bytes]  # a part of a file, and where it begins
 
@@ -18,7 +17,7 @@ def fetched(ranges: Sequence[FileRange]) -> list[list[Held]]:
     return [[] if one.file.is_here else [(one.offset, next(parts)[1])] for one in ranges]
 
 
-class FileStream(io.RawIOBase):
+class FileStream(SeekableFile):
     """A file with a place of its own in it, for one thread.
 
     Args:
@@ -27,28 +26,16 @@ class FileStream(io.RawIOBase):
     """
 
     def __init__(self, file: UnchangingFile, held: Sequence[Held] = ()) -> None:
-        self._file, self._position, self._held = file, 0, held
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self._file.state.size)[whence]
-        return self._position
+        super().__init__(file)
+        self._held = held
 
     def size(self) -> int:
         return self._file.state.size
 
     def read(self, size: int = -1) -> bytes:
         check_cancelled()
-        begin, there = self._position, self._file.state.size - self._position
-        end = self._position = begin + max(0, there if size < 0 else min(size, there))
+        begin, there = self._at, self._file.state.size - self._at
+        end = self._at = begin + max(0, there if size < 0 else min(size, there))
         for first, data in self._held:
             if first <= begin and end <= first + len(data):
                 return data[begin - first : end - first]
