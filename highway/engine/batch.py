@@ -116,7 +116,7 @@ def columns(samples: Sequence[Item]) -> tuple[tuple[Field, ...], list[list[Any]]
         raise ValueError(
             f"collate: sample {position} is a {_kind(samples[position])}, but sample 0 is a {_kind(first)}; one batch needs one kind"
         )
-    return known, list(map(list, zip(*map(values, samples), strict=True)))
+    return known, [list(samples)] if values is None else list(map(list, zip(*map(values, samples), strict=True)))
 
 
 def split(batch: Item) -> list[Item]:
@@ -153,11 +153,11 @@ def weighed(item: Item) -> tuple[int, int]:
     for value in item.values() if shape is dict else item if shape is tuple else fields(item):
         kind = type(value)
         if kind is _ARRAY:
-            total += value.nbytes
-            base = value.base
+            size, base = value.nbytes, value.base
+            total += size
             if base is not None:
                 if type(base) is _ARRAY:
-                    besides += base.nbytes - value.nbytes
+                    besides += base.nbytes - size
                 else:
                     known = False
             if value.dtype.hasobject:
@@ -198,7 +198,10 @@ def stack(name: Field, values: list[Any]) -> np.ndarray:
     arrays = values if kind is np.ndarray else [value if type(value) is np.ndarray else array_of(name, value) for value in values]
     shapes, dtypes = set(map(_SHAPE, arrays)), set(map(_DTYPE, arrays))
     if len(shapes) > 1:
-        raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; crop, pad or resize to one shape before batching")
+        way_out = "crop, pad or resize to one shape before batching"
+        if () not in shapes and len({shape[1:] for shape in shapes}) == 1:
+            way_out += f", or, if samples have different numbers of rows, say ragged='pad', with {name!r} among its fields"
+        raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; {way_out}")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
         raise ValueError(f"collate: field {name!r} has dtypes {sorted(map(str, dtypes))}; convert to one dtype before batching")
     return stacked(arrays)
@@ -248,11 +251,11 @@ def _fits(array: np.ndarray) -> bool:
     return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
 
 
-def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]]]:
-    """Return what returns the same of all samples of one type and fields, and what returns the values of one: both without a frame each."""
+def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Item], Iterable[Any]] | None]:
+    """Return what returns the same of all samples of one type and fields, and what returns the values of one; ``None``: it is one."""
     if isinstance(sample, dict):
         return tuple, _VALUES
-    return (len, iter) if isinstance(sample, (tuple, list)) else (type, lambda value: (value,))
+    return (len, iter) if isinstance(sample, (tuple, list)) else (type, None)
 
 
 def _length(value: Any) -> int | None:

@@ -3,12 +3,13 @@
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, array_of, collate, columns, extended, get, names, rebuild, stack
+from highway.engine.batch import Field, Item, array_of, collate, columns, extended, get, names, rebuild, split, stack
 from highway.parameters.checks import require
 from highway.parameters.ranges import Count
 from highway.process.aligned import aligned, aligned_copy
@@ -95,6 +96,52 @@ class RaggedOptions:
                 f"collate: field {name!r} has length {longest} {where}, more than pad_to={size}; cut it, or give a greater one"
             )
         return size
+
+
+def taken_apart(batch: Item, ragged: Literal["pad", "offsets"], fields: Sequence[Field] | None = None) -> list[Item]:
+    """Return the samples of a batch that :meth:`RaggedOptions.collated` has made, as views, without padding, counts and offsets.
+
+    Args:
+        batch: A dict, tuple or list.
+        ragged: What its ragged fields are.
+        fields: Which these are; ``None``: those of a dict that have a count, or offsets, beside them.
+
+    Raises:
+        KeyError: there is no such field, or no count or offsets beside it.
+        ValueError: these do not fit, or the fields are of different numbers of samples.
+    """
+    known, what = names(batch), _BEHIND[ragged]
+    beside: dict[Field, Field]
+    if isinstance(batch, dict):
+        beside = {field: f"{field}_{what}" for field in known if f"{field}_{what}" in batch}
+        beside = beside if fields is None else {field: f"{field}_{what}" for field in fields}
+    else:
+        positions = sorted(field for field in fields or () if isinstance(field, int) and field >= 0)
+        beside = {field: len(known) - len(positions) + place for place, field in enumerate(positions)}
+    if len(beside) != len(fields or beside) or not beside:
+        raise ValueError(
+            f"split: which fields are ragged? Those of a dict have fields called ..._{what} beside them, those of a tuple are "
+            f"named by their positions, from 0: fields=[1]; the batch has {known} and fields={fields}"
+        )
+    parts = {name: _PARTS[ragged](name, get(batch, name), np.asarray(get(batch, beside[name]))) for name in beside}
+    samples = split({name: parts.get(name, get(batch, name)) for name in known if name not in beside.values()})
+    return samples if isinstance(batch, dict) else [type(batch)(sample.values()) for sample in samples]
+
+
+def _without_padding(name: Field, values: Any, counts: np.ndarray) -> list[np.ndarray]:
+    shape = np.shape(values)
+    if len(shape) < 2 or counts.shape != shape[:1] or counts.min(initial=0) < 0 or counts.max(initial=0) > shape[1]:
+        raise ValueError(f"split: the counts of field {name!r}, {counts.tolist()}, are not those of an array {shape}")
+    return [row[:count] for row, count in zip(values, counts.tolist(), strict=True)]
+
+
+def _between_offsets(name: Field, values: Any, offsets: np.ndarray) -> list[np.ndarray]:
+    if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"split: the offsets of field {name!r}, {offsets.tolist()}, are not those of {len(values)} rows")
+    return [values[begin:end] for begin, end in pairwise(offsets.tolist())]
+
+
+_PARTS = {"pad": _without_padding, "offsets": _between_offsets}
 
 
 def ragged_arrays(name: Field, column: Sequence[Any]) -> list[np.ndarray]:

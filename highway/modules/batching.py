@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from highway.engine.batch import Item, collate, fields, get, names, split
-from highway.engine.ragged import RaggedOptions
+from highway.engine.channel import Together
+from highway.engine.ragged import RaggedOptions, taken_apart
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.parameters.checks import checked, require
@@ -221,29 +222,44 @@ def _shapes(sample: Item) -> Any:
 class Unbatch:
     """Split batches into samples, which are views of them.
 
+    Args:
+        ragged: What the ragged fields of the batches are, as :class:`Batch` has made them: ``"pad"``, with ``<field>_count`` beside, or
+            ``"offsets"``. Samples have their own rows of these, and no counts or offsets.
+        fields: Which fields these are; ``None``: those of a dict that have a count, or offsets. Those of a tuple have to be named.
+
     Yields:
         Items like the batches, without the first axis of each field. Passport: that of the batch, a running index, and the sample's key.
 
     Raises:
-        ValueError: the fields of a batch differ in their first axis.
+        ValueError: the fields of a batch differ in their first axis, or counts or offsets do not fit.
+        KeyError: a field of ``fields`` is not there, or no count or offsets beside it.
     """
 
     makes: ClassVar = "samples"
     per_epoch: ClassVar[bool] = True
 
-    def stream(self, items: Items) -> Iterator[Stamped]:
+    ragged: Literal["pad", "offsets"] | None = None
+    fields: list[str | int] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.fields is None or self.ragged is not None, self, "fields", "nothing without ragged='pad' or 'offsets'")
+
+    def stream(self, items: Items) -> Iterator[Together]:
         index: int = (saved() or Saved(0)).state
         keep(lambda: Saved(index))
         for item in items:
-            passport, samples = items.passport, split(item)
-            for row in range(len(samples)):
-                sample = _row(samples, passport, row)
-                index += 1
-                yield Stamped(sample.item, sample.passport._replace(index=index - 1))
+            passport, samples = items.passport, self._split(item)
+            numbered = [(_row(samples, passport, row), index + row) for row in range(len(samples))]
+            index += len(samples)
+            if samples:
+                yield Together(Stamped(sample, own._replace(index=number)) for (sample, own), number in numbered)
 
     def remake(self, batch: list[Stamped], row: int) -> Stamped:
         """Return a sample of a batch."""
-        return _row(split(batch[0].item), batch[0].passport, row)
+        return _row(self._split(batch[0].item), batch[0].passport, row)
+
+    def _split(self, batch: Item) -> list[Item]:
+        return split(batch) if self.ragged is None else taken_apart(batch, self.ragged, self.fields)
 
 
 def _row(samples: list[Item], passport: Passport, row: int) -> Stamped:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from highway.engine.channel import Together
+from highway.engine.input import together
 from highway.engine.ragged import Fill
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
-from highway.modules.packing.sequences import PackedSequence, inputs_of, packed_rows, sequences_at, sequences_of, stamped_row
+from highway.modules.packing.sequences import Sequences, packed_rows, sequences_at, sequences_of, stamped_row
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count
 
@@ -50,74 +52,73 @@ class ConcatThenSplit:
     fill: Fill = 0.0
     batched: bool = False
 
-    def stream(self, items: Items) -> Iterator[Stamped]:
+    def stream(self, items: Items) -> Iterator[Together]:
         begun = saved() or Saved((0, 0, 0))
         index, first, offset = begun.state
-        waiting = self._not_empty(begun.held, first)
-        left = sum(map(self._count, waiting)) - offset
-        keep(lambda: Saved((index, waiting[0].place if waiting else 0, offset), inputs_of(waiting)))
-        for item in items:
-            more = self._not_empty([Stamped(item, items.passport)])
-            waiting += more
-            left += sum(map(self._count, more))
-            cuts, begin = list[_Cut](), 0
-            while left >= self.length:
-                cuts.append(cut := self._cut(waiting, begin, offset))
-                begin, offset, left = cut.stop, cut.stop_offset, left - self.length
-            for row in self._rows(cuts, index):
-                yield row
-                index += 1
-            waiting = waiting[begin:]
+        waiting, left = Sequences(), -offset
+        for sequences in sequences_of(begun.held, self.batched):
+            left += self._append(waiting, sequences, first)
+            first = 0
+        keep(lambda: Saved((index, waiting.first_place, offset), waiting.came))
+        for came in together(items):
+            for sequences in sequences_of(came, self.batched):
+                left += self._append(waiting, sequences)
+            if full := left // self.length:
+                cut = self._cut(waiting, offset)[:full]
+                rows = self._rows(waiting, cut, index)
+                last = cut[-1][-1]
+                offset = last.end if last.end < waiting.counts[0][last.number] else 0
+                waiting = waiting.at(range(last.number + (not offset), len(waiting)))
+                index, left = index + full, left - full * self.length
+                yield rows
         if left and not self.drop_last:
-            yield from self._rows([self._cut(waiting, 0, offset)], index)
+            yield self._rows(waiting, self._cut(waiting, offset), index)
 
     def remake(self, inputs: list[Stamped], made_of: list[Any]) -> Stamped:
         """Return a row again."""
         offset, places = made_of
-        return self._rows([self._cut(sequences_at(inputs, self.batched, places), 0, offset)], 0)[0]
+        sequences = sequences_at(inputs, self.batched, places)
+        row: Stamped = self._rows(sequences, self._cut(sequences, offset)[:1], 0)[0]
+        return row
 
-    def _not_empty(self, inputs: Sequence[Stamped], first: int = 0) -> list[PackedSequence]:
-        return [sequence for sequence in sequences_of(inputs, self.batched, first) if self._count(sequence)]
+    def _append(self, waiting: Sequences, sequences: Sequences, first: int = 0) -> int:
+        """Append sequences from one on to those that wait, but for empty ones; return how many values they have."""
+        counts, *others = sequences.counts
+        if any(other != counts for other in others):
+            number, lengths = next((number, found) for number, found in enumerate(zip(*sequences.counts)) if len(set(found)) > 1)
+            named = dict(zip(sequences.known, lengths, strict=True))
+            raise sequences.error(number, f"ConcatThenSplit: the fields of a sequence have lengths {named}; expected one")
+        waiting.expect_fields_of(sequences, first, "ConcatThenSplit")
+        if first or not all(counts):
+            sequences = sequences.at([number for number in range(first, len(counts)) if counts[number]])
+        waiting.extend(sequences, 0, len(sequences))
+        return sum(counts[first:])
 
-    def _cut(self, sequences: Sequence[PackedSequence], begin: int, offset: int) -> _Cut:
-        """Return what stands in a row: sequences from ``begin`` on, of the first what is behind an offset."""
-        parts, left, at, stop = list[list[Any]](), self.length, offset, begin
-        while left and stop < len(sequences):
-            values, count = sequences[stop].values, sequences[stop].counts[0]
-            end = min(count, at + left)
-            parts.append([value[at:end] for value in values])
-            left -= end - at
-            stop, at = (stop + 1, 0) if end == count else (stop, end)
-        return _Cut(sequences[begin : begin + len(parts)], parts, offset, stop, at)
+    def _cut(self, sequences: Sequences, offset: int) -> list[list[_Part]]:
+        """Return what stands in each row, if the first begins at an offset of the first sequence; the last may have room left."""
+        rows, room = [list[_Part]()], self.length
+        for number, count in enumerate(sequences.counts[0]):
+            begin, offset = offset, 0
+            while begin < count:
+                if not room:
+                    rows.append([])
+                    room = self.length
+                end = min(count, begin + room)
+                rows[-1].append(_Part(number, begin, end))
+                begin, room = end, room - (end - begin)
+        return rows
 
-    def _rows(self, cuts: Sequence[_Cut], index: int) -> list[Stamped]:
-        if not cuts:
-            return []
-        first = cuts[0].sequences[0]
-        rows = packed_rows(first.known, [cut.parts for cut in cuts], self.length, self.fill, first.input.item)
-        numbered = enumerate(zip(rows, cuts, strict=True), start=index)
-        return [stamped_row(row, cut.sequences, number, self.batched, cut.offset) for number, (row, cut) in numbered]
-
-    def _count(self, sequence: PackedSequence) -> int:
-        if len(set(sequence.counts)) != 1:
-            lengths = dict(zip(sequence.known, sequence.counts, strict=True))
-            raise ValueError(f"ConcatThenSplit: the fields of a sequence have lengths {lengths}; expected one")
-        return sequence.counts[0]
+    def _rows(self, sequences: Sequences, rows: Sequence[Sequence[_Part]], index: int) -> Together:
+        columns = [[column[number][begin:end] for row in rows for number, begin, end in row] for column in sequences.columns]
+        items = packed_rows(sequences, columns, list(map(len, rows)), self.length, self.fill)
+        numbers = [[part.number for part in row] for row in rows]
+        numbered = enumerate(zip(items, numbers, [row[0].begin for row in rows], strict=True), start=index)
+        return Together(stamped_row(item, sequences, row, number, self.batched, offset) for number, (item, row, offset) in numbered)
 
 
-class _Cut(NamedTuple):
-    """What stands in a row.
+class _Part(NamedTuple):
+    """What stands of a sequence in a row: its number, and from which value to before which."""
 
-    Args:
-        sequences: Sequences of which something does.
-        parts: Of each of them the values that do, in each field.
-        offset: Where in the first of them it begins.
-        stop: Where in all that wait the next row begins: in which sequence,
-        stop_offset: and where in that.
-    """
-
-    sequences: Sequence[PackedSequence]
-    parts: list[list[Any]]
-    offset: int
-    stop: int
-    stop_offset: int
+    number: int
+    begin: int
+    end: int

@@ -3,51 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from highway.engine.batch import Field, Item, array_of, extended, fields, names, rebuild
+from highway.engine.batch import Field, Item, array_of, columns, extended, fields, names, rebuild
 from highway.engine.ragged import Fill, fill_value, ragged_arrays
-from highway.engine.stage import Stamped
+from highway.engine.stage import Passport, Stamped
 
 Length = int | dict[str | int, int]
 _NDIM = attrgetter("ndim")
 
 
-class PackedSequence(NamedTuple):
-    """A sequence that came in: by itself, or as one of a batch.
+@dataclass(slots=True)
+class Sequences:
+    """Sequences with the same fields, as columns: there are too many of them for an object each.
 
     Args:
-        input: What came in.
-        place: Which of a batch it is, else 0.
-        known: How its fields are addressed.
-        values: The sequence in each field.
-        counts: How many values each of them has.
+        known: How the fields are addressed.
+        inputs: Of each sequence what came in: it alone, or a batch.
+        places: Of each which of a batch it is, else 0.
+        columns: Of each field the values of all.
+        counts: Of each field how many values each of them has.
     """
 
-    input: Stamped
-    place: int
-    known: tuple[Field, ...]
-    values: Sequence[Any]
-    counts: Sequence[int]
+    known: tuple[Field, ...] = ()
+    inputs: list[Stamped] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    columns: list[list[Any]] = field(default_factory=list)
+    counts: list[list[int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def first_place(self) -> int:
+        """Which sequence of what came in first is the first here."""
+        return self.places[0] if self.places else 0
+
+    @property
+    def came(self) -> list[Stamped]:
+        """What came in, each once."""
+        return list({id(stamped): stamped for stamped in self.inputs}.values())
+
+    def at(self, numbers: Sequence[int]) -> Sequences:
+        """Return those at some numbers, from 0."""
+
+        def of(values: list[Any]) -> list[Any]:
+            return [values[number] for number in numbers]
+
+        return Sequences(self.known, of(self.inputs), of(self.places), list(map(of, self.columns)), list(map(of, self.counts)))
+
+    def extend(self, others: Sequences, begin: int, stop: int) -> None:
+        """Append some of others, which have the same fields: from one to before another."""
+        if not self.inputs:
+            self.known = others.known
+            self.columns, self.counts = [[] for _ in self.known], [[] for _ in self.known]
+        self.inputs.extend(others.inputs[begin:stop])
+        self.places.extend(others.places[begin:stop])
+        for mine, more in zip(self.columns + self.counts, others.columns + others.counts, strict=True):
+            mine.extend(more[begin:stop])
+
+    def expect_fields_of(self, others: Sequences, number: int, component: str) -> None:
+        """Raise ValueError if others, of which one has a number, have other fields than there are here."""
+        if self.inputs and self.known != others.known:
+            raise others.error(
+                number,
+                f"{component}: a sample has fields {others.known}, but others have {self.known}; expected the same in all (each value of a "
+                "list is taken for a field: make it an array)",
+            )
+
+    def error(self, number: int, what: str) -> ValueError:
+        """Return an error with a note that names what a sequence came in as."""
+        epoch, index, _, keys, *_ = self.inputs[number].passport
+        place = self.places[number]
+        named = f", keys {', '.join(keys[place : place + 1] or keys[:1])}" if keys else ""
+        error = ValueError(what)
+        error.add_note(f"highway: it is about epoch {epoch}, item {index}{named}")
+        return error
 
 
-def sequences_of(inputs: Sequence[Stamped], batched: bool, first: int = 0) -> Iterator[PackedSequence]:
-    """Yield the sequences of what came in; of the first input from ``first`` on."""
-    for stamped in inputs:
-        if batched:
-            known, found = _columns(stamped.item)
-            counts = zip(*map(_counts_of, found), strict=True)
-            for place, (values, count) in enumerate(zip(zip(*found, strict=True), counts, strict=True)):
-                if place >= first:
-                    yield PackedSequence(stamped, place, known, values, count)
+def sequences_of(inputs: Sequence[Stamped], batched: bool) -> Iterator[Sequences]:
+    """Yield the sequences of what came in: of a batch, or of what has the same fields, together."""
+    if not batched and len(inputs) > 1:
+        try:
+            known, found = columns([stamped.item for stamped in inputs])
+        except ValueError:  # they differ
+            pass
         else:
-            values = fields(stamped.item)
-            yield PackedSequence(stamped, 0, names(stamped.item), values, tuple(map(count_of, values)))
-        first = 0
+            yield Sequences(known, list(inputs), [0] * len(inputs), found, list(map(_counts_of, found)))
+            return
+    for stamped in inputs:
+        item = stamped.item
+        known, found = _columns(item) if batched else (names(item), [[value] for value in fields(item)])
+        if count := len(found[0]):
+            yield Sequences(known, [stamped] * count, list(range(count)), found, list(map(_counts_of, found)))
 
 
 def _columns(batch: Item) -> tuple[tuple[Field, ...], list[Any]]:
@@ -76,39 +129,40 @@ def _split(values: Any, offsets: Any) -> list[Any] | None:
     return [values[begin:end] for begin, end in pairwise(offsets.tolist())]
 
 
-def packed_rows(known: Sequence[Field], rows: Sequence[Sequence[Sequence[Any]]], length: Length, fill: Fill, like: Item) -> list[Item]:
+def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: Sequence[int], length: Length, fill: Fill) -> list[Item]:
     """Return rows: sequences one after the other, which of them stands where, and which of its values.
 
     Args:
-        known: How the fields are addressed.
-        rows: Of each row the sequences, or parts of them: of each the values in each field.
+        sequences: What they are made of.
+        columns: Of each field the values of the sequences, or of parts of them, row by row.
+        sizes: How many of these stand in each row.
         length: Of the rows.
         fill: What stands behind the last sequence.
-        like: What came in.
     """
-    blocks, segment_ids, positions = list[np.ndarray](), dict[Field, np.ndarray](), dict[Field, np.ndarray]()
-    for place, name in enumerate(known):
-        values = [sequence[place] for row in rows for sequence in row]
+    rows, segment_ids, positions = list[Any](), dict[Field, Any](), dict[Field, Any]()
+    bounds = [0, *accumulate(sizes)]
+    numbers = np.array([number for size in sizes for number in (*range(1, size + 1), 0)], np.int32)
+    for name, values in zip(sequences.known, columns, strict=True):
         if set(map(type, values)) != {np.ndarray} or not all(map(_NDIM, values)):
             values = [value if getattr(value, "ndim", 0) else np.atleast_1d(array_of(name, value)) for value in values]
-        arrays = iter(ragged_arrays(name, values))
-        columns = [list(islice(arrays, len(row))) for row in rows]
-        first, size = columns[0][0], length_of_row(length, name)
-        dtype = first.dtype if first.dtype.kind not in "US" else np.result_type(*chain(*columns))
-        rest = np.full((size, *first.shape[1:]), fill_value(name, dtype, fill), dtype)
-        pieces = [piece for column in columns for piece in (*column, rest[: size - sum(map(len, column))])]
-        block = np.empty((len(rows), *rest.shape), dtype)
-        np.concatenate(pieces, out=block.reshape(-1, *first.shape[1:]))
-        numbers = np.array([number for column in columns for number in (*range(1, len(column) + 1), 0)], np.int32)
-        counts = np.array(list(map(len, pieces)))
+        arrays = ragged_arrays(name, values)
+        first, width = arrays[0], length_of_row(length, name)
+        dtype = first.dtype if first.dtype.kind not in "US" else np.result_type(*arrays)
+        rest = np.full((width, *first.shape[1:]), fill_value(name, dtype, fill), dtype)
+        counts = np.array(list(map(len, arrays)))
+        free = width - np.add.reduceat(counts, bounds[:-1])
+        parts = zip(pairwise(bounds), free.tolist(), strict=True)
+        rows.append([np.concatenate([*arrays[begin:end], rest[:left]]) for (begin, end), left in parts])
+        counts = np.insert(counts, bounds[1:], free)
         begins = (counts.cumsum() - counts).astype(np.int32)
-        segment_ids[name] = numbers.repeat(counts).reshape(len(rows), size)
-        within = np.arange(len(rows) * size, dtype=np.int32) - begins.repeat(counts)
-        positions[name] = within.reshape(len(rows), size) * (segment_ids[name] > 0)
-        blocks.append(block)
-    whole = extended(dict.fromkeys(known) if isinstance(like, dict) else like, blocks, segment_ids, "segment_ids")
+        segments = numbers.repeat(counts)
+        within = (np.arange(len(segments), dtype=np.int32) - begins.repeat(counts)) * (segments > 0)
+        segment_ids[name] = [row.copy() for row in segments.reshape(-1, width)]
+        positions[name] = [row.copy() for row in within.reshape(-1, width)]
+    like = sequences.inputs[0].item
+    whole = extended(dict.fromkeys(sequences.known) if isinstance(like, dict) else like, rows, segment_ids, "segment_ids")
     whole = extended(whole, fields(whole), positions, "positions")
-    return [rebuild(whole, [block[row].copy() for block in fields(whole)]) for row in range(len(rows))]
+    return [rebuild(whole, row) for row in zip(*fields(whole), strict=True)]
 
 
 def _counts_of(column: Sequence[Any]) -> list[int]:
@@ -138,35 +192,37 @@ def length_of_row(length: Length, name: Field) -> int:
     return length[name]
 
 
-def inputs_of(sequences: Sequence[PackedSequence]) -> list[Stamped]:
-    """Return what sequences came in, each once."""
-    return list({id(sequence[0]): sequence[0] for sequence in sequences}.values())
-
-
-def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> list[PackedSequence]:
-    """Return the sequences at some places, each the number of an input and a place in that."""
-    found = [list(sequences_of([stamped], batched)) for stamped in inputs]
-    return [found[number][place] for number, place in places]
-
-
-def stamped_row(row: Item, sequences: Sequence[PackedSequence], index: int, batched: bool, offset: int | None = None) -> Stamped:
+def stamped_row(row: Item, sequences: Sequences, numbers: Sequence[int], index: int, batched: bool, offset: int | None = None) -> Stamped:
     """Return a row with the passport of its first sequence, and the keys of all.
 
     Args:
         row: The row.
-        sequences: What stands in it, in the order in which it came.
+        sequences: Those of which some stand in it,
+        numbers: and which, in the order in which they came.
         index: The number of the row.
         batched: Whether they came in batches.
         offset: Where in the first of them it begins, if they are cut.
     """
-    inputs, places, keys = list[Stamped](), list[tuple[int, int]](), list[str]()
-    for each in sequences:
-        if not inputs or inputs[-1] is not each.input:
-            inputs.append(each.input)
-        places.append((len(inputs) - 1, each.place))
-    passports = tuple([stamped.passport for stamped in inputs])
-    for number, place in places if any(passport.keys for passport in passports) else ():
-        keys += passports[number].keys[place : place + 1] if batched else passports[number].keys
-    return Stamped(
-        row, passports[0]._replace(index=index, keys=tuple(keys), made_of=(None, passports, places if offset is None else [offset, places]))
-    )
+    inputs = [sequences.inputs[number] for number in numbers]
+    if batched:
+        batches = {id(stamped): stamped for stamped in inputs}
+        which = dict(zip(batches, range(len(batches)), strict=True))
+        parts = [(which[id(stamped)], sequences.places[number]) for stamped, number in zip(inputs, numbers, strict=True)]
+        passports = tuple([stamped.passport for stamped in batches.values()])
+        keys = [key for number, place in parts for key in passports[number].keys[place : place + 1]]
+    else:
+        parts = [(number, 0) for number in range(len(inputs))]
+        passports = tuple([stamped.passport for stamped in inputs])
+        keys = [key for passport in passports for key in passport.keys]
+    epoch, _, origin, _, times, _ = passports[0]
+    made_of = (None, passports, parts if offset is None else [offset, parts])
+    return Stamped(row, Passport(epoch, index, origin, tuple(keys), times, made_of))
+
+
+def sequences_at(inputs: Sequence[Stamped], batched: bool, places: Sequence[Any]) -> Sequences:
+    """Return the sequences at some places, each the number of an input and a place in that."""
+    found = [next(sequences_of([stamped], batched)) for stamped in inputs]
+    sequences = Sequences()
+    for number, place in places:
+        sequences.extend(found[number], place, place + 1)
+    return sequences
