@@ -40,7 +40,13 @@ def begin(parent: int) -> None:
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("highway: the process that started this one is gone")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its children
+    ignore_interrupts()
+
+
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C, which was withheld so far: it reaches the parent too, which ends its children if it wants to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def main(parent: int, items_fd: int, results_fd: int, budget_mb: float) -> None:

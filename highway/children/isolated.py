@@ -24,7 +24,6 @@ from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
-from highway.process.interrupt import Withheld
 from highway.wire.transports.shm import ShmReceiver
 
 log = logging.getLogger("highway")
@@ -209,8 +208,7 @@ class _IsolatedProcess:
         self._items.pair(self._sock)
         fds = [sock.fileno() for sock in theirs]
         try:
-            with Withheld():  # Ctrl-C is for this process, which stops the other one if it wants to
-                self._process = start(isolated_child.__name__, (*fds, budget_mb), fds)
+            self._process = start(isolated_child.__name__, (*fds, budget_mb), fds)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import sys
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from highway.children.child import ignore_interrupts
 from highway.children.control import Control, ControlClosed
 from highway.children.pickling import Failure, importing, pack, pack_arrays
 from highway.engine.consumer import Consumer
@@ -70,8 +70,7 @@ class Ended(NamedTuple):
 
 def main(parent: int, control_fd: int, items_fd: int, budget_mb: float) -> None:
     """Run a pipeline; hand over what comes out of it by one socket, and do what the parent asks for by the other, until it closes them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what Ctrl-C does is for the parent to decide
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    ignore_interrupts()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what is printed shall not wait for the end
     control, items = Control(socket.socket(fileno=control_fd)), ShmSender(NAME, budget_mb, MOST, warns=False, writable=True)

@@ -13,10 +13,10 @@ from highway.children.child import begin
 from highway.children.objects import ObjectLink, Record, size
 from highway.children.pickling import Failure, importing, pack
 from highway.engine import cancel
-from highway.engine.component import takes_rng
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stamped
 from highway.errors import LinkError
+from highway.parameters.hints import takes_rng
 
 Kind = Literal["result", "error", "skippable", "unfit"]
 """Of an answer: what has become of an item, an error in its place, one that a map may go on from, or why the child cannot begin."""

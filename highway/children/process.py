@@ -16,6 +16,7 @@ from typing import Any
 import highway
 from highway.children.pickling import importing, pack
 from highway.errors import PipelineError, RemoteError
+from highway.process.interrupt import Withheld
 
 END_TIMEOUT = 5.0  # seconds that a child without work may take to end
 
@@ -51,7 +52,7 @@ def expect_picklable(part: Any, label: str, who: str) -> None:
 
 
 def start(module: str, arguments: Sequence[object], fds: Sequence[int], **environment: str) -> subprocess.Popen[bytes]:
-    """Start a child process.
+    """Start a child process. Ctrl-C is for this process, which ends the child if it wants to; the child lets it through again, ignored.
 
     Args:
         module: The module whose ``main`` it calls.
@@ -64,7 +65,8 @@ def start(module: str, arguments: Sequence[object], fds: Sequence[int], **enviro
     """
     home = str(Path(highway.__file__).parents[1])
     code = _CODE.format(home=home, path=sys.path, module=module, arguments=(os.getpid(), *arguments))
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env={**environment, **os.environ})
+    with Withheld():
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds, env={**environment, **os.environ})
 
 
 def death(process: subprocess.Popen[bytes], who: str, when: str = "") -> RemoteError:

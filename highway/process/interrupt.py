@@ -10,11 +10,14 @@ import atexit
 import os
 import signal
 import sys
+import time
+from _thread import start_new_thread  # that of ``threading`` takes locks, which what is interrupted may hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
     from collections.abc import Callable
     from types import FrameType
+    from typing import Any
 
 COMMANDS = ("highway", "tensormon", "tensorshow", "tensorstat", "serve-imagenet-dir", "serve-imagenet-shards")
 CODE = 130
@@ -41,8 +44,9 @@ def ignore_at_exit() -> None:
 
 
 def raise_again() -> None:
-    """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual."""
+    """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual; in a destructor or a callback, which would drop it, a moment later."""
     if signal.getsignal(signal.SIGINT) is _leave:
+        _except_for(lambda unraisable: unraisable.exc_type is KeyboardInterrupt and bool(start_new_thread(_interrupt_soon, ())))
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -70,7 +74,7 @@ def die_with_parent(number: int) -> None:
 
 
 class Withheld:
-    """Withhold Ctrl-C from the processes that are started in the block until they are ready for it: they call :func:`leave_quietly`."""
+    """Withhold Ctrl-C from the processes that are started in the block until they let it through: as :func:`leave_quietly` does."""
 
     def __enter__(self) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -79,7 +83,20 @@ class Withheld:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
+def _except_for(handled: Callable[[Any], bool]) -> None:
+    """Have ``handled`` see, and say whether it has dealt with, what ``sys.unraisablehook`` would otherwise print."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None if handled(unraisable) else before(unraisable)
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.01)  # behind the destructor or callback; if that takes longer, once more
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def _ignore() -> None:
+    # What Python says of a signal that comes just before its handler is taken away: "Signal 2 ignored due to race condition".
+    _except_for(lambda unraisable: unraisable.exc_type is OSError and "race condition" in str(unraisable.exc_value))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

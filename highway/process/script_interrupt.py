@@ -130,11 +130,17 @@ def _callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Say whether a frame imports one of highway's modules or constructs a pipeline: what may be interrupted without a traceback."""
-    module = str(frame.f_globals.get("__name__"))
-    if frame.f_code.co_name == "<module>":
+    """Say whether a frame imports one of highway's modules, or constructs a component or pipeline: what needs no traceback."""
+    module, function = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+    if (module, function) == ("importlib._bootstrap", "_find_and_load"):
+        module, function = str(frame.f_locals.get("name")), "<module>"  # which it looks for, or is about to execute
+    if function == "<module>":
         return module.partition(".")[0] == _PACKAGE
-    return (module, frame.f_code.co_name) in ((f"{_PACKAGE}.engine.pipeline", "__init__"), (f"{_PACKAGE}.lazy", "find"))
+    return (module.removeprefix(f"{_PACKAGE}."), function) in (
+        ("engine.pipeline", "__init__"),
+        ("parameters.checks", "__init__"),  # of each component
+        ("lazy", "find"),
+    )
 
 
 def _note(number: int, frame: FrameType | None) -> None:

@@ -45,16 +45,18 @@ def _signals() -> Iterator[int]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before: dict[int, Any] = {}
+    wakeup: int | None = None
     try:
         if _hears_signals():
             wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-            before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+            for heard in (signal.SIGINT, signal.SIGTERM):
+                before[heard] = signal.signal(heard, lambda *_: None)  # which raises if Ctrl-C came just before
         yield reading
     finally:
-        if before:
+        if wakeup is not None:
             signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         os.close(reading)
         os.close(writing)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from highway.adapters.torch.generators import generators_of, gone_back, states_of
-from highway.adapters.torch.loop import Loop, Place, Workers
+from highway.adapters.torch.loop import Loop, LoopState, Workers
 from highway.adapters.torch.samplers import SampleOrder, Samplers
 from highway.errors import ConfigError, PipelineError
 
@@ -38,8 +38,8 @@ class DatasetBatches:
         self._ranks: tuple[int, int] | None = None
         self._samplers: Samplers | None = None
         self._loops = 0
-        self._place: Place | None = None  # of the last loop
-        self._resumed: Place | None = None  # of the next one
+        self._place: LoopState | None = None  # of the last loop
+        self._resumed: LoopState | None = None  # of the next one
         self.epoch = 0  # the next loop's
 
     @property
@@ -58,7 +58,7 @@ class DatasetBatches:
         samplers, place = self.samplers, self._resumed
         generators = generators_of(samplers, self._order.generator)
         if place is None:
-            place = Place(self.epoch, {"generators": states_of(generators), "samplers": _states(samplers), "epochs": _epochs(samplers)})
+            place = LoopState(self.epoch, {"generators": states_of(generators), "samplers": _states(samplers), "epochs": _epochs(samplers)})
             back: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         else:
             _go_back(samplers, place.begun)
@@ -115,7 +115,7 @@ class DatasetBatches:
                 "samplers": _states(samplers),
                 "epochs": _epochs(samplers),
             }
-            place = Place(self.epoch, begun)
+            place = LoopState(self.epoch, begun)
         return {
             "format": FORMAT,
             "epoch": place.epoch,
@@ -134,7 +134,7 @@ class DatasetBatches:
         here, there = self._identity(), state["of"]
         if changed := [f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)]:
             raise PipelineError(f"load_state_dict: the state is that of another DataLoader: {'; '.join(changed)}")
-        self._resumed = Place(state["epoch"], dict(state["begun"]), state["batches"], set(state["ahead"]), is_untouched=True)
+        self._resumed = LoopState(state["epoch"], dict(state["begun"]), state["batches"], set(state["ahead"]), is_untouched=True)
         self.epoch = state["epoch"]
 
     def _identity(self) -> dict[str, Any]:

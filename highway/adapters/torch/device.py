@@ -11,6 +11,7 @@ import torch
 from highway.adapters.torch.nested import mapped
 from highway.adapters.torch.over_pipeline import tensor_of
 from highway.engine import Pipeline
+from highway.engine.batch import get
 from highway.engine.stage import Stage
 from highway.errors import ConfigError, PipelineError
 
@@ -38,6 +39,7 @@ def to_device(
     channels_last: bool = False,
     dtype: torch.dtype | None = None,
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+    images: str | int | None = None,
 ) -> DeviceLoader:
     """Return a loader whose batches are on a device, ``depth`` of them before they are asked for.
 
@@ -51,15 +53,18 @@ def to_device(
         loader: A :class:`~highway.adapters.torch.DataLoader`, torch's own, or any iterable of batches that can be iterated again.
         device: Such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
         depth: Batches that wait on the device, at least 1.
-        channels_last: Whether images, tensors of 4 axes, are ``(B, C, H, W)`` in ``torch.channels_last`` memory; those that come as
-            ``(B, H, W, C)``, with 1, 3 or 4 channels, are without a copy.
+        channels_last: Whether images are ``(B, C, H, W)`` in ``torch.channels_last`` memory; those that come as ``(B, H, W, C)``, with 1,
+            3 or 4 channels, are without a copy.
         dtype: What images become on the device, so that uint8 crosses the bus; ``None``: as they are, or float32 with ``normalize``.
         normalize: Mean and standard deviation of each channel, for pixels from 0 to 1: uint8 is divided by 255 before.
+        images: The field that holds the images, for these three: its name, or its position in a tuple. By default that of a dict which is
+            called ``"image"`` or ``"images"``, so that masks ``(B, N, H, W)`` stay as they are; else all tensors of 4 axes.
 
     Raises:
         ConfigError: ``depth`` is below 1.
+        KeyError: a batch has no such field (when it comes).
     """
-    return DeviceLoader(loader, torch.device(device), depth, channels_last, dtype, normalize)
+    return DeviceLoader(loader, torch.device(device), depth, _Images(channels_last, dtype, normalize, images))
 
 
 class DeviceLoader:
@@ -70,14 +75,12 @@ class DeviceLoader:
         loader: Iterable[Any],
         device: torch.device,
         depth: int,
-        channels_last: bool,
-        dtype: torch.dtype | None,
-        normalize: tuple[Sequence[float], Sequence[float]] | None,
+        images: _Images,
     ) -> None:
         if depth < 1:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self.device, self._depth = loader, device, depth
-        self._images = _Images(channels_last, dtype, normalize)
+        self._images = images
         self._state: Any = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -148,7 +151,7 @@ class _Copying:
         yield _Ready(None, None, _state_of(self._loader), True)
 
     def _moved(self, batch: Any) -> tuple[Any, None]:
-        return mapped(batch, lambda leaf: self._images(_to(tensor_of(leaf), self._device))), None
+        return self._images.changed(mapped(batch, lambda leaf: _to(tensor_of(leaf), self._device))), None
 
 
 class _OnStream:
@@ -161,7 +164,7 @@ class _OnStream:
     def __call__(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             pinned = mapped(batch, lambda leaf: pin(tensor_of(leaf)))
-            moved = mapped(pinned, lambda leaf: self._images(_to(leaf, self._device)))
+            moved = self._images.changed(mapped(pinned, lambda leaf: _to(leaf, self._device)))
             done = self._stream.record_event()
         self._copied.append((pinned, done))
         while self._copied and self._copied[0][1].query():
@@ -195,11 +198,27 @@ def _taken(ready: _Ready, device: torch.device) -> Any:
 class _Images:
     """What is done with images on the device: tensors of 4 axes."""
 
-    def __init__(self, channels_last: bool, dtype: torch.dtype | None, normalize: tuple[Sequence[float], Sequence[float]] | None) -> None:
-        self._channels_last, self._dtype, self._normalize = channels_last, dtype, normalize
+    def __init__(
+        self,
+        channels_last: bool,
+        dtype: torch.dtype | None,
+        normalize: tuple[Sequence[float], Sequence[float]] | None,
+        field: str | int | None,
+    ) -> None:
+        self._channels_last, self._dtype, self._normalize, self._field = channels_last, dtype, normalize, field
         self._made: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def __call__(self, image: Any) -> Any:
+    def changed(self, batch: Any) -> Any:
+        """Return a batch with its images changed."""
+        field = self._field
+        if field is None and isinstance(batch, Mapping):
+            field = next((name for name in ("image", "images") if name in batch), None)
+        if field is None:
+            return mapped(batch, self._image)
+        image = batch[field] if isinstance(batch, Mapping) and field in batch else get(batch, field)
+        return mapped(batch, lambda leaf: self._image(leaf) if leaf is image else leaf)
+
+    def _image(self, image: Any) -> Any:
         if not isinstance(image, torch.Tensor) or image.ndim != 4:
             return image
         channels_are_last = image.shape[1] not in _CHANNELS and image.shape[3] in _CHANNELS

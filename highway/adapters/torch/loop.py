@@ -148,8 +148,8 @@ class Relieved:
 
 
 @dataclass
-class Place:
-    """Where a loop is.
+class LoopState:
+    """Where a loop over batches is.
 
     Args:
         epoch: Which one it is in.
@@ -198,7 +198,7 @@ class Loop:
         workers: Workers,
         numbers: Iterable[Any],
         seed: int,
-        place: Place,
+        place: LoopState,
         timeout: float | None,
         give_back: Callable[[Workers], None],
     ) -> None:
