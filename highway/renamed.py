@@ -1,4 +1,4 @@
-"""What was called otherwise in Highway (2017), tensorcom and tensorpack: the one table of their names and of highway's own.
+"""What was called otherwise in Highway (2017), tensorcom and tensorpack, or is in torchvision and Albumentations: the table of names.
 
 An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`raise_missing` of classes,
 and the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did, by :func:`current`.
@@ -6,6 +6,7 @@ and the check of a component's parameters asks :func:`new_name`. A few old param
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
@@ -74,7 +75,91 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 """Old parameters that still do what they did, by ``Component.name``: their names now, and the values that are written otherwise."""
 
+_TRANSFORMS = {  # of tensorpack; then of torchvision, and of Albumentations
+    "Flip": "FlipX or FlipY",
+    "Rotation": "Rotate",
+    "RotationAndCropValid": "RotateAndCropValid",
+    "GoogleNetRandomCropAndResize": "RandomResizedCrop",
+    "RandomCutout": "Cutout",
+    "BrightnessScale": "Brightness",
+    "CenterPaste": "Paste",
+    "RandomPaste": 'Paste (place="random")',
+    "BackgroundFiller": "Paste (fill=)",
+    "ConstantBackgroundFiller": "Paste (fill=)",
+    "GaussianDeform": "Elastic",
+    "SaltPepperNoise": "SaltPepper",
+    "ToFloat32": "ToFloat (scale=1)",
+    "RandomApplyAug": "Sometimes",
+    "RandomChooseAug": "OneOf",
+    "RandomOrderAug": "Shuffled",
+    "MapImage": "Lambda",
+    "AugmentorList": "Chain, or a list",
+    "Augmentor": "Transform",
+    "ImageAugmentor": "Transform",
+    "PhotometricAugmentor": "Transform",
+    "IAAugmentor": "Transform, to derive one that calls imgaug",
+    "RandomHorizontalFlip": "FlipX",
+    "RandomVerticalFlip": "FlipY",
+    "RandomRotation": "Rotate",
+    "RandomAffine": "Affine",
+    "RandomPerspective": "Perspective (p=0.5)",
+    "ElasticTransform": "Elastic",
+    "RandomAdjustSharpness": "Sharpness",
+    "RandomAutocontrast": "AutoContrast (p=0.5)",
+    "RandomEqualize": "Equalize (p=0.5)",
+    "RandomGrayscale": "Grayscale (p=0.1)",
+    "RandomInvert": "Invert (p=0.5)",
+    "RandomPosterize": "Posterize (p=0.5)",
+    "RandomSolarize": "Solarize (p=0.5)",
+    "RandomPhotometricDistort": "ColorJitter",
+    "RandomShortestSize": "ResizeShortestEdge",
+    "ScaleJitter": "LargeScaleJitter",
+    "SanitizeBoundingBoxes": "SanitizeBoxes",
+    "JPEG": "JpegNoise",
+    "ToDtype": "ToFloat or ToUint8",
+    "ToTensor": "ToFloat (highway.adapters.torch hands tensors over, with channels first)",
+    "RandomApply": "Sometimes",
+    "RandomChoice": "OneOf",
+    "RandomOrder": "Shuffled",
+    "Compose": "Chain, or a list",
+    "HorizontalFlip": "FlipX",
+    "VerticalFlip": "FlipY",
+    "RandomRotate90": "Rotate90",
+    "SmallestMaxSize": "ResizeShortestEdge",
+    "LongestMaxSize": 'Resize (mode="longer")',
+    "PadIfNeeded": "Paste",
+    "RandomScale": "RandomResize",
+    "SafeRotate": "Rotate (reshape=True)",
+    "ShiftScaleRotate": "Affine",
+    "RandomBrightnessContrast": "ColorJitter (saturation=0, hue=0)",
+    "HueSaturationValue": "ColorJitter (contrast=0)",
+    "RandomGamma": "Gamma",
+    "ToGray": "Grayscale",
+    "InvertImg": "Invert",
+    "GaussNoise": "GaussianNoise",
+    "SaltAndPepper": "SaltPepper",
+    "ImageCompression": "JpegNoise",
+    "Sharpen": "Sharpness",
+    "FancyPCA": "Lighting",
+    "Erasing": "RandomErasing",
+    "FromFloat": "ToUint8",
+    "BBoxSafeRandomCrop": "BoxSafeCrop",
+    "RandomSizedBBoxSafeCrop": "BoxSafeCrop, and Resize behind it",
+}
+_AUGMENTATIONS = {  # what Augmentations does
+    "AugmentImageComponent": "field=",
+    "AugmentImageComponents": "boxes=, points=, mask=",
+    "AugmentImageCoordinates": "points=",
+    "ClampBoundingBoxes": "keep=",
+    "BboxParams": "boxes=, with_boxes=",
+    "KeypointParams": "points=, with_points=",
+}
+
+_STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # by the package whose transforms they apply
+
 CLASSES: Final[Mapping[str, str]] = {
+    **{old: f"highway.transforms.{new}" for old, new in _TRANSFORMS.items()},
+    **{old: f"highway.modules.Augmentations ({parameters})" for old, parameters in _AUGMENTATIONS.items()},
     "ClfImgReader": "highway.modules.ImageFileReader (its labels are numbers; one_hot=True makes them what they were)",
     "ImgReader": "highway.modules.ImageReader",
     "ImgSaver": "highway.modules.ImageSink",
@@ -112,6 +197,24 @@ MODULES: Final[Mapping[str, str]] = {
     "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
 }
 """Where to find the names of a module that is gone; those below it are meant too."""
+
+
+def new_class(name: str) -> str:
+    """Return ``; use `` and what to write in place of an old class; empty if there never was one of that name."""
+    return f"; use {CLASSES[name]}" if name in CLASSES else ""
+
+
+def stage_of(transform: object) -> str:
+    """Return the stage that applies a transform of another package; empty if there is none."""
+    return _STAGES.get(type(transform).__module__.partition(".")[0], "")
+
+
+def applied_by(transform: object) -> str:
+    """Return ``; `` and how a function, or a transform of another package, is applied where highway's own are expected; else nothing."""
+    if inspect.isroutine(transform):
+        return "; a function becomes one by Lambda(function)"
+    stage = stage_of(transform)
+    return f"; the stage {stage}([...]) applies it" if stage else ""
 
 
 def new_name(component: str, keyword: str) -> str:
@@ -155,7 +258,7 @@ def raise_missing(module: str, name: str) -> NoReturn:
     That is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
     """
     if name in CLASSES:
-        raise ImportError(f"there is no {name} in {module}; use {CLASSES[name]}")
+        raise ImportError(f"there is no {name} in {module}{new_class(name)}")
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

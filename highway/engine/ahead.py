@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from highway.engine.channel import Slot
+from highway.engine.outputs import returned
 from highway.engine.resume import Marker
 from highway.engine.stage import DROP, Passport, Stamped
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
@@ -138,7 +139,7 @@ class _ItemsAhead:
             try:
                 if error is not None:
                     raise error
-                self._done.append((slot, self._workers.stamped(value, passport)))
+                self._done.append((slot, returned(self._workers, value, passport)))
             except Exception as caught:
                 self._hand_on()  # the run may end with it
                 self._workers.report_error(caught)

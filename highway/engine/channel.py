@@ -4,6 +4,7 @@ What holds at every moment:
 
 - A slot is made only by who holds a permit, and a permit is given only while there are fewer permits and slots together than ``capacity``;
   and as many more as what is to be put, or was filled in last, allows, but no more than ``extra``.
+  Of items that were handed on together one has a permit, and the others come on top.
 - Items leave in the order in which their slots were made, whoever fills them and whenever.
 - After :meth:`Channel.close` no slot is made; the reader gets what is there and then ``EndOfStream``.
 - After :meth:`Channel.cancel` nothing is kept, and everybody who waits or comes gets ``Cancelled``.
@@ -32,6 +33,10 @@ class Slot:
         self.value: Any = _PENDING
 
 
+class Together(list[Any]):
+    """Items of one epoch that are handed on together, by one call: at least one."""
+
+
 class Channel:
     """A queue of at most ``capacity`` items between two stages, and some more if they are small.
 
@@ -58,6 +63,7 @@ class Channel:
         self._limit = capacity  # by what was filled in last
         self._more = self._most = 0  # how many more what was filled in last allows, and what allowed most
         self._slots: deque[Any] = deque()  # slots, and items that are finished
+        self._inside = 0  # items in them besides the first of each, where several are together
         self._permits = 0
         self._wake_at = 0  # how many slots there are when a writer that is alone is woken
         self._readers = self._writers = 0  # that wait
@@ -70,7 +76,7 @@ class Channel:
 
     def __len__(self) -> int:
         """Items that wait, finished or as slots of those that are being made."""
-        return len(self._slots)
+        return len(self._slots) + self._inside
 
     @property
     def capacity(self) -> int:
@@ -80,7 +86,7 @@ class Channel:
     def acquire(self, meter: Meter | None = None) -> None:
         """Wait for room and take it."""
         with self._lock:
-            if len(self._slots) + self._permits >= self._limit or self._cancelled:
+            if len(self._slots) + self._inside + self._permits >= self._limit or self._cancelled:
                 self._wait_for_room(meter)
             self._permits += 1
 
@@ -89,7 +95,7 @@ class Channel:
         with self._lock:
             if self._cancelled:
                 raise Cancelled
-            count = max(0, min(most, self._limit - len(self._slots) - self._permits))
+            count = max(0, min(most, self._limit - len(self) - self._permits))
             self._permits += count
             return count
 
@@ -122,6 +128,8 @@ class Channel:
         """Set the item of a slot, and say how many more its size allows; with ``DROP`` the slot vanishes."""
         with self._lock:
             slot.value = value
+            if type(value) is Together:
+                self._inside += len(value) - 1
             if more is not None and more != self._more:
                 self._set_limit(more)
             if self._slots and self._slots[0] is slot:
@@ -132,7 +140,7 @@ class Channel:
         with self._lock:
             if more is not None and more != self._more:
                 self._set_limit(more)
-            if len(self._slots) + self._permits >= self._limit or self._cancelled:
+            if len(self._slots) + self._inside + self._permits >= self._limit or self._cancelled:
                 self._wait_for_room(meter)
             self._append(value)
 
@@ -146,8 +154,8 @@ class Channel:
                 self._set_limit(more)
             self._append(value)
 
-    def get(self, timeout: float | None = None, meter: Meter | None = None) -> Any:
-        """Wait for the next item and return it.
+    def get(self, timeout: float | None = None, meter: Meter | None = None, together: bool = False) -> Any:
+        """Wait for the next item and return it; with ``together`` all that were handed on together with it, as :class:`Together`.
 
         Raises:
             EndOfStream: the channel is closed and empty.
@@ -157,7 +165,7 @@ class Channel:
         with self._lock:
             if (not self._slots or type(self._slots[0]) is Slot) and not self._is_ready():
                 self._wait_for_item(timeout, meter)
-            return self._first()
+            return self._first(together)
 
     def get_some(self, most: int) -> list[Any]:
         """Return the next items that are there, at most so many."""
@@ -178,16 +186,26 @@ class Channel:
         with self._lock:
             self._cancelled = True
             self._slots.clear()
+            self._inside = 0
             self._readable.notify_all()
             self._writable.notify_all()
 
-    def _first(self) -> Any:
-        value = self._slots.popleft()
+    def _first(self, together: bool = False) -> Any:
+        value, left = self._slots.popleft(), 1
+        if type(value) is Slot:
+            value = value.value
+        if type(value) is Together:
+            self._inside -= len(value) - 1
+            if together:
+                left = len(value)
+            else:
+                self._slots.extendleft(value[:0:-1])
+                value = value[0]
         if self._writers:
-            self._released()
+            self._released(left)
         if self._readers or (self._slots and type(self._slots[0]) is Slot):
             self._settle()
-        return value.value if type(value) is Slot else value
+        return value
 
     def _set_limit(self, more: int) -> None:
         """Expect that what comes next is as small as this."""
@@ -201,6 +219,8 @@ class Channel:
             self._released()
         else:
             self._slots.append(value)
+            if type(value) is Together:
+                self._inside += len(value) - 1
             if self._readers and self._is_ready():
                 self._readable.notify()
 
@@ -212,8 +232,8 @@ class Channel:
         return type(first) is not Slot or first.value is not _PENDING
 
     def _wait_for_room(self, meter: Meter | None) -> None:
-        while len(self._slots) + self._permits >= self._limit and not self._cancelled:
-            self._wake_at = len(self._slots) // 2
+        while len(self) + self._permits >= self._limit and not self._cancelled:
+            self._wake_at = len(self) // 2
             self._writers += 1
             try:
                 _wait(self._writable, None, meter, BLOCKED)
@@ -238,11 +258,11 @@ class Channel:
             finally:
                 self._readers -= 1
 
-    def _released(self) -> None:
-        """Wake a writer that waits, if there is enough room."""
-        enough = len(self._slots) <= self._wake_at if self._alone else len(self._slots) + self._permits < self._limit
+    def _released(self, count: int = 1) -> None:
+        """Wake writers that wait, if there is enough room, for so many items that have left."""
+        enough = len(self) <= self._wake_at if self._alone else len(self) + self._permits < self._limit
         if self._writers and enough:
-            self._writable.notify()
+            self._writable.notify(count)
 
     def _settle(self) -> None:
         """Remove dropped slots from the front, and wake who waits for the item that is there now, or for the end."""

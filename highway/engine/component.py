@@ -24,6 +24,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from highway.errors import PipelineError
+from highway.parameters.hints import takes_rng
 
 if TYPE_CHECKING:
     from highway.engine.ahead import WorkerAhead
@@ -75,8 +76,8 @@ class Traits:
         stamped: Of a source: iterates with passports, as ``__iter__`` does without.
         length: Of a source: returns how many items an epoch has; of a stream: takes how many come in, and returns how many go out.
         remake: For resuming. Of a source: takes epoch and index of an item, and which ``part`` of what it is (``None`` if its passport does
-            not say), and returns it. Of a stream: takes the items that it made one of (each a ``Stamped``) and which part of them that is,
-            and returns it with its passport.
+            not say), and returns it. Of a stream, or a map that returns ``Several``: takes the items that it made one of (each a
+            ``Stamped``) and which part of them that is, and returns it, a stream with its passport.
         ranks: Of a source that ranks share: returns which rank it is, and of how many.
         deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
             returns its state.
@@ -191,14 +192,6 @@ def _needs_nothing(op: Callable[..., Any]) -> bool:
     except ValueError:
         pass  # a builtin without a signature: calling it will tell
     return True
-
-
-def takes_rng(op: Callable[..., Any]) -> bool:
-    """Say whether a map has a parameter named ``rng``."""
-    try:
-        return "rng" in inspect.signature(op).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        return False
 
 
 def hangs_on_seed(op: Any) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.batch import nbytes
 from highway.engine.cancel import Scope
+from highway.engine.channel import Together
 from highway.engine.resume import Marker, between_epochs, mark
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Items, Passport, Stamped
 from highway.engine.stats import Meter
-from highway.errors import EndOfStream
+from highway.errors import Cancelled, EndOfStream
 
 if TYPE_CHECKING:
     from highway.engine.workers import StageWorkers
@@ -24,6 +26,7 @@ class StageInput:
     def __init__(self, workers: StageWorkers, meter: Meter, count: bool = False) -> None:
         self.passport = Passport()
         self._workers, self._meter, self._count = workers, meter, count
+        self.rest: Iterator[Stamped] = iter(())  # of those that came together
 
     @property
     def left_out(self) -> int:
@@ -42,12 +45,18 @@ class StageInput:
             workers.demand.set()
         try:
             while True:
-                stamped: Stamped = workers.inbox.get(meter=self._meter)
-                if type(stamped.item) is Marker:
-                    mark(workers, stamped, self.epoch)
-                    workers.here.marker = stamped.item
-                elif stamped.passport.epoch > workers.scope.skipped or workers.traits.whole_epochs:
-                    return stamped
+                came = next(self.rest, None)
+                if came is None:
+                    came = workers.inbox.get(meter=self._meter, together=True)
+                elif workers.scope.cancelled:
+                    raise Cancelled
+                if type(came) is Together:
+                    self.rest = iter(came)
+                elif type(came.item) is Marker:
+                    mark(workers, came, self.epoch)
+                    workers.here.marker = came.item
+                elif came.passport.epoch > workers.scope.skipped or workers.traits.whole_epochs:
+                    return came
         except EndOfStream:
             raise StopIteration from None
 
@@ -85,6 +94,12 @@ class InputByEpoch(StageInput):
             self._ahead = stamped
             raise StopIteration
         return self._handed_on(stamped)
+
+
+def together(items: Items) -> Iterator[list[Stamped]]:
+    """Iterate over what comes into a stream, with passports, over as much at once as comes together; ``items.passport`` is the first's."""
+    for item in items:
+        yield [Stamped(item, items.passport), *getattr(items, "rest", ())]
 
 
 class EpochInWork:

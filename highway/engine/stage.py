@@ -60,6 +60,24 @@ class Stamped(NamedTuple):
     passport: Passport
 
 
+class Several(NamedTuple):
+    """What a map returns that makes several items of one, such as all samples that it reads together.
+
+    Each has the epoch, origin and times of that one, and is made again by the map's ``remake``.
+
+    Args:
+        items: The items.
+        indexes: Of each the index in its passport,
+        keys: the keys there,
+        parts: and which part of the one it is.
+    """
+
+    items: Sequence[Any]
+    indexes: Sequence[int]
+    keys: Sequence[tuple[str, ...]]
+    parts: Sequence[Any]
+
+
 class Items(Protocol):
     """What a stream or sink iterates over: the bare items.
 

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
 from highway.engine.ahead import work_ahead
-from highway.engine.batch import weighed
-from highway.engine.channel import Channel, Slot
-from highway.engine.component import Shape, layers, takes_rng
+from highway.engine.channel import Channel, Slot, Together
+from highway.engine.component import Shape, layers
 from highway.engine.input import EpochInWork, InputByEpoch, StageInput
 from highway.engine.left_out import LeftOut
+from highway.engine.outputs import returned, weight, yielded
 from highway.engine.randomness import generator, stage_key
-from highway.engine.resume import Marker, MarkerClock, Saved, keep, made_by, mark
+from highway.engine.resume import Marker, MarkerClock, Saved, keep, mark
 from highway.engine.source import OpenSource
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
+from highway.parameters.hints import takes_rng
 from highway.process.cores import available_cores
 
 if TYPE_CHECKING:  # which imports this
@@ -163,8 +164,8 @@ class StageWorkers:
         """Hand on what a map has made of an item, or ``DROP``: in its slot where the order is kept."""
         more = None
         if result is not DROP:
-            size, more = weighed(result.item)
-            meter.items += 1
+            count, size, more = weight(result)
+            meter.items += count
             meter.bytes += size
         if slot is not None:
             self.outbox.fill(slot, result, more)
@@ -185,22 +186,10 @@ class StageWorkers:
         """Return what the map makes of an item, with its passport, or ``DROP``."""
         try:
             result = op(item, generator(self.scope.key, passport.epoch, passport.index)) if self._takes_rng else op(item)
-            return self.stamped(result, passport)
+            return returned(self, result, passport)
         except Exception as error:
             self.report_error(error)
             return DROP
-
-    def stamped(self, result: Any, passport: Passport) -> Any:
-        """Return what a map has returned for the item of a passport, with its own; ``DROP`` as it is.
-
-        Raises:
-            TypeError: it is ``None``.
-        """
-        if result is None:
-            raise TypeError(f"{self.stage.name} returned None; return the item, or return DROP to leave it out")
-        if type(result) is Stamped:
-            return _complete(result, passport.origin, passport.times)
-        return result if result is DROP else Stamped(result, passport)
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
         """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more.
@@ -214,21 +203,24 @@ class StageWorkers:
         numbers, clock, scope, is_source = itertools.count(first), MarkerClock(), self.scope, self.shape == "source"
         try:
             for output in outputs:
-                if type(output) is not Stamped:
+                if type(output) is Together:
+                    output = Together(yielded(self, one) for one in output)
+                    passport = output[-1].passport
+                elif type(output) is Stamped:
+                    output = yielded(self, output)
+                    passport = output.passport
+                else:
                     last = items.passport
-                    output = Stamped(output, Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),)))
-                elif not output.passport.times:
-                    output = _complete(output, self.origin, (time.time(),))
-                if output.passport.made_of:
-                    output = Stamped(output.item, made_by(self, output.passport))
-                if output.passport.epoch > scope.skipped:
-                    size, more = weighed(output.item)
+                    passport = Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),))
+                    output = Stamped(output, passport)
+                if passport.epoch > scope.skipped:
+                    count, size, more = weight(output)
                     self.outbox.put(output, more, meter)
-                    meter.items += 1
+                    meter.items += count
                     meter.bytes += size
-                    self.here.passport = output.passport
+                    self.here.passport = passport
                 due = (is_source or scope.is_source) and self.is_asked and scope.save is not None and clock.is_due(meter.items)
-                if due and mark(self, marker := Stamped(Marker(clock), output.passport)):  # not in the middle of a batch
+                if due and mark(self, marker := Stamped(Marker(clock), passport)):  # not in the middle of a batch
                     clock.begin(meter.items)
                     self.here.marker = marker.item
                 if self._ends_between:
@@ -280,12 +272,6 @@ class StageWorkers:
         if self.origin.role:
             parts.append(f"role {_origin(self.origin)}")
         return ", ".join(parts)
-
-
-def _complete(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
-    """Fill in who made an item and when, if the stage that stamped it left that out."""
-    epoch, index, _, keys, own, made_of = given.passport
-    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
 
 
 def worker_count(stage: Stage, shape: Shape) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.random import Generator
 
 from highway.engine.batch import Field, Item, get, names, replace
-from highway.engine.component import takes_rng
 from highway.engine.stage import DROP
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
+from highway.parameters.hints import takes_rng
 
 
 @checked
@@ -124,6 +124,7 @@ class Identity:
     """Pass items on as they are."""
 
     parallel = True
+    why_no_TransformLike: ClassVar[str] = "among transforms an empty list, [], leaves the image as it is"
 
     def __call__(self, item: Item) -> Item:
         return item

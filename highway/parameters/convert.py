@@ -77,6 +77,10 @@ def plain(value: Any, hint: Any, location: Location, notation: Notation) -> Any:
 
     try:
         return msgspec.convert(value, hint, strict=True, str_keys=True)  # keys of YAML are texts
+    except TypeError:
+        if typing.get_origin(hint) not in UNIONS:
+            raise
+        return _union(value, typing.get_args(hint), location, notation)  # of two lists, say, which msgspec does not tell apart
     except msgspec.ValidationError:
         try:
             return msgspec.convert(_simple(value), hint, strict=True, str_keys=True)

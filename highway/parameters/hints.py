@@ -7,11 +7,14 @@ import enum
 import functools
 import inspect
 import re
+import sys
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from highway.parameters.ranges import UNIONS, Range
+from highway.renamed import applied_by
 
 _PLAIN = (str, int, float, bool, bytes, list, dict, tuple, set, frozenset, object, type(None), Sequence, Mapping)
 Parameters = Mapping[str, inspect.Parameter]
@@ -31,7 +34,25 @@ def parameters_of(found: Callable[..., Any]) -> Parameters:
         if not dataclasses.is_dataclass(found):
             raise
         hints = typing.get_type_hints(found, include_extras=True)  # the names of a base's module are not in that of the class
-    return {name: one.replace(annotation=hints.get(name, one.annotation)) for name, one in inspect.signature(found).parameters.items()}
+    parameters = inspect.signature(found).parameters
+    if inspect.isclass(found) and (texts := {name: one.annotation for name, one in parameters.items() if name not in hints}):
+        hints |= _evaluated(found, texts)
+    return {name: one.replace(annotation=hints.get(name, one.annotation)) for name, one in parameters.items()}
+
+
+def _evaluated(found: type, annotations: dict[str, Any]) -> dict[str, Any]:
+    """Return the type hints of a constructor that stands around another one, whose signature it shows, as those of Albumentations do."""
+    module = next(kind.__module__ for kind in found.__mro__ if "__init__" in vars(kind))
+    texts = {name: annotation for name, annotation in annotations.items() if isinstance(annotation, str)}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), vars(sys.modules[module]), include_extras=True)
+
+
+def takes_rng(function: Callable[..., Any]) -> bool:
+    """Say whether a function has a parameter named ``rng``."""
+    try:
+        return "rng" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
 
 
 def describe_parameter(parameter: inspect.Parameter) -> str:
@@ -79,9 +100,11 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return one_of(inner)
     if origin is Annotated:
-        return describe(inner[0])
+        return of_tuple(hint) or describe(inner[0])
     if origin in UNIONS:
         return " or ".join(map(describe, inner))
+    if origin is tuple and inner[-1] is Ellipsis and inner[0] not in _PLAIN:
+        return f"a list of {getattr(inner[0], '__name__', 'such')}"
     if origin is tuple:
         return f"({', '.join('...' if part is Ellipsis else describe(part) for part in inner)})"
     if Callable in (origin, hint):
@@ -99,10 +122,26 @@ def describe(hint: Any) -> str:
     return f"a {name}{', an object with ' if methods else ''}{', '.join(methods)}"
 
 
+def of_tuple(hint: Any) -> str:
+    """Return what the conditions beside a tuple in a type hint say that it is; empty for any other hint.
+
+    >>> of_tuple(Annotated[tuple[int, int], Range(ge=1, words="(height, width), at least 1")])
+    '(height, width), at least 1'
+    """
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is not Annotated or typing.get_origin(inner[0]) is not tuple:
+        return ""
+    return next(filter(None, (note.words if isinstance(note, Range) else getattr(note, "expected", "") for note in inner[1:])), "")
+
+
 def why_not(value: object, hint: Any) -> str:
-    """Return why an object is not what a hint names, if it says so itself in ``why_no_NAME``: as a clause behind a semicolon."""
-    names = (getattr(one, "__name__", "") for one in alternatives(hint))
-    return next((f"; {why}" for name in names if (why := getattr(value, f"why_no_{name}", ""))), "")
+    """Return why an object is not what a hint names, if it says so itself in ``why_no_NAME``, or how else it is applied.
+
+    It is a clause behind a semicolon, or empty.
+    """
+    names = [getattr(one, "__name__", "") for one in alternatives(hint)]
+    said = next((f"; {why}" for name in names if (why := getattr(value, f"why_no_{name}", ""))), "")
+    return applied_by(value) if not said and "TransformLike" in names else said
 
 
 def one_of(choices: Sequence[Any]) -> str:

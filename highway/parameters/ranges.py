@@ -101,8 +101,10 @@ def unmet(value: Any, hint: Any) -> str:
 
 
 def _is_a(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint) or hint
-    return _is_a(value, typing.get_args(hint)[0]) if origin is Annotated else inspect.isclass(origin) and isinstance(value, origin)
+    origin, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in UNIONS:
+        return any(_is_a(value, part) for part in inner)
+    return _is_a(value, inner[0]) if origin is Annotated else inspect.isclass(origin) and isinstance(value, origin)
 
 
 @cache

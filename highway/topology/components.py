@@ -18,6 +18,7 @@ from highway.datasets.dataset import Dataset
 from highway.parameters import docstrings
 from highway.parameters.hints import describe_parameter, parameters_of
 from highway.parameters.location import Location, did_you_mean
+from highway.renamed import new_class
 
 PACKAGES = ("highway.modules", "highway.transforms", "highway.datasets")  # whose public classes have names
 PLUGIN_GROUP = "highway.plugins"  # entry points whose modules may be named
@@ -89,8 +90,8 @@ class Components:
         for package in PACKAGES:
             if found := built_in_class(package, name):
                 return found
-        advice = did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
-        if hint is Dataset and not advice.endswith("?"):
+        advice = new_class(name) or did_you_mean(name, self.names(hint)) or "; `highway list` shows all"
+        if hint is Dataset and not (advice.endswith("?") or new_class(name)):
             advice += f"; a path stands behind the name of what reads it, as  NAME: {name}"
         elif re.fullmatch(r"\w+(\.\w+)+", name):
             advice = "; a class of your own is written package.module:Class"

@@ -20,7 +20,7 @@ from highway.engine.stage import Stage
 from highway.errors import ConfigError, HighwayError
 from highway.parameters.checks import needed, unknown
 from highway.parameters.convert import argument, convert, plain
-from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, parameters_of, why_not
+from highway.parameters.hints import NAMED, Parameters, alternatives, in_words, of_tuple, parameters_of, why_not
 from highway.parameters.location import Key, Location, did_you_mean, show
 from highway.renamed import current
 from highway.topology.components import Components, NotImported, built_in_class
@@ -157,6 +157,8 @@ class Registry:
         if choices:
             return location.error(f"got {show(value)}{did_you_mean(value, map(str, choices))}")
         advice, words = "", in_words(expected, _WORDS).replace("None", "null")
+        if expected.startswith("`array`"):
+            words = next(filter(None, map(of_tuple, alternatives(hint))), words)
         if isinstance(value, str) and value.lower() in ("yes", "no", "on", "off") and "bool" in words:
             advice = "; write true or false"
         elif isinstance(value, (int, float)) and "str" in words:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+import numpy as np
 from msgpack import packb
 
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.parameters.location import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
-from highway.wire.envelope import NUMBERS, Envelope, ItemKind, pack, unpack
+from highway.wire.envelope import NUMBERS, Envelope, Form, ItemKind, pack, unpack
 
 Frame = tenbin.Buffer
 
@@ -71,11 +72,12 @@ class Tensorcom:
         kind, keys, values = _parts(item)
         if not values and not (envelope.end or envelope.mark):
             raise ItemError("an item without fields cannot be sent; leave it out of the stream (return DROP)")
-        types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else type(value) for value in values])
+        types = tuple([(value.dtype, value.shape) if isinstance(value, tenbin.ARRAYS) else _type_of(value) for value in values])
         form = _form(kind, keys, types, allow64, None if infos is None else tuple(infos))
         frames: list[Frame] = []
+        bytes_of = _bytes_of if form.described[3] else tenbin.bytes_of
         for header, value in zip(form.headers, values, strict=True):
-            frames += header, tenbin.bytes_of(value)
+            frames += header, bytes_of(value)
         frames[0] += pack(envelope, form.described)
         return frames
 
@@ -97,13 +99,13 @@ class Tensorcom:
 class _Form(NamedTuple):
     """What is the same in all messages whose items have the same fields, of the same dtypes and shapes."""
 
-    described: tuple[ItemKind, tuple[str, ...], tuple[int, ...]]  # what the envelope says of it: kind, names and bools
+    described: Form  # what the envelope says of it
     headers: tuple[bytes, ...]
 
 
 @lru_cache(1024)  # a stream repeats the same few
 def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64: bool, infos: tuple[str, ...] | None) -> _Form:
-    """Return the form of items with fields of these types: a pair of dtype and shape for each, or the class of what is no array.
+    """Return the form of items with fields of these types: dtype and shape of each, and ``True`` for bytes; the class of what is no array.
 
     Raises:
         TypeError: such an item cannot be sent; the message names the field and the way out.
@@ -119,9 +121,22 @@ def _form(kind: ItemKind, keys: tuple[Any, ...], types: tuple[Any, ...], allow64
         infos = tuple(name if isinstance(name, str) and len(name) <= 8 and name.isascii() else "" for name in names)
     if len(infos) != len(types):
         raise ValueError(f"{len(infos)} infos for {len(types)} arrays; expected one for each")
-    headers = tuple(tenbin.header(dtype, shape, info) for (dtype, shape), info in zip(types, infos, strict=True))
-    bools = tuple(position for position, (dtype, _) in enumerate(types) if dtype.kind == "b")
-    return _Form((kind, tuple(map(str, names)) if kind == "dict" else (), bools), headers)
+    headers = tuple(tenbin.header(type_[0], type_[1], info) for type_, info in zip(types, infos, strict=True))
+    bools = tuple(position for position, type_ in enumerate(types) if type_[0].kind == "b")
+    byte_strings = tuple(position for position, type_ in enumerate(types) if type_[2:])
+    return _Form((kind, tuple(map(str, names)) if kind == "dict" else (), bools, byte_strings), headers)
+
+
+def _type_of(value: Any) -> Any:
+    """Return what :func:`_form` is told of a value that is no array."""
+    return (_BYTE, (len(value),), True) if type(value) is bytes else type(value)
+
+
+def _bytes_of(value: Any) -> Frame:
+    return value if type(value) is bytes else tenbin.bytes_of(value)
+
+
+_BYTE = np.dtype(np.uint8)
 
 
 class _First(NamedTuple):
@@ -231,6 +246,11 @@ def _item(arrays: list[Any], envelope: Envelope) -> Any:
         if not 0 <= position < len(arrays) or arrays[position].dtype != "u1" or arrays[position].max(initial=0) > 1:
             raise FrameError(f"extension: array {position} is announced as boolean, but does not hold 0 and 1 as u1")
         arrays[position] = arrays[position].view(bool)
+    for position in envelope.byte_strings:
+        array = arrays[position] if 0 <= position < len(arrays) else None
+        if not isinstance(array, np.ndarray) or array.dtype != _BYTE or array.ndim != 1:
+            raise FrameError(f"extension: array {position} is announced as bytes, but is no u1 of one axis")
+        arrays[position] = array.tobytes()
     if envelope.end or envelope.mark:
         return tuple(arrays)
     if envelope.kind == "dict":

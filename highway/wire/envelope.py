@@ -47,6 +47,7 @@ class Envelope(NamedTuple):
         mark: Whether it is no item, but tells a receiver that leaves that it has read what was sent to it; its arrays are empty then.
         leave: The TCP port at which receivers tell the sender that they leave, 0 if only those on its machine can; ``None`` if none can.
         extra: Whether, at its end, the sender is one more than those whose ends receivers wait for.
+        byte_strings: Positions of the arrays that are ``bytes``, such as image files, and travel as ``u1``.
     """
 
     kind: ItemKind = "tuple"
@@ -61,19 +62,20 @@ class Envelope(NamedTuple):
     mark: bool = False
     leave: int | None = None
     extra: bool = False
+    byte_strings: tuple[int, ...] = ()
 
 
-_Form = tuple[ItemKind, tuple[str, ...], tuple[int, ...]]  # kind, names and bools
-_Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None, bool]
+Form = tuple[ItemKind, tuple[str, ...], tuple[int, ...], tuple[int, ...]]  # kind, names, bools and byte strings
+_Fixed = tuple[ItemKind, tuple[str, ...], tuple[int, ...], tuple[int, ...], bytes, bool, bool, tuple[str, ...], bool, int | None, bool]
 """All of an envelope but the passport and the number."""
 
 _DEFAULTS = Envelope._field_defaults
 
 
-def pack(envelope: Envelope, form: _Form | None = None) -> bytes:
-    """Return the extension of a header: a multiple of 8 bytes; ``form`` is its kind, names and bools in place of the envelope's own."""
+def pack(envelope: Envelope, form: Form | None = None) -> bytes:
+    """Return the extension of a header: a multiple of 8 bytes; ``form`` says of the item what the envelope would."""
     passport, sender, number = envelope[3:6]
-    fixed: _Fixed = (*(form or envelope[:3]), sender, *envelope[6:])
+    fixed: _Fixed = (*(form or (*envelope[:3], envelope.byte_strings)), sender, *envelope[6:12])
     packed_number = _packed(number) if sender else b""
     if passport is None:
         before, behind = _around_number(fixed, len(packed_number))
@@ -128,7 +130,7 @@ def length(extension: bytes | memoryview) -> int:
 @lru_cache(1024)
 def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
     """Return what is the same in a stream's messages: the payload up to its passport, from there to its number, and from there on."""
-    kind, names, bools, sender, shared, end, made, mark, leave, extra = fixed
+    kind, names, bools, byte_strings, sender, shared, end, made, mark, leave, extra = fixed
     if len(names) > MAX_ROW:
         raise ItemError(f"{len(names)} fields; expected at most {MAX_ROW}, which receivers take")
     first: dict[str, Any] = {"kind": kind}
@@ -136,6 +138,8 @@ def _constants(fixed: _Fixed, has_passport: bool) -> tuple[bytes, bytes, bytes]:
         first["names"] = names
     if bools:
         first["bools"] = bools
+    if byte_strings:
+        first["byte_strings"] = byte_strings
     flags = {"shared": shared, "end": end, "mark": mark, "extra": extra}
     third: dict[str, Any] = {name: True for name, value in flags.items() if value}
     if leave is not None:
@@ -184,7 +188,7 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
         if name in fields:
             _check(name, value, _TYPES[name])
             fields[name] = value
-    kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra = fields.values()
+    kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra, byte_strings = fields.values()
     check_sender(sender, number)
     if leave is not None and not 0 <= leave < 1 << 16:
         raise FrameError(f"extension: leave is {leave}; expected a port, 0 to 65535")
@@ -196,10 +200,12 @@ def _envelope(payload: dict[Any, Any]) -> Envelope:
             raise FrameError(f"extension: names repeat: {names}")
     if bools:
         _check_row("bools", bools, int)
+    if byte_strings:
+        _check_row("byte_strings", byte_strings, int)
     if made:
         _check_made(made)
     passport = None if passport is None else _passport(passport)
-    return Envelope(kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra)
+    return Envelope(kind, names, bools, passport, sender, number, shared, end, made, mark, leave, extra, byte_strings)
 
 
 def _check_made(made: tuple[Any, ...]) -> None:
@@ -241,6 +247,7 @@ _TYPES: _Types = {
     "mark": (bool,),
     "leave": (int, NoneType),
     "extra": (bool,),
+    "byte_strings": (tuple,),
 }
 _PASSPORT: _Types = {"epoch": (int,), "index": (int,), "origin": (tuple,), "keys": (str, NoneType), "times": (tuple,)}
 _ORIGIN: _Types = {"host": (str,), "role": (str,), "replica": (int,)}

@@ -1,0 +1,57 @@
+"""What a stage's code returns or yields, as it is handed on: with passports, and weighed."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from highway.engine.batch import weighed
+from highway.engine.channel import Together
+from highway.engine.resume import made_by
+from highway.engine.stage import DROP, Origin, Passport, Several, Stamped
+
+if TYPE_CHECKING:
+    from highway.engine.workers import StageWorkers
+
+
+_STAMPED, _PASSPORT = partial(tuple.__new__, Stamped), partial(tuple.__new__, Passport)  # without a frame for each, as _make takes one
+
+
+def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
+    """Return what a map has returned for the item of a passport, with its own; several as ``Together``, and ``DROP`` as it is.
+
+    Raises:
+        TypeError: it is ``None``.
+    """
+    if result is None:
+        raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
+    if type(result) is Stamped:
+        return _complete(result, passport.origin, passport.times)
+    if type(result) is Several:
+        made_of = zip(repeat(workers.number), repeat((passport,)), result.parts)
+        passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
+        return Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True))) or DROP
+    return result if result is DROP else Stamped(result, passport)
+
+
+def yielded(workers: StageWorkers, output: Stamped) -> Stamped:
+    """Return what a source or stream has stamped, with what its passport does not say."""
+    if not output.passport.times:
+        output = _complete(output, workers.origin, (time.time(),))
+    return Stamped(output.item, made_by(workers, output.passport)) if output.passport.made_of else output
+
+
+def weight(result: Any) -> tuple[int, int, int]:
+    """Return how many items are handed on, one or several together, how many bytes, and how many more of such may wait."""
+    if type(result) is not Together:
+        return 1, *weighed(result.item)
+    sizes, more = zip(*[weighed(item) for item, _ in result], strict=True)
+    return len(sizes), sum(sizes), min(more)
+
+
+def _complete(given: Stamped, origin: Origin, times: tuple[float, ...]) -> Stamped:
+    """Fill in who made an item and when, if the stage that stamped it left that out."""
+    epoch, index, _, keys, own, made_of = given.passport
+    return given if own else Stamped(given.item, Passport(epoch, index, origin, keys, times, made_of))
