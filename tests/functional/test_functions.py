@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,28 @@ def test_flipping_twice_gives_the_image_back(given):
 def test_pad_fills_by_mode(mode, row):
     assert_array_equal(F.pad(GREY[:1], ((0, 0), (2, 2)), mode), np.array([row], np.uint8), strict=True)
     assert F.pad(image(4, 5, 3), 2, mode).shape == (8, 9, 3)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
+@given(st.data())
+def test_pad_is_numpys_whoever_does_it(mode, data):
+    shape = data.draw(st.sampled_from([(5, 7), (2, 3, 1), (1, 4, 3), (6, 1, 4), (3, 4, 5)]))
+    dtype = data.draw(st.sampled_from([np.uint8, np.float32, np.float64, np.int16]))
+    given = image(*shape, dtype=np.uint8).astype(dtype)
+    sides = data.draw(st.tuples(*[st.tuples(*[st.integers(0, 2 * length)] * 2) for length in shape[:2]]))
+    expected = np.pad(given, [*sides, *[(0, 0)] * (len(shape) - 2)], mode)
+    assert_array_equal(F.pad(given, sides, mode), expected, strict=True)
+
+
+@given(st.data())
+def test_paste_is_the_image_at_its_corner_cut_off_where_it_does_not_fit(data):
+    given = image(*data.draw(st.sampled_from([(3, 5), (4, 2, 1), (3, 3, 3), (2, 4, 5)])))
+    (height, width), corner = (data.draw(st.tuples(*[st.integers(*bounds)] * 2)) for bounds in ((1, 7), (-6, 8)))
+    fill = data.draw(st.sampled_from([0, 7]))
+    expected = np.full((30, 30, *given.shape[2:]), fill, given.dtype)  # with room around
+    top, left = corner[0] + 10, corner[1] + 10
+    expected[top : top + given.shape[0], left : left + given.shape[1]] = given
+    assert_array_equal(F.paste(given, (height, width), corner, fill), expected[10 : 10 + height, 10 : 10 + width], strict=True)
 
 
 def test_crop_cuts_a_box_out_and_refuses_one_that_reaches_beyond_the_image():
@@ -177,6 +201,21 @@ def test_noise_is_the_generators_and_has_the_asked_moments():
     assert_array_equal(noisy, F.add_noise(flat, 0.1, mu=2.0, sigma=3.0, rng=np.random.default_rng(7)), strict=True)
 
 
+@pytest.mark.parametrize(("dtype", "white"), [(np.uint8, 255), (np.float32, 1)], ids=["uint8", "float32"])
+def test_erasing_fills_boxes_of_a_copy(dtype, white):
+    given, out = image(9, 12, 3, dtype=np.uint8).astype(dtype), np.zeros((9, 12, 3), dtype)
+    expected = given.copy()
+    expected[1:4, 2:7] = expected[6:9, 0:1] = (1, 2, 3)
+    assert_array_equal(F.erase(given, [(1, 2, 3, 5), (6, 0, 3, 1)], (1.0, 2.0, 3.0)), expected, strict=True)
+    assert F.erase(given, [(1, 2, 3, 5), (6, 0, 3, 1)], (1.0, 2.0, 3.0), out=out) is out
+    assert_array_equal(out, expected, strict=True)
+    noisy = F.erase(given, [(0, 0, 9, 12)], "random", np.random.default_rng(0))
+    assert_array_equal(noisy, F.erase(given, [(0, 0, 9, 12)], "random", np.random.default_rng(0)), strict=True)
+    assert noisy.dtype == dtype
+    assert 0.9 * white < noisy.max() <= white
+    assert noisy.min() >= 0
+
+
 def test_noise_saturates_bytes_at_both_ends():
     given = image(8, 9, 3)
     assert_array_equal(F.add_noise(given, 1, mu=300, sigma=0), np.full((8, 9, 3), 255, np.uint8), strict=True)
@@ -269,6 +308,16 @@ def test_rescale_and_normalize_are_their_formulas_in_float32(shape, dtype):
         assert_allclose(F.rescale(given, (1.0, 2.0, 3.0), 0.0), given * np.array([1.0, 2.0, 3.0]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("height", [1, 7, 251, 256, 299], ids=str)
+def test_rescale_treats_rows_alike_however_many_it_takes_at_once(height):
+    offset, scale = (1.0, 2.5, -3.0), (0.5, 2.0, 1 / 3)
+    for dtype in (np.uint8, np.int16, np.int32, np.float32, np.float64):
+        given = image(height, 90, 3, dtype=dtype if dtype != np.int16 else np.uint8).astype(dtype)
+        for part in (given, given[:, 1:-1]):
+            expected = (part - np.float32(offset)).astype(np.float32) * np.float32(scale)
+            assert_array_equal(F.rescale(part, scale, offset), expected, strict=True)
+
+
 def test_rescale_works_on_views_and_fills_out():
     given = image(9, 9, 3)[1:6, 2:7]
     out = np.zeros((5, 5, 3), np.float32)
@@ -279,7 +328,7 @@ def test_rescale_works_on_views_and_fills_out():
 def test_numbers_per_channel_must_match_the_channels():
     with pytest.raises(ValueError, match=r"rescale: 2 numbers as scale \(1.0, 2.0\), but the image has 3 channels"):
         F.rescale(image(4, 5, 3), (1.0, 2.0))
-    with pytest.raises(ValueError, match=r"3 numbers as scale .* but the image has 1 channels"):
+    with pytest.raises(ValueError, match=r"3 numbers as mean .* but the image has 1 channels"):
         F.normalize(image(4, 5))
 
 
@@ -317,3 +366,49 @@ def test_rotation_matrix_keeps_the_centre_and_distances(height, width, angle):
     inside = F.move_points(corners, F.rotation((height, width), angle, reshape=True))
     assert (inside > -1e-3).all()
     assert (inside < np.float32([turned_width, turned_height]) + 1e-3).all()
+
+
+@pytest.mark.parametrize("corner", [(0, 9), (0, -9), (7, 0), (-7, 2), (20, 20)], ids=str)
+def test_paste_of_what_lies_wholly_outside_is_the_colour_alone(corner):
+    assert_array_equal(F.paste(np.ones((4, 6, 3), np.uint8), (5, 8), corner, 7), np.full((5, 8, 3), 7, np.uint8), strict=True)
+
+
+COLOURED = {
+    "warp": lambda image, fill: F.rotate(image, 30, "bilinear", fill=fill),
+    "nearest warp": lambda image, fill: F.rotate(image, 30, fill=fill),
+    "remap": lambda image, fill: F.displace(image, np.full((*image.shape[:2], 2), 3, np.float32), fill=fill),
+    "paste": lambda image, fill: F.paste(image, (30, 40), (2, 3), fill),
+    "erase": lambda image, fill: F.erase(image, [(1, 1, 4, 4)], fill),
+}
+
+
+@pytest.mark.parametrize("name", COLOURED)
+def test_a_colour_has_one_number_or_one_for_each_channel(backend, name):
+    image = np.zeros((20, 30, 3), np.uint8)
+    for one in (image, image[..., 0], image[..., :1]):
+        channels = one.shape[2] if one.ndim == 3 else 1
+        expected = COLOURED[name](one, 7)
+        assert (expected == 7).any()
+        for fill in ((7,), (7,) * channels, [7] * channels):
+            assert_array_equal(COLOURED[name](one, fill), expected, strict=True)
+        with pytest.raises(ValueError, match=rf"2 numbers as fill \(7, 8\), but the image has {channels} channels; give one for each"):
+            COLOURED[name](one, (7, 8))
+        for fill in (256, -1, (300,) * channels):
+            with pytest.raises(ValueError, match=re.escape(f"fill {fill} for an image of bytes; expected levels from 0 to 255")):
+                COLOURED[name](one, fill)
+        COLOURED[name](one.astype(np.float32), -1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int16], ids=lambda dtype: dtype.__name__)
+def test_what_says_float32_gives_it_for_any_type(dtype):
+    image = np.arange(60).reshape(4, 5, 3).astype(dtype)
+    for function in (F.rescale, F.normalize, F.to_float, F.min_max_normalize, F.mean_variance_normalize):
+        assert function(image).dtype == np.float32
+    with pytest.raises(ValueError, match=r"normalize: 3 numbers as mean \(0.485, 0.456, 0.406\), but the image has 1 channels"):
+        F.normalize(image[..., :1])
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.float16, np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+def test_clip_keeps_the_dtype_of_the_image(dtype):
+    clipped = F.clip(np.array([[0, 40, 500]], dtype), 30, 200)
+    assert_array_equal(clipped, np.array([[30, 40, 200]], dtype), strict=True)

@@ -193,7 +193,7 @@ def received(transport, place, codec, writable):
         return list(Pipeline([ZMQSource(f"zrpull+{address}", codec=codec, writable=writable)]))
     finally:
         sending.stop()
-        thread.join(10)
+        thread.join(30)
 
 
 @pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])

@@ -1,11 +1,16 @@
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from PIL import Image
 
 from highway.errors import ConfigError
+from highway.modules import Identity
 from highway.modules.augment import Augmentations
+from highway.parameters.location import Location
+from highway.topology.registry import Registry
 from highway.transforms import (
     AdditiveNoise,
     Brightness,
@@ -15,6 +20,7 @@ from highway.transforms import (
     Grayscale,
     Normalize,
     RandomCrop,
+    RandomIoUCrop,
     RandomResizedCrop,
     Resize,
     Rotate,
@@ -219,6 +225,7 @@ def test_images_of_different_shapes_are_an_error_that_names_transforms_shapes_an
     ) as caught:
         Augmentations([FlipX(1.0)])((given,), rng())
     assert "end with a transform that gives one, such as Resize" in str(caught.value)
+    assert str(caught.value).endswith("augment before batching; as_list=True gives a list")
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,10 @@ def test_an_error_in_a_transform_keeps_its_type_and_notes_the_image_and_transfor
             [FlipX(), FlipX],
             r"transforms\[1\]=<class '.*FlipX'>; expected a TransformLike, .*; FlipX is a class, an instance is meant: FlipX\(...\)",
         ),
+        (
+            [Identity()],
+            r"transforms\[0\]=Identity\(\); expected a TransformLike, .*; among transforms an empty list, \[\],",
+        ),
         ([len], r"transforms\[0\]=<built-in function len>; expected a TransformLike, an object with draw, image, boxes, points, mask"),
     ],
 )
@@ -252,19 +263,47 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
     ("item", "fields", "error", "message"),
     [
         ({"image": IMAGES}, {"boxes": "bbox"}, KeyError, "no field 'bbox'; the item has 'image'"),
-        ({}, {}, KeyError, "the item has no fields"),
+        ({}, {}, ValueError, "an item without fields has no images"),
         ((LABELS,), {}, ValueError, r"the image field holds an array of shape \(6,\); expected images \(B, H, W, C\)"),
-        (("a.jpg",), {}, ValueError, "the image field holds a str; expected images"),
+        (("a.jpg",), {}, ValueError, "the image field holds 'a.jpg'; expected images"),
+        ((b"\xff\xd8" * 99,), {}, ValueError, r"holds an object of type bytes; .*: put DecodeImage before, which decodes the bytes"),
+        (([b"\xff\xd8" * 99],), {}, ValueError, r"got an object of type bytes: put DecodeImage before, which decodes the bytes"),
+        ((Image.new("RGB", (3, 3)),), {}, ValueError, r"holds an object of type Image; .*: np.asarray\(\) makes it one"),
+        (
+            (IMAGES[:, :0],),
+            {},
+            ValueError,
+            r"an image of shape \(0, 30, 3\) has no pixels; expected \(H, W, C\) or \(H, W\)",
+        ),
         ((["a.jpg"],), {}, ValueError, r"expected an image, an array \(H, W, C\) or \(H, W\); got 'a.jpg'"),
         ((IMAGES, [[]] * 5), {"boxes": 1}, ValueError, "the batch has 6 images, but boxes for 5"),
         (
             (IMAGES, np.zeros((6, 3, 5))),
             {"boxes": 1},
             ValueError,
-            r"boxes are \(N, 4\) and points \(N, 2\) .* got an array of shape \(3, 5\)",
+            r"boxes are numbers, \(N, 4\) for each image; got an array of shape \(3, 5\)",
         ),
         ((IMAGES[0], np.zeros((2, 3))), {"points": 1}, ValueError, r"got an array of shape \(2, 3\)"),
+        ((IMAGES[0], [1, 2, 3, 4]), {"boxes": 1}, ValueError, r"boxes are numbers, \(N, 4\) for each image; got \[1, 2, 3, 4\]"),
+        (
+            (IMAGES[0], [[1, 2], [1]]),
+            {"points": 1},
+            ValueError,
+            r"points are numbers, \(N, 2\) or .*; got \[\[1, 2\], \[1\]\]",
+        ),
+        ((IMAGES[0], [["a"] * 4]), {"boxes": 1}, ValueError, r"boxes are numbers, \(N, 4\) for each image; got \[\['a', 'a', 'a', 'a'\]\]"),
+        (
+            (IMAGES[0], [[1, 2, 3, 4], [9, 9, 5, 5]]),
+            {"boxes": 1},
+            ValueError,
+            r"box 1 of the image is \[9.0, 9.0, 5.0, 5.0\]; expected x1, .* with x1 <= x2 and y1 <= y2 \(of x, y, width and height",
+        ),
+        ((IMAGES[0], [[1, np.nan, 3, 4]]), {"boxes": 1}, ValueError, r"box 0 of the image is \[1.0, nan, 3.0, 4.0\]; expected x1, y1, x2"),
+        ((IMAGES[0], [[1, 2, 3, np.inf]]), {"boxes": 1}, ValueError, r"box 0 of the image is \[1.0, 2.0, 3.0, inf\]; expected"),
+        ((IMAGES, 5), {"boxes": 1}, ValueError, "Augmentations: boxes is 5; expected an array or a list"),
+        ((IMAGES[0], [[1, 2, 3, 4]], 7), {"boxes": 1, "with_boxes": [2]}, ValueError, "with_boxes 2 is 7; expected an array or a list"),
         ((IMAGES, np.zeros((6, 9, 9))), {"mask": 1}, ValueError, r"the mask is \(9, 9\), but its image \(20, 30, 3\)"),
+        ((IMAGES[0], IMAGES[0, ..., :1]), {"mask": 1}, ValueError, r"mask is \(20, 30, 1\), .*; expected \(20, 30\), or \(N, 20, 30\) for"),
     ],
 )
 def test_fields_that_do_not_fit_are_an_error_that_says_what_was_expected(item, fields, error, message):
@@ -285,3 +324,54 @@ def test_counts_beside_fields_of_which_rows_may_be_removed_are_refused(beside):
         Augmentations([FlipX()], **parameters, keep="drop")(item, rng())
     with pytest.raises(ValueError, match="'at_count' says how many rows"):
         Augmentations([FlipX()], points="at", keep="drop")({"image": IMAGES, "at": np.ones((6, 3, 2)), "at_count": np.full(6, 2)}, rng())
+
+
+def test_a_list_among_the_transforms_counts_as_one():
+    nested, flat = Augmentations([FlipX(1.0), [FlipY(1.0), CenterCrop((10, 10))]]), [FlipX(1.0), FlipY(1.0), CenterCrop((10, 10))]
+    assert_array_equal(nested((IMAGES,), rng())[0], Augmentations(flat)((IMAGES,), rng())[0], strict=True)
+    from_yaml = Registry().build({"Augmentations": [{"FlipX": 1}, [{"FlipY": 1}, {"CenterCrop": [10, 10]}]]}, Location())
+    assert from_yaml.transforms == nested.transforms
+    with pytest.raises(ConfigError, match="goes by the boxes of an image; say which field holds them"):
+        Augmentations([FlipX(), [FlipY(), RandomIoUCrop()]])
+
+
+SOMETIMES = {"Sometimes": {"p": 0.5, "transforms": ["FlipX", {"OneOf": [["FlipY", {"Rotate": -1}]]}]}}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        ([SOMETIMES], r"[0].Sometimes.transforms[1].OneOf[0][1].Rotate: expected degrees, at least 0, got int -1"),
+        ([{"OneOf": [["FlipY", {"Rotat": 5}]]}], r"[0].OneOf[0][1].Rotat: unknown component 'Rotat'; did you mean Rotate?"),
+        (["FlipX", ["FlipY", {"Rotate": {"angel": 5}}]], "[1][1].Rotate.angel: unknown parameter 'angel' of Rotate; did you mean angle?"),
+        ([{"HorizontalFlip": 0.5}], "[0].HorizontalFlip: unknown component 'HorizontalFlip'; use highway.transforms.FlipX"),
+        ([{"CenterCrop": 224}], "[0].CenterCrop: expected (height, width) in pixels, at least 1, got int 224"),
+        ([{"CenterCrop": [224]}], "[0].CenterCrop: expected (height, width) in pixels, at least 1, got a list of 1"),
+        ([{"CenterCrop": [224, "x"]}], "[0].CenterCrop[1]: expected int, got str 'x'"),
+        (
+            [{"ColorJitter": {"contrast": [0.5]}}],
+            "[0].ColorJitter.contrast: expected (least, greatest), at least 0 and finite, got a list of 1",
+        ),
+    ],
+)
+def test_an_error_in_a_nested_list_of_a_file_says_where_it_stands(transforms, message):
+    with pytest.raises(ConfigError, match=re.escape(f"stages[0].Augmentations{message}")):
+        Registry().build({"Augmentations": transforms}, Location(("stages", 0)))
+
+
+def test_a_batch_may_come_out_as_lists_whose_images_differ_in_size():
+    given = {
+        "image": [IMAGES[0], IMAGES[1, :15]],
+        "boxes": [[[1, 2, 3, 4]], np.zeros((0, 4))],
+        "mask": [IMAGES[0, ..., 0], IMAGES[1, :15, :, 0]],
+    }
+    done = Augmentations([FlipX(1.0)], boxes="boxes", mask="mask", as_list=True)(given, rng())
+    for image, mask, expected in zip(done["image"], done["mask"], given["image"], strict=True):
+        assert_array_equal(image, expected[:, ::-1], strict=True)
+        assert_array_equal(mask, expected[:, ::-1, 0], strict=True)
+    assert [boxes.tolist() for boxes in done["boxes"]] == [[[27, 2, 29, 4]], []]
+    (images,) = Augmentations([FlipX(1.0)], as_list=True)((IMAGES,), rng())
+    assert type(images) is list and len(images) == 6
+    assert_array_equal(np.stack(images), IMAGES[:, :, ::-1], strict=True)
+    assert Augmentations([FlipX(1.0)], as_list=True)((IMAGES[:0],), rng())[0] == []
+    assert_array_equal(Augmentations([FlipX(1.0)], as_list=True)(IMAGES[0], rng()), IMAGES[0, :, ::-1], strict=True)

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from highway import Pipeline, Stage
+from highway.engine.batch import fields as get_all
+from highway.engine.batch import names
 from highway.errors import ConfigError, ItemError
-from highway.modules import Batch, Bucket, Reader
+from highway.modules import Batch, Bucket, Reader, Unbatch
 from highway.wire.tenbin import check_acceptable_input_type
 
 
@@ -48,6 +50,55 @@ def test_a_reader_makes_the_same_batches(ragged):
         for value, expected in zip(batch.values(), other.values(), strict=True):
             for left, right in zip(value, expected, strict=True):
                 np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("ragged", ["pad", "offsets"])
+@pytest.mark.parametrize("kind", [dict, tuple, list])
+def test_a_batch_is_taken_apart_into_the_samples_it_was_made_of(ragged, kind):
+    samples = [sample if kind is dict else kind([sample["id"], sample["tokens"]]) for sample in SEQUENCES]
+    fields = ["tokens"] if kind is dict else [1]
+    found = batches(Reader(samples, epochs=1, shuffle=False), Batch(8, ragged=ragged, fields=fields), Unbatch(ragged, fields))
+    for sample, expected in zip(found, samples, strict=True):
+        assert type(sample) is kind and names(sample) == names(expected)
+        for value, other in zip(get_all(sample), get_all(expected), strict=True):
+            np.testing.assert_array_equal(value, other)
+    if kind is dict:
+        found = batches(Reader(samples, epochs=1, shuffle=False), Batch(8, ragged=ragged, fields=fields), Unbatch(ragged))
+        assert [sample["tokens"].tolist() for sample in found] == [sample["tokens"].tolist() for sample in samples]
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "message"),
+    [
+        ({"x": np.zeros((2, 3))}, {"ragged": "pad"}, "which fields are ragged"),
+        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad"}, r"named by their positions, from 0: fields=\[1\]"),
+        ((np.zeros((2, 3)), np.zeros(2, int)), {"ragged": "pad", "fields": [-2]}, "which fields are ragged"),
+        (
+            {"x": np.zeros((2, 3)), "x_count": np.array([4, 1])},
+            {"ragged": "pad"},
+            r"counts of field 'x', \[4, 1\], are not those of .*\(2, 3\)",
+        ),
+        ({"x": np.zeros((2, 3)), "x_count": np.array([-1, 1])}, {"ragged": "pad"}, "counts of field 'x'"),
+        ({"x": np.zeros((2, 3)), "x_count": np.array([1])}, {"ragged": "pad"}, "counts of field 'x'"),
+        (
+            {"x": np.zeros(5), "x_offsets": np.array([0, 4])},
+            {"ragged": "offsets"},
+            r"offsets of field 'x', \[0, 4\], are not those of 5 rows",
+        ),
+        ({"x": np.zeros(5), "x_offsets": np.array([0, 4, 3, 5])}, {"ragged": "offsets"}, "offsets of field 'x'"),
+        ({"x": np.zeros(5), "x_offsets": np.array([0, 5]), "y": np.zeros(2)}, {"ragged": "offsets"}, "must share a batch axis"),
+    ],
+)
+def test_a_batch_whose_counts_or_offsets_do_not_fit_is_not_taken_apart(batch, options, message):
+    with pytest.raises(ValueError, match=message):
+        batches([batch], Unbatch(**options))
+
+
+def test_fields_without_a_count_beside_them_are_named():
+    with pytest.raises(KeyError, match="no field 'x_count'"):
+        batches([{"x": np.zeros((2, 3))}], Unbatch("pad", ["x"]))
+    with pytest.raises(ConfigError, match="nothing without ragged"):
+        Unbatch(fields=["x"])
 
 
 def test_a_sample_that_does_not_fit_is_named_by_the_reader_and_may_be_left_out():

@@ -286,7 +286,7 @@ def swap(data, place, size):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     kind=st.sampled_from(["data", "index", "json"]),
     damage=st.sampled_from([flip, zero, cut, swap]),

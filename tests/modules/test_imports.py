@@ -28,6 +28,8 @@ def test_a_component_is_imported_without_the_others():
     assert printed(code) == ["highway.modules.maps"]
 
 
-def test_highway_is_imported_in_a_quarter_of_a_second():
-    code = "import time; began = time.process_time(); import highway; print(time.process_time() - began)"
-    assert min(float(*printed(code)) for _ in range(3)) < 0.25
+def test_highway_is_imported_in_little_more_than_the_time_that_numpy_takes():
+    """Of 0.1 s, on a machine where that takes 0.05 s."""
+    code = "import time; began = time.process_time(); import {}; print(time.process_time() - began)"
+    highway, numpy = (min(float(*printed(code.format(name))) for _ in range(3)) for name in ("highway", "numpy"))
+    assert highway < 4 * numpy

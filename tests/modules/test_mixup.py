@@ -166,6 +166,9 @@ WRONG = [
     ((IMAGE, LABELS), {"num_classes": None}, "say of how many classes: num_classes="),
     ((IMAGE, ONE_HOT), {"num_classes": 5}, r"labels are \(5, 4\), for 4 classes, not num_classes=5"),
     ((IMAGE, LABELS.astype(np.float32)), {}, r"labels are an array of shape \(5,\) float32; expected whole numbers"),
+    ((IMAGE.transpose(0, 3, 1, 2), LABELS), {}, "seems to have its channels first"),
+    ((IMAGE[:, :0], LABELS), {}, "has no pixels"),
+    (([b"jpeg"] * 5, LABELS), {}, "got an object of type bytes: put DecodeImage before"),
     (({"image": IMAGE, "label": LABELS, "boxes": []}), {}, "would leave 'boxes' to the wrong image"),
 ]
 

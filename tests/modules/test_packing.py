@@ -98,6 +98,26 @@ def test_batches_of_sequences_make_the_same_rows(make, ragged):
         assert all(np.array_equal(left, right) for left, right in zip(row, other.values(), strict=True))
 
 
+def test_a_number_in_a_batch_is_a_sequence_of_one():
+    data = [
+        {"tokens": array, "label": np.int64(number)} for number, array in enumerate(sequences([1 + number % 9 for number in range(50)]))
+    ]
+    expected = rows(Reader(data, epochs=1), Pack(20, 3))
+    found = rows(Reader(data, 7, epochs=1, ragged="list"), Pack(20, 3, batched=True))
+    for row, other in zip(found, expected, strict=True):
+        assert list(row) == list(other)
+        for name in row:
+            np.testing.assert_array_equal(row[name], other[name])
+
+
+@pytest.mark.parametrize("stream", [Pack(999), ConcatThenSplit(999)])
+def test_samples_with_other_fields_are_named_though_they_came_in_together(stream):
+    samples = [{"tokens": np.ones(2)}] * 20 + [{"text": np.ones(2)}] * 20
+    with pytest.raises(ValueError, match=re.escape("a sample has fields ('text',), but others have ('tokens',)")) as caught:
+        rows(Reader(samples, shuffle=False, num_workers=1), stream)
+    assert "highway: it is about epoch 0, item 20" in caught.value.__notes__
+
+
 def test_fields_may_have_lengths_of_their_own():
     data = [{"inputs": np.full(3, number), "targets": np.full(1 + number % 2, number, np.float32)} for number in range(6)]
     found = rows(data, Pack({"inputs": 9, "targets": 3}, bins=2))
@@ -192,6 +212,35 @@ def test_rows_are_batched():
 def test_what_does_not_fit_is_named(stream, samples, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         rows(samples, stream)
+
+
+@pytest.mark.parametrize("stream", [Pack(4), ConcatThenSplit(4)])
+def test_a_sequence_that_does_not_fit_is_named_though_others_came_in_with_it(stream):
+    samples = [(np.zeros(1), np.zeros(1))] * 40
+    samples[23] = (np.zeros(9), np.zeros(1))
+    with pytest.raises(ValueError) as caught:
+        rows(Reader(samples, shuffle=False, num_workers=1), stream)
+    assert "highway: it is about epoch 0, item 23" in caught.value.__notes__
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=60), st.integers(1, 5), st.none() | st.integers(1, 3))
+def test_a_row_has_room_for_a_sequence_if_all_of_its_fields_have(counts, bins, most):
+    samples = [{"a": np.full(first, number), "b": np.full(second, number)} for number, (first, second) in enumerate(counts)]
+    expected, waiting = [], []
+    for number, (first, second) in enumerate(counts):
+        for row in waiting:
+            if sum(counts[at][0] for at in row) + first <= 7 and sum(counts[at][1] for at in row) + second <= 9 and len(row) != most:
+                row.append(number)
+                break
+        else:
+            if len(waiting) == bins:
+                expected, waiting = expected + waiting, []
+            waiting.append([number])
+    found = rows(samples, Pack({"a": 7, "b": 9}, bins, most, fill=-1))
+    for name, place in (("a", 0), ("b", 1)):
+        values = [[at for at in row for _ in range(counts[at][place])] for row in expected + waiting]
+        assert [row[name][row[name] >= 0].tolist() for row in found] == values
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,9 @@ def test_neither_an_item_nor_a_result_waits_for_others():
 def test_many_small_items_may_be_in_flight_and_few_large_ones():
     for item, most, least in ((b"", 200, 10), (np.zeros(1_000_000, np.uint8), 6, 3)):
         with Pipeline([[item] * 300, Stage(Processes([Select()], 1), buffer_size=2)]) as pipeline:
-            assert sum(1 for _ in pipeline) == 300
-            assert least <= pipeline.stats().stages[1].capacity <= most
+            capacities = [pipeline.stats().stages[1].capacity for _ in pipeline]
+            assert len(capacities) == 300
+            assert least <= max(capacities) <= most  # less for a while where the machine took the core from the process
 
 
 @pytest.fixture
@@ -335,7 +336,7 @@ def test_children_do_not_outlive_their_parent(kind):
         assert {int(line) for line in lines} < children
         assert len(children) == 3
         parent.send_signal(kind)
-        parent.wait(timeout=20)
+        parent.wait(timeout=200)
     deadline = time.monotonic() + 60
     while any(map(alive, children)):
         assert time.monotonic() < deadline, "children are left"
@@ -348,7 +349,7 @@ def script(tmp_path, text):
     path = tmp_path / "train.py"
     path.write_text("from highway import Pipeline\nfrom highway.modules import Processes\n\ndef double(n):\n    return 2 * n\n\n" + text)
     environment = {**os.environ, "PYTHONPATH": SRC}
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path)
 
 
 def test_maps_may_be_defined_in_a_script(tmp_path):
@@ -393,7 +394,7 @@ from highway.modules import Processes
 def f(n): return n
 Pipeline([[1], Processes([f])]).dequeue()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert (
         "PipelineError: it is defined in an interactive session, which another process cannot import; put it into a module" in done.stderr
     )

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from highway import Pipeline, Stage
-from highway.datasets import ImageFolder
+from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.file import StoredFiles
 from highway.errors import ConfigError, DatasetError, ImageError
 from highway.modules import EncodedImageReader, ImageFileReader, Reader
@@ -474,6 +474,31 @@ def test_a_class_with_samples_of_its_own_is_not_taken_for_the_files_of_another(n
 
     ((images, labels),) = read(ImageFileReader(Grey(str(noise)), 20, (8, 8), epochs=1, shuffle=False))
     assert images[:, 0, 0, 0].tolist() == list(range(20)) and set(labels.tolist()) == {5}
+
+
+def test_views_are_for_those_that_decode_and_for_no_class_with_samples_of_its_own(noise):
+    class Viewed(Stored):
+        __getfiles__ = None
+
+        def __getviews__(self, numbers):
+            self.asked += numbers
+            return [(memoryview(self.changed[number][0]), number) for number in numbers]
+
+    class Other(Viewed):
+        def __getitems__(self, numbers):
+            return [self.changed[0]] * len(numbers)
+
+    dataset = Viewed(noise)
+    mixed = MixedDataset([dataset, list(dataset.changed.values())], [1, 1])
+    ((images, labels),) = read(ImageFileReader(dataset, 20, (8, 8), epochs=1, shuffle=False))
+    assert labels.tolist() == list(range(20)) == sorted(dataset.asked)
+    ((many, twice),) = read(ImageFileReader(mixed, 40, (8, 8), epochs=1, shuffle=False))
+    assert twice.tolist() == np.repeat(np.arange(20), 2).tolist() and sorted(dataset.asked) == np.repeat(np.arange(20), 2).tolist()
+    np.testing.assert_array_equal(many, np.repeat(images, 2, axis=0))
+    for other in (EncodedImageReader(dataset, 10, epochs=1), Reader(dataset, epochs=1)):
+        assert [len(read(other)), len(dataset.asked)] == [2 if other.batch_size else 20, 40]
+    ((_, labels),) = read(ImageFileReader(Other(noise), 20, (8, 8), epochs=1))
+    assert labels.tolist() == [0] * 20
 
 
 # --- on_error="skip" ---

@@ -6,8 +6,9 @@ from PIL import Image, ImageDraw
 
 from highway import Passport, Pipeline, Stamped, check_cancelled
 from highway.errors import ConfigError
+from highway.images.drawing import COLORS
 from highway.images.items import file_name, to_pillow
-from highway.modules import ContactSheet, DumpImages, ImageFileReader, ImageSink
+from highway.modules import Batch, ContactSheet, DumpImages, ImageFileReader, ImageSink
 
 KEYS = ("cat/00.jpg", "cat/01.jpg", "dog/00.jpg")
 
@@ -160,6 +161,27 @@ def test_a_field_that_is_no_label_is_left_out_unless_it_was_named(tmp_path):
         Pipeline([[item], ContactSheet(str(tmp_path / "sheet.png"), label=1)]).run()
     with pytest.raises(KeyError, match="no field 'class'"):
         Pipeline([[item], ContactSheet(str(tmp_path / "sheet.png"), label="class")]).run()
+
+
+@pytest.mark.parametrize("ragged", ["pad", "list", "offsets"])
+def test_boxes_masks_and_points_are_drawn_on_a_sheet_with_the_labels_of_the_boxes(tmp_path, monkeypatch, ragged):
+    texts = []
+    original = ImageDraw.ImageDraw.text
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda self, xy, text, **rest: texts.append(text) or original(self, xy, text, **rest))
+    boxes = [np.float32([[4, 4, 40, 36]]), np.float32([[0, 0, 9, 9], [20, 20, 30, 30]])]
+    image = np.full((40, 40, 3), 90, np.uint8)
+    samples = [{"image": image, "boxes": of, "labels": np.arange(len(of), dtype=np.int32)} for of in boxes]
+    path = tmp_path / "sheet.png"
+    Pipeline([samples, Batch(2, ragged=ragged, fields=["boxes", "labels"]), ContactSheet(str(path), size=40, classes=["cat"])]).run()
+    assert texts[:3] == ["cat", "cat", "1"]
+    with Image.open(path) as sheet:
+        first = np.asarray(sheet)[40:80, 24:64]
+    assert (first[20:36, 4] == COLORS[0]).all() and (first[38:] == 90).all()
+    Pipeline([samples[:1], ContactSheet(str(path), size=40)]).run()
+    with Image.open(path) as sheet:
+        np.testing.assert_array_equal(np.asarray(sheet)[40 + 20 : 40 + 40, 24:64], first[20:])
+    with pytest.raises(ValueError, match=r"field 'labels' holds int32 \(1,\) for an image of height 40 and width 40; expected points"):
+        Pipeline([samples[:1], ContactSheet(str(path), points="labels")]).run()
 
 
 def test_a_sheet_of_nothing_is_an_error(tmp_path):

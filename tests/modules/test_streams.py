@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highway import Passport, Pipeline, Stamped
+from highway.engine.channel import Together
 from highway.errors import ConfigError
 from highway.modules import Batch, BatchByShape, Benchmark, Duplicate, Peek, Shuffle, Take, Tee, Unbatch
 from highway.modules.printing import rate
@@ -33,7 +34,11 @@ class Feed:
 
 
 def run(stream, items, epoch_length=1000):
-    return list(stream.stream(Feed(items, epoch_length)))
+    return one_by_one(stream.stream(Feed(items, epoch_length)))
+
+
+def one_by_one(outputs):
+    return [each for output in outputs for each in (output if type(output) is Together else [output])]
 
 
 def items_of(stamped):
@@ -106,7 +111,7 @@ def test_unbatch_gives_views_with_their_keys():
             self.passport = batch.passport
             return item
 
-    samples = list(Unbatch().stream(One([batch.item, batch.item])))
+    samples = one_by_one(Unbatch().stream(One([batch.item, batch.item])))
     assert places(samples) == [(2, n) for n in range(8)]
     assert [each.passport.keys for each in samples[:4]] == [("a",), ("b",), ("c",), ("d",)]
     assert all(np.shares_memory(each.item[0], images) for each in samples)

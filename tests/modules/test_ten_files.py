@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, mmap):
         list(Pipeline([TenSource(str(tmp_path), mmap=mmap)]))
     pipeline = Pipeline([Stage(TenSource(str(tmp_path), mmap=mmap), on_error="skip")])
     assert [int(item["image"][0, 0]) for item in pipeline] == [0, 2]
-    assert [stage.errors for stage in pipeline.stats().stages] == [0, 1, 0]
+    assert [stage.errors for stage in pipeline.stats().stages] == [0, 1]
 
 
 def test_a_file_that_is_there_is_not_replaced_unless_told_to(tmp_path):

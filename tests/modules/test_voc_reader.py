@@ -8,6 +8,7 @@ import pytest
 from highway import Pipeline
 from highway.data import photos
 from highway.datasets.detection.voc import CLASSES
+from highway.errors import DatasetError
 from highway.modules import Augmentations, VOCReader
 from highway.transforms import FlipX
 
@@ -36,6 +37,20 @@ def test_images_come_decoded_with_their_boxes_and_keys(root):
     assert [sample["boxes"].tolist() for sample, _ in found] == [[], [[0, 10, 40, 50]], [[0, 10, 40, 50]]]
     assert [sample["labels"].tolist() for sample, _ in found] == [[], [CLASSES.index("cat")], [CLASSES.index("cat")]]
     assert all(sample["image"].dtype == np.uint8 and sample["image"].shape[2:] == (3,) for sample, _ in found)
+
+
+def test_labels_are_numbered_by_the_classes_that_are_named():
+    classes = ["light", "tower", "rocket"]
+    with Pipeline(
+        [VOCReader("highway:objects", "val", epochs=1, shuffle=False, classes=["cat", "cup", "helmet", "person", "spoon", *classes])]
+    ) as pipeline:
+        found = [sample["labels"].tolist() for sample in pipeline]
+    assert found == [[3, 2, 7], [0], [1, 4], [7, 6, 6]]
+    with (
+        Pipeline([VOCReader("highway:objects", "val", epochs=1, classes=classes)]) as pipeline,
+        pytest.raises(DatasetError, match=r"name it in classes="),
+    ):
+        list(pipeline)
 
 
 def test_boxes_follow_the_image(root):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import ArrayRecord
@@ -65,12 +66,7 @@ def test_it_is_read_after_a_pickle_by_many_threads_and_in_a_forked_child(files):
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda n: dataset[n % 60], range(600))) == RECORDS * 10
     assert pickle.loads(pickle.dumps(dataset))[7] == RECORDS[7]
-    if (child := os.fork()) == 0:
-        try:
-            os._exit(int(dataset[41] == RECORDS[41]))
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert in_a_fork(lambda: dataset[41] == RECORDS[41]) == 1
 
 
 def test_a_reader_gives_every_record_once(files):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import Arrow, HuggingFace, ImageFolder, Parquet
@@ -158,9 +159,7 @@ def test_it_is_read_by_many_threads_in_a_forked_child_and_after_a_pickle(table, 
         orders = [np.random.default_rng(seed).permutation(N).tolist() for seed in range(4)]
         for order, found in zip(orders, threads.map(dataset.__getitems__, orders), strict=True):
             same(found, [expected[number] for number in order])
-    if (child := os.fork()) == 0:
-        os._exit(int(dataset.keys[0] == expected[0]["text"] and plain(dataset[7]) == expected[7]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert in_a_fork(lambda: dataset.keys[0] == expected[0]["text"] and plain(dataset[7]) == expected[7]) == 1
     same(list(pickle.loads(pickle.dumps(dataset))), expected)
 
 

@@ -335,14 +335,14 @@ def test_iou_crops_overlap_as_they_have_to_and_cut_as_torchvision_does():
         drawn = transform.draw_for(SIZE, rng, T.base.Seen(BOXES, np.ones(len(BOXES), np.float32)))
         if drawn.within is None:
             continue
-        top, left, height, width = drawn.box
-        assert_array_equal(transform.image(IMAGE, drawn), by_torchvision(cuts(*drawn.box), IMAGE))
+        top, left, height, width = drawn[:4]
+        assert_array_equal(transform.image(IMAGE, drawn), by_torchvision(cuts(*drawn[:4]), IMAGE))
         centres = (BOXES[:, :2] + BOXES[:, 2:]) / 2
         within = ((centres > (left, top)) & (centres < (left + width, top + height))).all(axis=1)
         assert_array_equal(drawn.within, within)
         overlap = box_iou(torch.from_numpy(BOXES[within]), torch.tensor([[left, top, left + width, top + height]], dtype=torch.float32))
         assert overlap.max() >= least - 1e-6
-        expected = boxes_by_torchvision(cuts(*drawn.box))
+        expected = boxes_by_torchvision(cuts(*drawn[:4]))
         assert_same_boxes(transform.boxes(BOXES, drawn, SIZE), np.where(within[:, None], expected, 0))
         assert 0.5 <= width / height <= 2 and math.floor(0.3 * HEIGHT) <= height and math.floor(0.3 * WIDTH) <= width
 
@@ -352,7 +352,7 @@ def test_safe_crops_keep_every_box_whole():
         drawn = T.BoxSafeCrop().draw_for(SIZE, np.random.default_rng(seed), T.base.Seen(BOXES[:2], np.ones(2, np.float32)))
         found = T.BoxSafeCrop().boxes(BOXES[:2], drawn, SIZE)
         assert_allclose(found[:, 2:] - found[:, :2], BOXES[:2, 2:] - BOXES[:2, :2])
-        assert_same_boxes(found, boxes_by_torchvision(cuts(*drawn.box), BOXES[:2]))
+        assert_same_boxes(found, boxes_by_torchvision(cuts(*drawn[:4]), BOXES[:2]))
 
 
 def test_boxes_that_are_sanitized_are_those_of_torchvision_and_albumentations():

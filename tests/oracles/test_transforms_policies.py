@@ -13,10 +13,10 @@ from highway.transforms import AugMix, AutoAugment, RandAugment, TrivialAugmentW
 SIZE = (HEIGHT, WIDTH)
 NEAREST, BILINEAR = v2.InterpolationMode.NEAREST, v2.InterpolationMode.BILINEAR
 POLICIES = {
-    "rand": (v2.RandAugment(), policies._RAND, 31),
-    "trivial": (v2.TrivialAugmentWide(), policies._TRIVIAL, 31),
-    "auto": (v2.AutoAugment(), {kind: policies._AUTO[kind] for kind in policies._AUTO if kind != "Identity"}, 10),
-    "mix": (v2.AugMix(), {kind: policies._MIX[kind] for kind in policies._MIX if kind != "Identity"}, 10),
+    "rand": (v2.RandAugment(), policies.RAND, 31),
+    "trivial": (v2.TrivialAugmentWide(), policies.TRIVIAL, 31),
+    "auto": (v2.AutoAugment(), {kind: policies.AUTO[kind] for kind in policies.AUTO if kind != "Identity"}, 10),
+    "mix": (v2.AugMix(), {kind: policies.MIX[kind] for kind in policies.MIX if kind != "Identity"}, 10),
 }
 # How far a change may be from torchvision's, in levels: it cuts off where Pillow and highway round, and mixes before it cuts off.
 LEVELS = {"Brightness": 1, "Contrast": 2, "Color": 2, "Sharpness": 2, "AutoContrast": 1, "Solarize": 0}

@@ -1,7 +1,9 @@
 """The protocol, and the table of what every transform keeps."""
 
 import inspect
-from dataclasses import dataclass, fields
+import math
+import re
+from dataclasses import dataclass, fields, replace
 from typing import get_type_hints
 
 import numpy as np
@@ -9,117 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from transform_instances import ALL, CHANCELESS, COMPOSED, EVERY, FLOATING, POLICIES, SIZING, VARYING
 
 import highway.transforms as T
 from highway.errors import ConfigError
 from highway.modules import Augmentations
-
-KEEPING = [  # size, dtype and channels stay
-    T.FlipX(),
-    T.FlipX(p=1.0),
-    T.FlipY(p=1.0),
-    T.PadCrop(3, "reflect"),
-    T.AdditiveNoise(20.0),
-    T.Shift(4, "wrap"),
-    T.Rotate(40, interpolation=3),
-    T.Zoom(0.4),
-    T.HistEq(),
-    T.Brightness(),
-    T.Contrast(),
-    T.Saturation(),
-    T.Grayscale(),
-    T.Affine(30, (0.1, 0.2), (0.8, 1.2), 10),
-    T.Shear(20),
-    T.Translate((0.3, 0.2)),
-    T.Perspective(0.4),
-    T.Elastic(20, 3),
-    T.GridDistortion(),
-    T.Hue(0.3),
-    T.ColorJitter(),
-    T.Gamma(),
-    T.Posterize(),
-    T.Solarize(),
-    T.Invert(),
-    T.AutoContrast(),
-    T.Clip(20, 200),
-    T.GaussianBlur(),
-    T.MotionBlur(),
-    T.Sharpness(),
-    T.GaussianNoise(),
-    T.SaltPepper(),
-    T.ISONoise(),
-    T.RandomErasing(),
-    T.CoarseDropout(),
-    T.Cutout(),
-    T.SanitizeBoxes(),
-    T.RandomIoUCrop(),  # an image without boxes stays whole
-]
-SIZING = [  # the size becomes (12, 10)
-    T.Resize((12, 10)),
-    T.Slicer(0.6, 1 / 3),
-    T.CenterCrop((12, 10)),
-    T.TopCenterCrop((12, 10)),
-    T.RandomCrop((12, 10)),
-    T.RandomResizedCrop((12, 10)),
-    T.Paste((12, 10), "random"),
-]
-FLOATING = [  # the dtype becomes float32
-    T.RescaleImages(),
-    T.Normalize(0.5, 0.5),
-    T.ToFloat(),
-    T.MinMaxNormalize(),
-    T.MeanVarianceNormalize(),
-]
-BYTES = [  # for uint8, or what comes out is
-    *[T.RandAugment(), T.TrivialAugmentWide(), T.AutoAugment(), T.AutoAugment("svhn"), T.AugMix()],
-    *[T.Equalize(), T.CLAHE(), T.JpegNoise(), T.MedianBlur(), T.ToUint8()],
-]
-COLORS = [T.Lighting(), T.ColorSpace("RGB2HSV")]  # for three channels
-COMPOSED = [  # size, dtype and channels stay, here
-    T.Chain([T.FlipX(), [T.FlipY(), T.Brightness()]]),
-    T.Sometimes(0.5, T.FlipX(1.0)),
-    T.OneOf([T.FlipX(1.0), T.FlipY(1.0)]),
-    T.SomeOf(1, [T.FlipX(1.0), T.FlipY(1.0)]),
-    T.Shuffled([T.Brightness(), T.Contrast()]),
-]
-VARYING = [  # the size is drawn, or another for each image
-    T.BoxSafeCrop(),
-    T.Pad((2, 5), fill=7),
-    T.RandomZoomOut(),
-    T.Rotate90(),
-    T.D4(),
-    T.Transpose(),
-    T.ResizeShortestEdge((16, 24)),
-    T.RandomResize((0.5, 1.5), (0.5, 1.5)),
-    T.LargeScaleJitter((40, 40), (0.5, 1.5)),
-    T.RandomCropRandomShape(12, 12),
-    T.RotateAndCropValid(20),
-]
-ALL = KEEPING + SIZING + FLOATING
-CHANCELESS = [
-    T.FlipX(),
-    T.FlipY(),
-    T.PadCrop(3),
-    T.AdditiveNoise(20.0),
-    T.Shift(4),
-    T.Rotate(40),
-    T.Zoom(0.4),
-    T.Brightness(),
-    T.Contrast(),
-    T.Saturation(),
-    T.Grayscale(p=0.5),
-    *[
-        each
-        for each in KEEPING
-        if type(each).__module__.rpartition(".")[2] in ("warp", "distort", "levels", "blur", "noise")
-        and type(each) not in (T.HistEq, T.Clip)
-    ],
-    T.Hue(0.3),
-    T.Sharpness(),
-    T.ColorJitter(),
-    T.Lighting(),
-    *[each for each in BYTES if not isinstance(each, T.ToUint8)],
-]
+from highway.transforms.base import below, happens, uniform
 
 
 def image(*shape, dtype=np.uint8):
@@ -141,10 +38,44 @@ def test_size_dtype_and_channels_are_what_the_table_says(backend, transform, sha
         assert (result.shape, result.dtype) == (expected_size + shape[2:], np.dtype(expected_dtype))
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((5, 20, 30, 3), np.uint8), r"(5, 20, 30, 3), a batch: Augmentations([...]) changes each of its images"),
+        (np.zeros((0, 30, 3), np.uint8), "an image of shape (0, 30, 3) has no pixels"),
+        (np.zeros((3, 20, 30), np.uint8), "seems to have its channels first"),
+        (np.full((20, 30, 3), None), "expected an image, an array (H, W, C) or (H, W); got an array of shape (20, 30, 3) object"),
+        ([[1, 2], [3, 4]], "expected an image, an array (H, W, C) or (H, W); got [[1, 2], [3, 4]]"),
+    ],
+)
+@pytest.mark.parametrize("transform", [T.FlipX(1), T.Chain([T.Rotate90()]), T.RandAugment(), T.SanitizeBoxes()], ids=str)
+def test_what_is_no_image_is_refused_when_a_transform_is_called(transform, given, message):
+    with pytest.raises(ValueError, match=f"^{type(transform).__name__}: .*{re.escape(message)}"):
+        transform(given, np.random.default_rng(0))
+
+
+INFINITE = {(T.Clip, "max"), (T.RandomIoUCrop, "max_aspect_ratio"), (T.SanitizeBoxes, "min_size"), (T.SanitizeBoxes, "min_area")}
+INFINITE |= {(T.RandomIoUCrop, "sampler_options")}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("transform", EVERY, ids=str)
+def test_numbers_that_are_not_finite_are_refused_where_nothing_is_meant_by_them(transform, number):
+    for field in (field for field in fields(transform) if field.init):
+        value = getattr(transform, field.name)
+        if isinstance(value, tuple) and value and isinstance(value[-1], (int, float)):
+            value, wrong = value[-1], (*value[:-1], number)
+        else:
+            wrong = number
+        if isinstance(value, (int, float)) and not (number == math.inf and (type(transform), field.name) in INFINITE):
+            with pytest.raises(ConfigError, match=f"{number}"):
+                replace(transform, **{field.name: wrong})
+
+
 def test_the_table_has_every_transform_there_is():
     classes = {cls for name in T.__all__ if isinstance(cls := getattr(T, name), type)}
     there_are = {cls for cls in classes if not inspect.isabstract(cls) and not getattr(cls, "_is_protocol", False)}
-    assert {type(transform) for transform in ALL + COMPOSED + VARYING + BYTES + COLORS} == there_are
+    assert {type(transform) for transform in EVERY} == there_are
 
 
 @pytest.mark.parametrize("transform", ALL, ids=str)
@@ -164,6 +95,8 @@ def test_same_generator_gives_same_image_and_other_draws_differ_where_there_is_c
 @pytest.mark.parametrize("transform", CHANCELESS, ids=str)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda d: d.__name__)
 def test_without_chance_the_image_stays(transform, dtype):
+    if dtype == np.float32 and type(transform) in POLICIES:
+        return  # which refuse floats at once
     given = image(20, 30, 3, dtype=dtype)
     assert_array_equal(transform(given), given, strict=True)
     assert_array_equal(transform(given, None), given, strict=True)
@@ -171,24 +104,64 @@ def test_without_chance_the_image_stays(transform, dtype):
 
 @pytest.mark.parametrize("transform", [t for t in ALL if isinstance(t, T.Writing)], ids=str)
 def test_into_a_row_of_a_batch_is_the_same_as_a_new_image(backend, transform):
+    transform = replace(transform, p=1.0) if hasattr(transform, "p") else transform
     for shape in ((20, 30), (20, 30, 1), (20, 30, 3)):
         given = image(*shape)
         expected = transform(given, np.random.default_rng(1))
         out = np.zeros((3, *expected.shape), expected.dtype)[1]
         result = transform.into(given, transform.draw(given.shape[:2], np.random.default_rng(1)), out)
         assert_array_equal(result, expected, strict=True)
-        if transform != T.FlipX():  # which returns the image itself half of the time
-            assert result is out
+        assert result is out
 
 
 @pytest.mark.parametrize("transform", ALL, ids=str)
 def test_a_transform_is_frozen_equal_by_value_and_typed_for_yaml(transform):
-    values = {field.name: getattr(transform, field.name) for field in fields(transform)}
+    values = {field.name: getattr(transform, field.name) for field in fields(transform) if field.init}
     assert type(transform)(**values) == transform
     assert hash(transform) == hash(type(transform)(**values))
     assert isinstance(transform, T.Transform)
     hints = get_type_hints(type(transform))
     assert set(values) <= set(hints)
+
+
+def test_draws_are_even_and_what_is_certain_takes_none():
+    rng = np.random.default_rng(0)
+    assert_allclose(np.bincount([below(5, rng) for _ in range(10_000)]), [2000] * 5, rtol=0.08)
+    numbers = [uniform(-2.0, 3.0, rng) for _ in range(10_000)]
+    assert_allclose(np.histogram(numbers, 5, (-2, 3))[0], [2000] * 5, rtol=0.08)
+    assert sum(happens(0.3, rng) for _ in range(10_000)) == pytest.approx(3000, rel=0.05)
+    before = rng.bit_generator.state
+    assert happens(1.0, rng)
+    assert rng.bit_generator.state == before
+    assert [happens(p, None) for p in (0.0, 0.9, 1.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("transform", "most"),
+    [
+        (T.RandomErasing(1.0, scale=(0.1, 0.2), ratio=(0.5, 2.0)), 1),
+        (T.CoarseDropout(1.0, num_holes=(2, 3), height=(0.1, 0.3), width=(0.2, 0.4)), 3),
+        (T.Cutout(1.0, height=0.3, width=0.2), 1),
+    ],
+    ids=str,
+)
+def test_holes_lie_within_the_image_and_reach_all_of_its_sides(transform, most):
+    rng = np.random.default_rng(0)
+    drawn = [transform.draw((30, 40), rng)[1] for _ in range(400)]
+    assert {len(holes) for holes in drawn} == set(range(min(most, 2), most + 1))
+    boxes = np.array([box for holes in drawn for box in holes])
+    ends = boxes[:, :2] + boxes[:, 2:]
+    assert_array_equal(boxes[:, :2].min(axis=0), [0, 0])
+    assert_array_equal(ends.max(axis=0), [30, 40])
+    least, greatest = boxes[:, 2:].min(axis=0).tolist(), boxes[:, 2:].max(axis=0).tolist()
+    if isinstance(transform, T.Cutout):
+        assert least == greatest == [9, 8]
+    elif isinstance(transform, T.CoarseDropout):
+        assert (least, greatest) == ([3, 8], [9, 16])
+    else:
+        share, ratio = boxes[:, 2:].prod(axis=1) / 1200, boxes[:, 3] / boxes[:, 2]
+        assert 0.09 < share.min() < 0.11 < 0.19 < share.max() < 0.21
+        assert 0.45 < ratio.min() < 0.6 < 1.7 < ratio.max() < 2.2
 
 
 def test_bytes_saturate_and_never_wrap():
@@ -360,7 +333,11 @@ def test_a_new_transform_needs_only_what_is_its_own():
         (lambda: T.Resize((2, 2), interpolation="spline"), "Resize: interpolation='spline'; expected one of nearest, bilinear,"),
         (lambda: T.CenterCrop((0, 3)), r"CenterCrop: shape=\(0, 3\); expected \(height, width\) in pixels, at least 1"),
         (lambda: T.RandomCrop((2.0, 3)), r"RandomCrop: shape\[0\]=2.0; expected int"),
-        (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected \(int, int\)"),
+        (lambda: T.TopCenterCrop((3,)), r"TopCenterCrop: crop_shape=\(3,\); expected \(height, width\) in pixels"),
+        (lambda: T.CenterCrop(224), r"CenterCrop: shape=224; expected \(height, width\) in pixels, at least 1"),
+        (lambda: T.GaussianNoise((5, math.inf)), r"GaussianNoise: sigma=\(5.0, inf\); expected \(least, greatest\), at least 0 and finite"),
+        (lambda: T.GaussianNoise(5), r"GaussianNoise: sigma=5; expected \(least, greatest\), at least 0"),
+        (lambda: T.CLAHE(tiles=8), r"CLAHE: tiles=8; expected \(rows, columns\), at least 1"),
         (lambda: T.Slicer(0.0), "Slicer: height=0.0; expected a share of the image, above 0 and at most 1"),
         (lambda: T.Slicer(width=64), "Slicer: width=64.0; expected a share of the image, above 0 and at most 1"),
         (lambda: T.Slicer(xoffset=-1), "Slicer: xoffset=-1.0; expected a share from 0 to 0"),
@@ -370,8 +347,10 @@ def test_a_new_transform_needs_only_what_is_its_own():
             lambda: T.RandomResizedCrop((2, 2), ratio=(0, 1)),
             r"RandomResizedCrop: ratio=\(0.0, 1.0\); expected \(least, greatest\), above",
         ),
-        (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1.0; expected at least 0"),
-        (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected at least 0"),
+        (lambda: T.RandomIoUCrop(min_scale=0.9, max_scale=0.3), "RandomIoUCrop: max_scale=0.3; expected at least min_scale=0.9"),
+        (lambda: T.RandomIoUCrop(min_aspect_ratio=3), "RandomIoUCrop: max_aspect_ratio=2.0; expected at least min_aspect_ratio=3.0"),
+        (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1.0; expected a finite number, at least 0"),
+        (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected a finite number, at least 0"),
         (lambda: T.Normalize(std=(0.1, 0.0, 0.1)), r"Normalize: std=\(0.1, 0.0, 0.1\); expected numbers above 0"),
         (lambda: T.Normalize(mean=(0.1, 0.2)), r"Normalize: mean=\(0.1, 0.2\); expected as many numbers as std="),
         (lambda: T.Grayscale(p=0.5, keep_channels=False), "Grayscale: p=0.5; expected 1 with keep_channels=False"),

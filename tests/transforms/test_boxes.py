@@ -36,7 +36,7 @@ def test_iou_crop_overlaps_with_a_box_whose_centre_it_holds(least):
         found = crop.draw_for(SIZE, np.random.default_rng(seed), boxes)
         if found.within is None:  # none of the trials was as close
             continue
-        top, left, height, width = found.box
+        top, left, height, width = found[:4]
         smaller += height * width < SIZE[0] * SIZE[1]
         assert top >= 0 and left >= 0 and top + height <= SIZE[0] and left + width <= SIZE[1]
         assert 0.5 <= width / height <= 2
@@ -44,7 +44,7 @@ def test_iou_crop_overlaps_with_a_box_whose_centre_it_holds(least):
         centres = (boxes.boxes[:2, :2] + boxes.boxes[:2, 2:]) / 2
         inside = ((centres > (left, top)) & (centres < (left + width, top + height))).all(axis=1)
         assert_array_equal(found.within, [*inside, False])
-        assert max(overlap(box, found.box) for box, held in zip(boxes.boxes, inside) if held) >= least
+        assert max(overlap(box, found[:4]) for box, held in zip(boxes.boxes, inside) if held) >= least
         moved = crop.boxes(boxes.boxes, found, SIZE)
         assert ((moved[:2] != 0).any(axis=1) == inside).all()
     assert smaller > (0 if least == 0.9 else 20)
@@ -59,7 +59,7 @@ def test_iou_crop_leaves_an_image_whole_without_boxes_without_chance_and_for_the
         (np.random.default_rng(0), seen((0, 0, 50, 50)), RandomIoUCrop(sampler_options=[1.0])),
         (np.random.default_rng(0), seen((0, 0, 1, 1)), RandomIoUCrop(sampler_options=[0.9])),  # which no crop reaches
     ]:
-        assert crop.draw_for(SIZE, rng, boxes).box == whole
+        assert crop.draw_for(SIZE, rng, boxes)[:4] == whole
 
 
 @given(seed=st.integers(0, 2**32), data=st.data())
@@ -80,7 +80,7 @@ def test_a_safe_crop_may_cut_a_share_of_the_boxes():
         params = BoxSafeCrop(erosion=0.5).draw_for(SIZE, np.random.default_rng(seed), boxes)
         shares.append(float(BoxSafeCrop().visible(boxes.boxes, params, SIZE)[0]))
     assert 0.25 <= min(shares) < 1
-    assert BoxSafeCrop().draw_for(SIZE, np.random.default_rng(0), None).box[2:] >= (50, 70)
+    assert BoxSafeCrop().draw_for(SIZE, np.random.default_rng(0), None)[2:] >= (50, 70)
 
 
 BOXES = np.float32([[0, 0, 10, 10], [50, 40, 60, 41.5], [0, 0, 0, 0], [90, 40, 130, 80]])

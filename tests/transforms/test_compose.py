@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.ndimage import minimum_filter
 
+from highway import functional
 from highway.errors import ConfigError
 from highway.functional import warp
 from highway.transforms import (
@@ -20,13 +21,15 @@ from highway.transforms import (
     RandomCrop,
     Resize,
     Rotate,
+    SanitizeBoxes,
     Shuffled,
     SomeOf,
     Sometimes,
     Transform,
+    Translate,
     Zoom,
-    compose,
 )
+from highway.transforms.base import Seen
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 
@@ -138,6 +141,13 @@ def test_a_size_that_a_transform_does_not_say_is_an_error_that_names_it():
         (lambda: SomeOf((2, 1), [FlipX()]), r"SomeOf: n=\(2, 1\); expected \(least, greatest\), at least 0"),
         (lambda: Sometimes(2, FlipX()), "Sometimes: p=2.*; expected a probability from 0 to 1"),
         (lambda: Sometimes(0.5, [FlipX]), "FlipX is a class, an instance is meant"),
+        (lambda: OneOf(FlipX(), FlipY()), r"OneOf: got transforms as 2 .*; expected one list of them, \[FlipX.*, FlipY\(p=0.5\)\]$"),
+        (lambda: OneOf([FlipX(), FlipY()], FlipX()), "OneOf: got transforms as 2 arguments; expected one list"),
+        (lambda: SomeOf(2, FlipX(), FlipY(), Rotate(5)), "SomeOf: got transforms as 3 arguments; expected one list"),
+        (lambda: SomeOf(FlipX(), FlipY()), "SomeOf: got transforms as 2 arguments; expected one list"),
+        (lambda: Sometimes(0.5, FlipX(), FlipY()), "Sometimes: got transforms as 2 arguments; expected one list"),
+        (lambda: Shuffled(FlipX(), FlipY()), "Shuffled: got transforms as 2 arguments; expected one list"),
+        (lambda: Chain([FlipX()], [FlipY()]), r"Chain: got transforms as 2 arguments; expected one list of them, \[\[FlipX"),
     ],
 )
 def test_what_cannot_be_is_refused_on_construction(make, message):
@@ -159,7 +169,7 @@ def test_warps_next_to_each_other_are_one_that_differs_by_no_more_than_the_blur(
     for step in params:
         one_by_one, masks = step.transform.image(one_by_one, step.params), step.transform.mask(masks, step.params)
     warps = []
-    monkeypatch.setattr(compose.F, "warp", lambda *args: warps.append(1) or warp(*args))
+    monkeypatch.setattr(functional, "warp", lambda *args: warps.append(1) or warp(*args))
     at_once, mask = chain.image(smooth, params), chain.mask(np.ones((120, 160), np.uint8), params)
     assert len(warps) == 2
     inside = minimum_filter(masks, 9, mode="constant") == 1  # what none of them has cut off, or mixed with a border
@@ -176,3 +186,22 @@ def test_warps_that_do_not_interpolate_or_fill_with_other_colours_stay_apart(mon
         for step in params:
             expected = step.transform.image(expected, step.params)
         assert_array_equal(chain.image(IMAGE, params), expected)
+
+
+def test_boxes_and_what_sees_them_go_by_the_one_warp_that_the_image_goes_by():
+    image, box = np.zeros((60, 80), np.uint8), np.float32([[50, 20, 78, 40]])
+    image[20:40, 50:78] = 1
+    chain = Chain([Translate((0.6, 0)), Translate((0.6, 0)), Affine(5), SanitizeBoxes(min_visibility=0.2)])
+    came_back = 0
+    for seed in range(100):
+        params = chain.draw_for(image.shape, np.random.default_rng(seed), Seen(box, np.ones(1, np.float32)))
+        mask, (moved,) = chain.mask(image, params), chain.boxes(box, params, image.shape)
+        share = float(mask.sum() / image.sum())
+        if not moved.any():
+            assert share < 0.4
+            continue
+        rows, columns = np.nonzero(mask)
+        found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert (moved[:2] <= np.array(found[:2]) + 1).all() and (moved[2:] >= np.array(found[2:]) - 1).all()
+        came_back += bool(params[0].transform.boxes(box, params[0].params, image.shape)[0, 2] >= 80 and share > 0.95)
+    assert came_back > 5
