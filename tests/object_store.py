@@ -1,4 +1,4 @@
-"""An object store on loopback: the part of S3 that is read by, objects in memory, and a schedule of faults."""
+"""An object store on loopback: the part of S3 that is read and written by, objects in memory, and a schedule of faults."""
 
 import contextlib
 import hashlib
@@ -9,7 +9,7 @@ from collections import Counter
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 
 class Faults:
@@ -17,12 +17,14 @@ class Faults:
 
     KINDS = ("500", "503", "cut", "reset", "slow")
 
-    def __init__(self, share=0.0, seed=0, kinds=KINDS, slow=0.5):
-        self.share, self.kinds, self.slow = share, kinds, slow
+    def __init__(self, share=0.0, seed=0, kinds=KINDS, slow=0.5, methods=()):
+        self.share, self.kinds, self.slow, self.methods = share, kinds, slow, methods  # of these requests; empty: of all
         self.next, self.count, self.released = [], Counter(), threading.Event()
         self._random, self._lock = random.Random(seed), threading.Lock()
 
-    def draw(self):
+    def draw(self, method):
+        if self.methods and method not in self.methods:
+            return None
         with self._lock:
             kind = self.next.pop(0) if self.next else self._random.choice(self.kinds) if self._random.random() < self.share else None
             self.count[kind] += 1
@@ -35,10 +37,14 @@ class ObjectStore:
     def __init__(self):
         self.objects, self.modified, self.asked, self.faults = {}, {}, [], Faults()
         self.in_flight = self.most_in_flight = 0
+        self.together, self.of = 0, ""  # of expect_together
         self.ranges = True  # whether it gives parts of objects
         self.lists = True
         self.forbidden = set()  # keys
-        self.lock = threading.Lock()
+        self.missing = set()  # buckets that are not there
+        self.uploads = {}  # parts by number, by the number of the upload
+        self.begun = 0  # uploads in parts
+        self.lock = threading.Condition()
         self.url = ""
 
     def put(self, bucket, key, data):
@@ -51,6 +57,10 @@ class ObjectStore:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.put(bucket, f"{prefix}{path.relative_to(folder)}", path.read_bytes())
+
+    def expect_together(self, count, of=""):
+        """Answer no request for what has ``of`` in its URL before so many are in flight at once, for 20 s: that many are asked at once."""
+        self.most_in_flight, self.together, self.of = 0, count, of
 
     def buckets(self):
         return {bucket for bucket, _ in self.objects}
@@ -76,8 +86,10 @@ class _Handler(BaseHTTPRequestHandler):
             store.asked.append((self.command, self.path, self.headers.get("Range"), self.headers.get("Authorization")))
             store.in_flight += 1
             store.most_in_flight = max(store.most_in_flight, store.in_flight)
+            store.lock.notify_all()
+            store.lock.wait_for(lambda: store.most_in_flight >= store.together or store.of not in self.path, timeout=20)
         try:
-            self._answer(store, store.faults.draw())
+            self._answer(store, store.faults.draw(self.command))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
@@ -88,12 +100,61 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         store = self.server.store
-        bucket, key, _ = self._asked_for()
+        bucket, key, query = self._asked_for()
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with store.lock:
+            store.asked.append((self.command, self.path, len(data), None))
+            store.in_flight += 1
+        try:
+            fault = store.faults.draw(self.command)
+            if fault in ("500", "503"):
+                return self._send(int(fault), _xml_error("SlowDown" if fault == "503" else "InternalError"))
+            if fault == "slow":
+                store.faults.released.wait(store.faults.slow)
+            if fault != "reset":
+                self._change(store, bucket, key, {name: values[0] for name, values in query.items()}, data, fault == "cut")
+            self.close_connection |= fault in ("reset", "cut")
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+        finally:
+            with store.lock:
+                store.in_flight -= 1
+
+    do_POST = do_DELETE = do_PUT
+
+    def _change(self, store, bucket, key, query, data, cut):
+        """Do what is asked, and say so, unless the answer is ``cut``."""
+        number, status, body = query.get("uploadId"), 200, b""
         if key in store.forbidden:
-            return self._send(403, _xml_error("AccessDenied"))
-        store.put(bucket, key, data)
-        self._send(200, b"", ETag=_etag(data))
+            status, body = 403, _xml_error("AccessDenied")
+        elif bucket in store.missing:
+            status, body = 404, _xml_error("NoSuchBucket")
+        elif number is not None and number not in store.uploads:
+            status, body = 404, _xml_error("NoSuchUpload")
+        elif self.command == "POST" and "uploads" in query:
+            with store.lock:
+                store.begun += 1
+                store.uploads[number := str(store.begun)] = {}
+            body = f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>".encode()
+        elif self.command == "POST" and "delete" in query:
+            keys = re.findall(r"<Key>.*?</Key>", data.decode())
+            for one in keys:
+                store.objects.pop((bucket, unescape(one[5:-6])), None)
+            body = f"<DeleteResult>{''.join(f'<Deleted>{one}</Deleted>' for one in keys)}</DeleteResult>".encode()
+        elif self.command == "POST":
+            numbers = sorted(map(int, re.findall(rb"<PartNumber>(\d+)</PartNumber>", data)))
+            parts = store.uploads.pop(number)
+            store.put(bucket, key, b"".join(parts[one] for one in numbers))
+            body = b"<CompleteMultipartUploadResult><ETag>&quot;whole&quot;</ETag></CompleteMultipartUploadResult>"
+        elif self.command == "DELETE":
+            status = 204
+            store.uploads.pop(number)
+        elif number is not None:
+            store.uploads[number][int(query["partNumber"])] = data
+        else:
+            store.put(bucket, key, data)
+        if not cut:
+            self._send(status, body, ETag=_etag(data))
 
     def _asked_for(self):
         parts = urlsplit(self.path)

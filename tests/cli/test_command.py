@@ -92,7 +92,7 @@ def test_ctrl_c_ends_a_tool_with_130_and_no_traceback(module, tmp_path):
     with process:
         assert process.stdout.readline().split()[0] in ("waiting", "reading", "serving")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (130, "")
 
 
@@ -103,7 +103,7 @@ def test_a_reader_that_has_read_enough_is_no_traceback(tmp_path):
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-    assert (process.wait(20), err) == (1, "")
+    assert (process.wait(200), err) == (1, "")
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=by_name)

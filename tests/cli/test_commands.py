@@ -72,10 +72,10 @@ def test_what_only_looks_at_a_file_imports_nothing_that_it_names(folder, write, 
     (folder / "evil.py").write_text("from pathlib import Path\nPath('was-run').touch()\nclass Source: pass\nclass Map: pass\n")
     write(
         "roles:\n  a:\n  - evil:Source: {any: 1}\n  - Identity\n  - Augmentations: [FlipX, evil:Map: 3]\n    num_workers: 2\n"
-        "  - Tee: evil:Map\n  - Lambda\n  b: [evil:Source, Identity]\n"
+        "  - Tee: evil:Map\n  - NoSuchThing\n  b: [evil:Source, Identity]\n"
     )
-    assert ask("check", "t.yaml") == (2, "", "highway: t.yaml:8: roles.a[4]: unknown component 'Lambda'; `highway list` shows all\n")
-    Path("t.yaml").write_text(Path("t.yaml").read_text().replace("  - Lambda\n", ""))
+    assert ask("check", "t.yaml") == (2, "", "highway: t.yaml:8: roles.a[4]: unknown component 'NoSuchThing'; `highway list` shows all\n")
+    Path("t.yaml").write_text(Path("t.yaml").read_text().replace("  - NoSuchThing\n", ""))
     code, out, error = ask("check", "t.yaml")
     assert (code, error) == (0, "")
     said = "was not checked: that would run the code of evil, which --plugin evil allows"
@@ -289,7 +289,7 @@ def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(fol
     write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
     command = [sys.executable, "-P", "-m", "highway", "run", "t.yaml"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert "r: 4 items in " in done.stdout
 

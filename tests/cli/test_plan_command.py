@@ -1,12 +1,14 @@
 """``highway plan``, and what ``highway bench --json`` writes for it."""
 
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from highway.cli.plan import fastest_here
+from highway.observe.sizing import FULL
 
 STAGES = """
 import time
@@ -81,6 +83,11 @@ def figures(sleepy, ask, folder):
     return sleepy, json.loads(out)
 
 
+def seconds_asleep(found):
+    """What a batch took there: 0.04 s, and what the machine was late by."""
+    return found["roles"]["worker"]["stages"][1]["seconds"]
+
+
 def test_bench_writes_what_each_stage_takes(figures):
     _, found = figures
     worker = found["roles"]["worker"]
@@ -92,26 +99,28 @@ def test_bench_writes_what_each_stage_takes(figures):
 
 
 def test_a_plan_says_what_a_rate_takes_and_what_is_short_first(figures, ask):
-    topology, _ = figures
+    topology, found = figures
     code, out, _ = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", *HOST)
+    threads = math.ceil(4000 / 16 * seconds_asleep(found) / FULL)
     assert code == 0
     assert out.startswith("On hosts with 4 cores, 8.0 GB, 10 Gbit/s; ")
     for role in ("reader", "worker", "trainer"):
         assert re.search(rf"^{role} +4,000\.0 +1 +1 ", out, re.M)
-    assert re.search(r"^worker: 1 x ZMQSource, 1[2-4] x Sleep, 1 x ZMQSink in each process$", out, re.M)
+    assert f"\nworker: 1 x ZMQSource, {threads} x Sleep, 1 x ZMQSink in each process\n" in out
     assert re.search(r"^First short when the rate grows: ", out, re.M)
     assert re.search(r"^As the file is, .* samples/s at most; first short: worker: the 3 threads of Sleep\.$", out, re.M)
     assert "this is not JSON" not in out
 
 
 def test_a_plan_in_json_has_the_same(figures, ask):
-    topology, _ = figures
+    topology, found = figures
     code, out, _ = ask("plan", topology, *PLUGIN, "--images-per-second", "4000", "--from", "figures.json", *HOST, "--json")
     plan = json.loads(out)
     assert code == 0 and plan["host"] == {"cores": 4, "memory_mb": 8000, "gbit": 10, "nics": 1, "disk_mb": None, "gpus": None}
-    assert plan["roles"]["worker"]["replicas"] == 1 and 12 <= plan["roles"]["worker"]["threads"]["Sleep"] <= 14
+    threads = math.ceil(4000 / 16 * seconds_asleep(found) / FULL)
+    assert plan["roles"]["worker"]["replicas"] == 1 and plan["roles"]["worker"]["threads"]["Sleep"] == threads
     assert plan["as_it_is"]["first_short"] == "worker: the 3 threads of Sleep"
-    assert 1600 < plan["as_it_is"]["samples_per_second"] <= 2400
+    assert plan["as_it_is"]["samples_per_second"] == pytest.approx(2 * 3 * 16 / seconds_asleep(found))
     assert plan["notes"] == []
 
 
@@ -179,9 +188,11 @@ def measured(call, topology, **variables):
 
 @pytest.mark.slow
 def test_a_topology_goes_as_fast_as_a_plan_says(sleepy, ask, call):
-    """As it is, and with the workers that a rate takes. Other processes on the machine make it slower, nothing makes it faster."""
-    plan = json.loads(ask("plan", sleepy, *PLUGIN, "--images-per-second", "4000", *HOST, "--json")[1])
-    now = measured(call, sleepy, count=400)
+    """As it is, and with the workers that a rate takes. A batch takes 0.4 s, beside which the delays of a busy machine are small."""
+    Path(sleepy).write_text(Path(sleepy).read_text().replace("0.04", "0.4"))
+    plan = json.loads(ask("plan", sleepy, *PLUGIN, "--images-per-second", "400", "--items", "12", *HOST, "--json")[1])
+    now = measured(call, sleepy, count=72)
     assert 0.5 < now / plan["as_it_is"]["samples_per_second"] < 1.2
     worker = plan["roles"]["worker"]
-    assert measured(call, sleepy, count=600, workers=worker["replicas"], threads=worker["threads"]["Sleep"]) > 0.5 * 4000
+    assert worker["threads"]["Sleep"] > 10
+    assert measured(call, sleepy, count=120, workers=worker["replicas"], threads=worker["threads"]["Sleep"]) > 0.5 * 400

@@ -92,7 +92,8 @@ def test_files_that_are_not_there_are_named_and_not_fetched(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"images": b"\0\0"}, "train-images-idx3-ubyte: damaged or cut short"),
+        ({"images": b"\0\0"}, "train-images-idx3-ubyte: damaged or cut short: 2 bytes are there of the 16"),
+        ({"images": idx(LABELS)[:9]}, "train-images-idx3-ubyte: it begins with the number 2049; expected 2051: it is another file"),
         ({"images": idx(LABELS)}, "train-images-idx3-ubyte: it begins with the number 2049; expected 2051: it is another file"),
         ({"labels": idx(DIGITS)}, "train-labels-idx1-ubyte: it begins with the number 2051; expected 2049"),
         ({"images": idx(DIGITS)[:-1]}, r"train-images-idx3-ubyte: expected 9408 bytes, for \(12, 28, 28\), found 9407"),

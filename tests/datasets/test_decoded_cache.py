@@ -1,3 +1,4 @@
+import os
 import pickle
 from collections import Counter
 
@@ -137,6 +138,16 @@ def test_a_damaged_sample_is_named_or_replaced_by_the_next(path):
         ((batch, passport),) = stamped(reader, on_error="skip")
         assert Counter(batch["n"].tolist()) == Counter([*range(4), 6, 6, *range(6, 20)])
         assert passport.keys[3:7] == ("k3", "k6", "k6", "k6")
+
+
+def test_a_cache_that_was_cut_short_or_is_a_file_is_said(path, tmp_path):
+    data = DecodedCache(path).file.path
+    os.truncate(data, 100)
+    with pytest.raises(DatasetError, match=r"of which nothing can be read: it is damaged \(.*\.data has 100 bytes, not .*make it anew"):
+        len(DecodedCache(path))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileNotFoundError, match="file': no finished cache there"):
+        len(DecodedCache(str(tmp_path / "file")))
 
 
 class Without(DecodedCache):

@@ -8,6 +8,7 @@ from PIL import Image
 
 from highway import Pipeline
 from highway.datasets import Files, ImageFolder
+from highway.datasets.image_files import ImageFiles
 from highway.errors import ConfigError, DatasetError
 from highway.modules import ImageFileReader, ImageReader
 
@@ -132,6 +133,15 @@ def test_readers_take_them(folder):
     with Pipeline([ImageReader(dataset, 3, (4, 4), 1, shuffle=False)]) as pipeline:
         ((images,),) = pipeline
     assert images[:, 0, 0, 0].tolist() == [2, 1, 0]
+
+
+def test_readers_of_images_are_told_which_files_they_are_and_do_not_have_them_read(folder, monkeypatch):
+    reads = []
+    monkeypatch.setattr(ImageFiles, "read", lambda files, number: reads.append(number))
+    monkeypatch.setattr(ImageFiles, "contents", lambda files, numbers: reads.extend(numbers))
+    for dataset in (ImageFolder(str(folder)), Files(str(folder)), listed(folder, "c.png 3\nb.png 0\n")):
+        with Pipeline([ImageReader(dataset, 2, (4, 4), 1)]) as pipeline:
+            assert [len(images) for (images,) in pipeline] == [2] and reads == []
 
 
 def test_the_fingerprint_changes_with_the_list(folder):

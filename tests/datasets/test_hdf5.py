@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import HDF5, ImageFolder
@@ -88,6 +89,33 @@ def test_values_of_any_length_and_texts_come_as_python_has_them(path, options):
         assert type(sample["opaque"]) is bytes and sample["opaque"] == b"\0a\0b\0"
         assert sample["words"].tolist() == ["ab", "c"] and sample["words"].dtype == "<U2"
         assert (sample["pair"]["a"], sample["pair"]["b"], sample["kind"]) == (number, number / 2, number % 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,)}, {"chunks": (64,), "maxshape": (None,)}])
+@pytest.mark.parametrize("userblock", [0, 512])
+def test_large_values_are_read_where_they_lie_and_others_by_h5py(path, options, userblock, monkeypatch):
+    rng = np.random.default_rng(0)
+    sizes = [70_000, 5000, 30_000, 20, 0, 9000, 4096, 4095, 200_000, 25_000, 1, 12_345]  # several in one collection, too
+    blobs = [rng.bytes(size) for size in sizes]
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        variable(file, "x", blobs, np.uint8, **options)
+        file.create_dataset("never", (len(blobs),), h5py.vlen_dtype(np.uint8), **options)
+    dataset, asked, own = HDF5(path), [], Column._read
+    monkeypatch.setattr(Column, "_read", lambda self, some: asked.append((self._name, len(np.arange(12)[some]))) or own(self, some))
+    order = rng.permutation(len(blobs)).tolist()
+    found = dataset.__getitems__(order)
+    assert [(sample["x"] == blobs[number], sample["never"]) for number, sample in zip(order, found, strict=True)] == [(True, b"")] * 12
+    assert asked == [(f"{path}: '/never'", 12), (f"{path}: '/x'", 4)]
+
+
+@pytest.mark.parametrize("found", [b"GCOX", b"GCOL\2"])
+def test_values_that_do_not_lie_where_they_should_are_left_to_h5py_which_says_so(path, found):
+    with h5py.File(path, "w") as file:
+        variable(file, "x", [b"x" * 5000, b"y" * 5000], np.uint8)
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content.replace(b"GCOL\1"[: len(found)], found))
+    with pytest.raises(DatasetError, match=r"a\.h5: '/x': its rows cannot be read, it is damaged or needs a filter: "):
+        HDF5(path)[1]
 
 
 def test_numbers_that_lie_in_the_file_otherwise_than_in_memory_are_converted(path):
@@ -176,9 +204,7 @@ def test_it_is_read_by_many_threads_after_a_pickle_and_in_a_forked_child(path):
         for order, samples in zip(orders, threads.map(dataset.__getitems__, orders), strict=True):
             assert [(int(sample["x"]), int(sample["b"])) for sample in samples] == [(number, number) for number in order]
     assert pickle.loads(pickle.dumps(dataset))[5]["x"] == 5
-    if (child := os.fork()) == 0:
-        os._exit(int(dataset[42]["x"]) + int(dataset[1]["b"]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 43
+    assert in_a_fork(lambda: int(dataset[42]["x"]) + int(dataset[1]["b"])) == 43
 
 
 def test_a_fork_waits_until_the_library_rests(path):
@@ -188,10 +214,7 @@ def test_a_fork_waits_until_the_library_rests(path):
     with ThreadPoolExecutor(2) as threads:
         reading = [threads.submit(lambda first: [dataset[n % 64] for n in range(first, first + 170, 17)], first) for first in (0, 5)]
         for _ in range(10):
-            if (child := os.fork()) == 0:
-                signal.alarm(20)  # ends a child that waits for ever
-                os._exit(int(dataset[3]["x"][0] == 0))
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+            assert in_a_fork(lambda: dataset[3]["x"][0] == 0) == 1
         assert all(len(one.result()) == 10 for one in reading)
 
 
@@ -267,13 +290,15 @@ def test_what_is_no_file_of_the_format_or_cut_short_is_named(path, content):
         len(HDF5(path.replace("a.h5", "none.h5")))
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "gzip", "single"])
+@pytest.mark.parametrize("layout", ["contiguous", "gzip", "single", "varying"])
 def test_a_file_that_changes_while_it_is_read_is_named(path, layout):
-    array = values("f8")
     with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=array, **LAYOUTS[layout])
+        if layout == "varying":
+            variable(file, "x", [b"x" * 8000] * ROWS, np.uint8)
+        else:
+            file.create_dataset("x", data=values("f8"), **LAYOUTS[layout])
     dataset = HDF5(path)
-    assert dataset[0]["x"].shape == (3, 4)
+    assert len(dataset[0]["x"]) == (8000 if layout == "varying" else 3)
     os.truncate(path, os.path.getsize(path) - 100)
     with pytest.raises(DatasetError, match=r"a\.h5: it had \d+ bytes when it was first read, and now has \d+ bytes"):
         dataset[20]

@@ -301,6 +301,14 @@ def test_what_is_there_is_not_written_over(golden):
     assert len(MDS(str(golden))) == 4
 
 
+def test_what_is_bytes_is_a_view_where_that_is_asked_for(golden):
+    dataset = MDS(str(golden))
+    for sample, views in zip(dataset, dataset.__getviews__(range(4)), strict=True):
+        for name, value in views.items():
+            assert_same(bytes(value) if type(value) is memoryview else value, sample[name])
+            assert (type(sample[name]) is bytes) is (type(value) is memoryview)
+
+
 def test_encoded_images_are_decoded_into_their_rows_from_a_disk_and_from_a_store(tmp_path):
     folder, path, files = ImageFolder("highway:photos/val"), str(tmp_path / "mds"), fsspec.filesystem("memory")
     with mds_writer(path, 1 << 18) as writer:

@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import Npy, Npz
@@ -66,9 +67,7 @@ def test_it_is_read_after_a_pickle_and_in_a_forked_child(path):
     np.save(path, np.arange(5))
     rows = Npy(path)
     assert rows[1] == 1 and pickle.loads(pickle.dumps(rows))[2] == 2
-    if (child := os.fork()) == 0:
-        os._exit(int(rows[4]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    assert in_a_fork(lambda: rows[4]) == 4
 
 
 @pytest.mark.parametrize("kind", [Npy, Npz])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline, Stage
 from highway.datasets import ImageFolder, Tar, tar_index
@@ -101,9 +102,7 @@ def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(shards):
     assert dataset[1]["cls"] == 1
     again = pickle.loads(pickle.dumps(dataset))
     assert again == dataset and again[1]["cls"] == 1
-    if (child := os.fork()) == 0:
-        os._exit(int(dataset[11]["cls"]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+    assert in_a_fork(lambda: dataset[11]["cls"]) == 11
 
 
 def test_more_shards_than_may_be_open_are_read(tmp_path, monkeypatch):

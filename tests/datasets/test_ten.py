@@ -65,6 +65,21 @@ def test_ranks_share_the_files(folder):
     assert sorted(numbers(0) + numbers(1)) == list(range(12))
 
 
+def test_a_folder_that_may_not_be_read_is_no_empty_one(folder, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(folder))
+    os.chmod(".", 0o755)
+    os.chmod("ten", 0)
+    user = os.geteuid()
+    try:
+        if not user:  # whom rights do not stop
+            os.seteuid(65534)
+        with pytest.raises(PermissionError, match="ten"):
+            len(TenFiles("ten"))
+    finally:
+        os.seteuid(user)
+        os.chmod("ten", 0o755)
+
+
 def test_a_damaged_file_is_named(folder):
     dataset = TenFiles(folder)
     with open(dataset.keys[2], "r+b") as file:

@@ -158,10 +158,10 @@ def test_many_shards_are_opened_at_once(store, tmp_path):
             writer.add(f"{shard}", {"cls": shard})
     store.upload("b", tmp_path)
     assert len(Tar("s3://b/{00..11}.tar", index=True)) == 12
-    store.faults, store.most_in_flight = Faults(1, kinds=["slow"], slow=0.05), 0
+    store.expect_together(6)
     dataset, asked = Tar("s3://b/{00..11}.tar"), len(store.asked)
     assert len(dataset) == 12 and store.most_in_flight >= 6 and len(store.asked) == asked + 36
-    store.most_in_flight = 0
+    store.expect_together(6)
     assert [sample["cls"] for sample in dataset.__getitems__(range(12))] == list(range(12)) and store.most_in_flight >= 6
     store.put("b", "03.tar", store.objects["b", "04.tar"])
     assert [int(Tar("s3://b/{00..11}.tar")[n]["cls"]) for n in (3, 5)] == [4, 5]
@@ -172,7 +172,7 @@ def test_rows_that_lie_apart_are_asked_for_at_once(store, tmp_path):
     store.upload("b", tmp_path)
     dataset = Npy("s3://b/a.npy")
     assert len(dataset) == 20
-    store.faults, store.most_in_flight = Faults(1, kinds=["slow"], slow=0.1), 0
+    store.expect_together(3)
     np.testing.assert_array_equal(dataset.__getitems__([3, 9, 10, 1, 17])[:, 0], [9, 27, 30, 3, 51])
     assert store.most_in_flight >= 3
 

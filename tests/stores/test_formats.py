@@ -1,7 +1,9 @@
 """Each format in a store gives the samples that it gives on a disk, with a tenth of the answers faulty, and counts what was asked again."""
 
+import gzip
 import importlib
 import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +12,34 @@ import numpy as np
 import pytest
 from object_store import Faults
 
-from highway import Pipeline
+from highway import Pipeline, datasets, tenbin
 from highway.data import photos
-from highway.datasets import COCO, HDF5, LMDB, MDS, VOC, ArrayRecord, Arrow, DecodedCache, LevelDB, Npy, Npz, Parquet, Tar, TFRecord
+from highway.datasets import (
+    CIFAR10,
+    CIFAR100,
+    COCO,
+    HDF5,
+    LMDB,
+    MDS,
+    MNIST,
+    VOC,
+    ArrayRecord,
+    Arrow,
+    DecodedCache,
+    FashionMNIST,
+    Files,
+    HuggingFace,
+    ImageFolder,
+    LevelDB,
+    MixedDataset,
+    Npy,
+    Npz,
+    Parquet,
+    SVMLight,
+    Tar,
+    TenFiles,
+    TFRecord,
+)
 from highway.errors import ConfigError
 from highway.modules import Reader
 
@@ -69,6 +96,9 @@ def assert_equal(found, expected):
         assert found.keys() == expected.keys()
         for field in found:
             assert_equal(found[field], expected[field])
+    elif isinstance(found, tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_equal(one, other)
     elif isinstance(found, np.ndarray):
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype
@@ -118,7 +148,7 @@ def test_records_of_several_files_are_asked_for_at_once(store, tmp_path):
     store.upload("bucket", tmp_path)
     dataset = TFRecord(f"s3://bucket/{name}", example=True)
     assert len(dataset) == 24
-    store.faults, store.most_in_flight = Faults(1, kinds=["slow"], slow=0.1), 0
+    store.expect_together(3)
     assert [sample["cls"] for sample in dataset.__getitems__([0, 13, 5, 20, 8])] == [0, 13, 5, 20, 8]
     assert store.most_in_flight >= 3
 
@@ -186,6 +216,107 @@ def test_voc_and_coco_in_a_store(store, tmp_path):
     message = r"ImageSets/Main/train\.txt: of its 2 .* 1 are not in 's3://bucket/JPEGImages', the first is 'b\.jpg'"
     with pytest.raises(FileNotFoundError, match=message):
         VOC("s3://bucket")[0]
+
+
+def idx(array):
+    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+
+
+def write_digits(folder):
+    random = np.random.default_rng(0)
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(random.integers(0, 256, (12, 28, 28), np.uint8))))
+    (folder / "train-labels-idx1-ubyte").write_bytes(idx((np.arange(12) % 10).astype(np.uint8)))
+
+
+def write_cifar(folder):
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 3072), np.uint8)
+    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        (folder / name).write_bytes(b"".join(bytes([number % 10]) + row.tobytes() for number, row in enumerate(pixels)))
+    for name in ("train.bin", "test.bin"):
+        (folder / name).write_bytes(b"".join(bytes([number % 20, number]) + row.tobytes() for number, row in enumerate(pixels)))
+
+
+def write_lines(folder):
+    (folder / "a.svm").write_text("".join(f"{number % 2} 1:{number}.5 {number + 2}:0.25 # line\n\n" for number in range(12)))
+
+
+def write_table(folder):
+    huggingface = pytest.importorskip("datasets", minversion="5", reason="run by `tox -e stores`")  # without a version it is tests/datasets
+    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # else its thread goes on behind a bar that is not shown
+    huggingface.Dataset.from_dict({"x": list(range(12)), "text": [f"row {number}" for number in range(12)]}).save_to_disk(folder / "table")
+
+
+def write_images(folder):
+    for number, data in enumerate(IMAGES[:12]):
+        path = folder / "photos" / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (folder / "labels.txt").write_text("".join(f"{'cat' if number % 2 == 0 else 'dog'}/{number}.jpg\t{number}\n" for number in range(12)))
+
+
+def write_tens(folder):
+    for number in range(12):
+        tenbin.save(folder / f"{number:02}.ten", np.full((2, 3), number, np.float32))
+
+
+def mixed(root):
+    return MixedDataset([ImageFolder(f"{root}/photos"), ImageFolder(f"{root}/photos")], [2, 1])
+
+
+OTHERS = {  # what writes files, and what reads them, by a root that is a folder or a URL
+    "MNIST": (write_digits, MNIST),
+    "FashionMNIST": (write_digits, FashionMNIST),
+    "CIFAR10": (write_cifar, CIFAR10),
+    "CIFAR100": (write_cifar, CIFAR100),
+    "SVMLight": (write_lines, lambda root: SVMLight(f"{root}/a.svm")),
+    "HuggingFace": (write_table, lambda root: HuggingFace(f"{root}/table")),
+    "ImageFolder": (write_images, lambda root: ImageFolder(f"{root}/photos")),
+    "Files": (write_images, lambda root: Files(f"{root}/photos", labels=f"{root}/labels.txt")),
+    "TenFiles": (write_tens, TenFiles),
+    "MixedDataset": (write_images, mixed),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_datasets_give_from_a_store_what_they_give_from_a_folder(store, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("highway.stores.copies._held", {})
+    monkeypatch.setenv("HIGHWAY_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "files").mkdir()
+    write, dataset = OTHERS[name]
+    write(tmp_path / "files")
+    store.upload("bucket", tmp_path / "files", "data/")
+    store.faults = Faults(0.1, 3, slow=0.05)
+    there, here = dataset("s3://bucket/data"), dataset(str(tmp_path / "files"))
+    assert len(there) == len(here) >= 12
+    (found, _), (expected, _) = read(there), read(here)
+    for (sample, keys), (other, other_keys) in zip(found, expected, strict=True):
+        assert_equal(sample, other)
+        assert [key.rpartition("/")[2] for key in keys] == [key.rpartition("/")[2] for key in other_keys]
+    with pytest.raises(FileNotFoundError, match=r"s3://bucket/nowhere"):
+        len(dataset("s3://bucket/nowhere"))
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *OTHERS], ids=lambda name: name if isinstance(name, str) else name.__name__)
+def test_what_may_not_be_read_is_named_without_secrets(store, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("highway.stores.copies._held", {})
+    monkeypatch.setenv("HIGHWAY_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "files").mkdir()
+    if name in OTHERS:
+        write_files, dataset = OTHERS[name]
+        write_files(tmp_path / "files")
+        dataset = dataset("s3://bucket/data")
+    else:
+        dataset = name(f"s3://bucket/data/{write(tmp_path / 'files', name)}", **options(name))
+    store.upload("bucket", tmp_path / "files", "data/")
+    store.forbidden, store.lists = {key for _, key in store.objects}, False
+    with pytest.raises(PermissionError, match=r"s3://bucket/data.*: the store refuses it .*AWS_ACCESS_KEY_ID") as caught:
+        len(dataset)
+    assert "the-secret-key" not in str(caught.value) and "the-key-id" not in str(caught.value)
+
+
+def test_every_dataset_is_tried_in_a_store():
+    tried = {dataset.__name__ for dataset in FORMATS} | {*OTHERS} | {"VOC", "COCO"}
+    assert tried == set(datasets.__all__)
 
 
 def test_plain_paths_import_nothing_of_stores():

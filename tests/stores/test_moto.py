@@ -1,6 +1,7 @@
 """Against a real server of S3, moto's, behind a proxy that spoils a tenth of the answers: all data arrive, and are right."""
 
 import http.client
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,13 +10,18 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from object_store import Faults
+from waiting import wait_until
 
 from highway import Pipeline
+from highway.cli import main
 from highway.data import photos
-from highway.datasets import ImageFolder, Tar
+from highway.datasets import MDS, ImageFolder, Tar
 from highway.datasets.shards import shard_writer
-from highway.modules import ImageFileReader, Reader, WebDatasetSource
-from highway.stores.file import open_file
+from highway.datasets.writing import writing
+from highway.modules import ImageFileReader, MDSSink, Reader, WebDatasetSource
+from highway.stores import clients, obstore_client, requests
+from highway.stores import writing as stores_writing
+from highway.stores.file import names_in, open_file, read_whole, remove
 from highway.stores.listing import listing_of
 from highway.stores.remote import write_object
 
@@ -31,7 +37,7 @@ class _Proxy(BaseHTTPRequestHandler):
 
     def do_GET(self):
         faults, body = self.server.faults, self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = faults.draw()
+        fault = faults.draw(self.command)
         if fault == "reset":
             self.close_connection = True
             return
@@ -48,7 +54,7 @@ class _Proxy(BaseHTTPRequestHandler):
         left_out = ("transfer-encoding", "connection", "date", "server") + (() if self.command == "HEAD" else ("content-length",))
         self._send(answer.status, [pair for pair in headers if pair[0].lower() not in left_out], data, fault == "cut")
 
-    do_HEAD = do_PUT = do_GET
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
     def _send(self, status, headers, data, cut=False):
         self.send_response(status)
@@ -170,3 +176,81 @@ def test_listings_ranges_and_changes_are_those_of_s3(faults):
         open_file("s3://nowhere/x")
     with pytest.raises(FileNotFoundError, match="there is no bucket s3://nowhere"):
         listing_of("s3://nowhere/x")
+
+
+def ask(method, path):
+    """Return the status and body of an answer of the server."""
+    connection = http.client.HTTPConnection(urlsplit(os.environ["AWS_ENDPOINT_URL"]).netloc)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    status, body = answer.status, answer.read()
+    connection.close()
+    return status, body
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Have files above 5 MB sent in parts of that size, the least that S3 takes."""
+    for module in (clients, obstore_client, requests, stores_writing):
+        monkeypatch.setattr(module, "PART", 5 << 20)
+
+
+def test_a_large_file_is_sent_in_parts_and_is_there_when_all_are(faults, parts, tmp_path):
+    spoil(faults)
+    faults.kinds = ("500", "503", "reset", "slow")
+    data = np.random.default_rng(0).bytes((11 << 20) + 7)
+    for number in range(2):
+        with writing(f"s3://photos/large/{number}.bin") as name, open(name, "wb") as file:
+            file.write(data)
+    faults.share = 0
+    assert names_in("s3://photos/large") == {"0.bin", "1.bin"} and read_whole("s3://photos/large/1.bin") == data
+    assert b"<UploadId>" not in ask("GET", "/photos?uploads")[1]
+    remove("s3://photos/large/0.bin")
+    assert names_in("s3://photos/large") == {"1.bin"}
+    with (
+        pytest.raises(FileNotFoundError, match=r"s3://nowhere/a\.bin: there is no bucket s3://nowhere"),
+        writing("s3://nowhere/a.bin") as name,
+    ):
+        Path(name).write_bytes(data)
+
+
+def test_an_upload_that_is_given_up_leaves_no_parts(faults, parts):
+    started, faults.share, faults.kinds, faults.slow = threading.Event(), 1, ["slow"], 0.3
+
+    class Sink:
+        def consume(self, items):
+            for _ in items:
+                with writing("s3://photos/stopped/a.bin") as name:
+                    Path(name).write_bytes(bytes(60 << 20))
+                    started.set()
+
+    pipeline = Pipeline([range(1), Sink()])
+    thread = threading.Thread(target=pipeline.run)
+    thread.start()
+    started.wait(30)
+    wait_until(lambda: faults.count["slow"] > 3)
+    pipeline.stop()
+    thread.join()
+    faults.share = 0
+    wait_until(lambda: b"<UploadId>" not in ask("GET", "/photos?uploads")[1])
+    assert names_in("s3://photos/stopped") == set()
+
+
+@pytest.mark.parametrize("target", ["s-%d.tar", "m", "f", "a.parquet"])
+def test_a_conversion_ends_with_the_bytes_of_one_on_this_machine(faults, tmp_path, target, capsys):
+    options = {"s-%d.tar": ["--shard-size", "12"], "m": ["--to", "mds"], "f": ["--to", "folder"]}.get(target, [])
+    spoil(faults)
+    assert main(["convert", "highway:photos/val", f"s3://photos/out/{target}?attempts=12", *options, "--check"]) == 0, capsys.readouterr()
+    assert "all 32 samples are the same" in capsys.readouterr().out
+    assert main(["convert", "highway:photos/val", str(tmp_path / "out" / target), *options]) == 0
+    faults.share = 0
+    for path in (path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name[0] != "."):
+        assert read_whole(f"s3://photos/{path.relative_to(tmp_path)}") == path.read_bytes()
+
+
+def test_a_whole_bucket_is_a_folder(faults):
+    assert ask("PUT", "/whole")[0] == 200
+    Pipeline([[{"x": number} for number in range(5)], MDSSink("s3://whole")]).run()
+    assert names_in("s3://whole") == {"index.json", "shard.00000.mds"} and len(MDS("s3://whole")) == 5
+    with pytest.raises(FileExistsError, match=r"MDSSink: 's3://whole' is there already"):
+        Pipeline([[{"x": 1}], MDSSink("s3://whole")]).run()

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
-import time
 
 import pytest
+from forking import in_a_fork
 from object_store import Faults
 from waiting import wait_until
 
@@ -67,20 +69,20 @@ def test_what_fails_too_often_is_an_error_that_names_it(store, url):
         file.read(0, 10)
 
 
-def test_a_slow_answer_is_asked_for_again_and_the_first_one_counts(store, url):
+def test_a_slow_answer_is_asked_for_again_and_the_first_one_counts(store, url, monkeypatch):
+    monkeypatch.setattr("highway.stores.requests._LEAST_HEDGE", 0.1)
     file = open_file(url)
     for _ in range(10):
         file.read(0, 10)
-    store.faults.next, store.faults.slow = ["slow"], 20
-    begin = time.monotonic()
+    store.faults.next, store.faults.slow = ["slow"], 1000
     data, counts = counted(lambda: file.read(0, 10))
-    assert data == DATA[:10] and time.monotonic() - begin < 10
+    assert data == DATA[:10]
     assert counts == {"requests": 2, "hedged": 1, "hedges_won": 1, "bytes": 10}
 
 
 def test_no_answer_in_time_is_a_failure(store, url):
-    file = open_file(f"{url}?timeout=0.2&attempts=1")
-    store.faults.next, store.faults.slow = ["slow"], 20
+    file = open_file(f"{url}?timeout=0.2&attempts=1", FileState(len(DATA), 0))
+    store.faults.next, store.faults.slow = ["slow"], 1000
     with pytest.raises(StoreError, match=r"a\.bin: the answer: no answer within 0\.2 s; look at the network"):
         file.read(0, 10)
 
@@ -88,15 +90,13 @@ def test_no_answer_in_time_is_a_failure(store, url):
 def test_so_many_requests_are_in_flight_and_no_more(store):
     for number in range(24):
         store.put("bucket", f"{number}.bin", bytes(10))
-    store.faults, files = (
-        Faults(1, kinds=["slow"], slow=0.05),
-        [open_file(f"s3://bucket/{n}.bin?requests=6", FileState(10, 0)) for n in range(24)],
-    )
+    files = [open_file(f"s3://bucket/{n}.bin?requests=6", FileState(10, 0)) for n in range(24)]
+    store.expect_together(6)
     from highway.stores.file import FileRange, read_ranges
 
     with pytest.raises(DatasetError, match=r"has another ETag or time"):
         read_ranges([FileRange(file, 0, 10) for file in files])
-    assert 3 <= store.most_in_flight <= 6
+    assert store.most_in_flight == 6
 
 
 def test_a_change_is_noticed_by_the_next_answer(store, url):
@@ -208,27 +208,26 @@ class _Stored:
         return self.file.read(number, 1)[0]
 
 
-def test_a_pipeline_that_stops_gives_up_its_requests_within_a_second(store, url):
+def test_a_pipeline_that_stops_gives_up_its_requests(store, url, caplog):
     dataset = _Stored(url)
-    store.faults = Faults(1, kinds=["slow"], slow=60)
+    store.faults = Faults(1, kinds=["slow"], slow=1000)
     with Pipeline([Reader(dataset, epochs=1)]) as pipeline:
         with pytest.raises(TimeoutError):
-            pipeline.dequeue(timeout=0.3)
-        assert store.in_flight
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 1
+            pipeline.dequeue(timeout=0.1)
+        wait_until(lambda: store.in_flight)
+    assert "does not stop" not in caplog.text
 
 
-def test_an_interrupt_ends_a_slow_request_within_a_second(store, url):
+def test_an_interrupt_ends_a_slow_request(store, url):
     file = open_file(f"{url}?hedge=0")  # else a second request may be quicker than the interrupt
-    store.faults.next, store.faults.slow = ["slow"], 60
+    store.faults.next, store.faults.slow = ["slow"], 1000
 
     def interrupt():
         wait_until(lambda: store.faults.count["slow"])
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a command that ran in this process may have left its own
-    thread, begin = threading.Thread(target=interrupt), time.monotonic()
+    thread = threading.Thread(target=interrupt)
     try:
         thread.start()
         with pytest.raises(KeyboardInterrupt):
@@ -236,7 +235,6 @@ def test_an_interrupt_ends_a_slow_request_within_a_second(store, url):
         thread.join()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - begin < 2
 
 
 def test_statistics_say_how_often_a_store_was_asked_again(store, url):
@@ -251,20 +249,18 @@ def test_statistics_say_how_often_a_store_was_asked_again(store, url):
 def test_a_forked_child_has_clients_of_its_own(store, url):
     file = open_file(url)
     assert file.read(0, 4) == DATA[:4]
-    for child in range(2):  # and a child of that child, too
-        read_end, write_end = os.pipe()
-        if os.fork() == 0:
-            signal.alarm(20)
-            code = 1
-            try:
-                os.write(write_end, file.read(10 * child, 4))
-                if (grandchild := os.fork()) == 0:
-                    os.write(write_end, file.read(100, 4))
-                    os._exit(0)
-                code = os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1])
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-        assert os.read(read_end, 100) == DATA[10 * child : 10 * child + 4] + DATA[100:104]
-        os.close(read_end), os.close(write_end)
+    for child in range(2):
+
+        def reads(begin=10 * child):
+            assert file.read(begin, 4) == DATA[begin : begin + 4]
+            return in_a_fork(lambda: file.read(100, 4) == DATA[100:104])  # in a child of the child, too
+
+        assert in_a_fork(reads) == 1
     assert file.read(20, 4) == DATA[20:24]
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_right_after_an_answer_ends_well(store, url):
+    code = f"from highway.stores.file import exists; exists({url!r})"
+    children = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(8)]  # of which a fifth aborted once
+    assert [(child.communicate()[1], child.returncode) for child in children] == [(b"", 0)] * 8

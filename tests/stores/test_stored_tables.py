@@ -27,6 +27,10 @@ def test_an_epoch_takes_no_more_requests_than_row_groups_have_columns(store, tmp
         pq.write_table(TABLE.slice(part * 40, 40), tmp_path / f"part-{part}.parquet", row_group_size=10)
     store.upload("tables", tmp_path)
     dataset = Parquet("s3://tables/part-*.parquet", fields={"x": "x"}, key="text")
+    assert len(dataset) == N
+    store.expect_together(4)
+    assert dataset.keys[0] == "row 0" and store.most_in_flight == 4
+    store.expect_together(2)
     with Pipeline([Reader(dataset, 16, shuffle="blocks", window=40, epochs=1, num_workers=3)]) as pipeline:
         found = [(batch["x"].tolist(), passport.keys) for batch, passport in pipeline.stamped()]
     numbers = [number for numbers, _ in found for number in numbers]

@@ -199,7 +199,7 @@ def test_the_benchmark_sends_its_first_batch_again_and_again(option, tmp_path):
         batches = list(itertools.islice(pipeline, 60))
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (130, "")
     assert [line.split()[:2] for line in lines[1:]] == [["25", "batches"], ["50", "batches"]]
     assert re.fullmatch(r"\d+ batches, [\d.]+ MB in .*MB/s", out.splitlines()[-1])

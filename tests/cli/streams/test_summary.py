@@ -79,6 +79,13 @@ def test_a_number_without_a_batch_axis_is_an_error_that_names_the_option():
         Summary().add((np.zeros((2, 2)), np.float32(1)))
 
 
+def test_bytes_are_summed_up_as_uint8():
+    summary = Summary(batched=False)
+    summary.add({"image": b"\x01\x03"})
+    seen = summary.fields["image"]
+    assert (seen.dtypes, seen.shapes, seen.min, seen.max) == ({"uint8"}, {(2,)}, 1, 3)
+
+
 def test_text_is_an_error_that_names_the_field():
     with pytest.raises(ValueError, match="field 'name' holds <U3; expected numbers"):
         Summary().add({"name": "cat"})

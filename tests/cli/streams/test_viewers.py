@@ -1,14 +1,20 @@
 """tensormon, tensorshow and tensorstat on real streams."""
 
+import io
 import json
 import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from PIL import Image
 
 from highway import Passport
 from highway.cli.streams import mon, show, stat
+from highway.datasets import COCO
+from highway.engine.ragged import RaggedOptions
+from highway.images.decode import decode
+from highway.images.drawing import COLORS
 
 NO_PASSPORT = Passport()
 IMAGES = np.zeros((2, 8, 6, 3), np.uint8)
@@ -198,6 +204,89 @@ def test_unbatched_samples_are_one_image_each():
     assert cells((IMAGES[0], np.array(3, np.int32)), "-b") == [[("3", "")]]
 
 
+def test_image_files_are_decoded_and_have_their_boxes():
+    sample = COCO("highway:objects/JPEGImages", "highway:objects/instances_val.json")[1]
+    (drawn,), (plain,) = picture_of(sample, "-b"), picture_of({"image": sample["image"]}, "-b")
+    assert drawn.shape == (97, 128, 3) and (drawn != plain).any()
+    decoded = {"image": decode(sample["image"])}
+    assert_array_equal(plain, picture_of(decoded, "-b")[0])
+
+
+def objects(ragged):
+    """Return a batch of two grey images, with one object and two of these, in a dict."""
+    boxes = [np.float32([[8, 16, 40, 48]]), np.float32([[0, 0, 16, 16], [32, 32, 64, 64]])]
+    samples = []
+    for of in boxes:
+        masks, points = np.zeros((len(of), 64, 64), np.uint8), of.reshape(-1, 2, 2).mean(axis=1, keepdims=True)
+        for mask, (x1, y1, x2, y2) in zip(masks, of.astype(int), strict=True):
+            mask[y1:y2, x1:x2] = 1
+        rows = {"boxes": of, "labels": np.arange(1, len(of) + 1, dtype=np.int32), "masks": masks, "keypoints": points}
+        samples.append({"image": np.full((64, 64, 3), 90, np.uint8), **rows})
+    return RaggedOptions(ragged, ["boxes", "labels", "masks", "keypoints"]).collated(samples)
+
+
+def picture_of(item, *options, passport=NO_PASSPORT, classes=None):
+    """Return the pixels of the images that tensorshow would show of an item."""
+    parser = show.argparse.ArgumentParser()
+    show.add_arguments(parser)
+    found = show.pictures(item, passport, parser.parse_args(list(options)), classes or {})
+    return [np.asarray(cell.image) for picture in found for cell in picture]
+
+
+@pytest.mark.parametrize("ragged", ["pad", "offsets", "list"])
+def test_boxes_masks_and_points_are_drawn_with_their_labels(ragged):
+    item = objects(ragged)
+    first, second = picture_of(item)
+    plain, _ = picture_of({"image": item["image"]})
+    assert (plain == 90).all() and first.shape == (128, 128, 3)
+    color = COLORS[1]
+    assert_array_equal(first[32:96, 79], [color] * 64)  # the right side of the box, twice as large
+    assert (first[63:65, 47:49] == color).all(), "the point"
+    assert not (first[60, 60] == 90).all(), "the mask"
+    assert (first[:30] == 90).all() and (first[100:] == 90).all(), "no padding, and nothing of the others"
+    assert (second[100:128, 127] == COLORS[2]).all()
+    assert cells(item) == [[("", "")]] * 2, "the labels stand at the boxes"
+    named, _ = picture_of(item, classes={"1": "mmmmm"})
+    assert (named != first).any() and (named[60:] == first[60:]).all()
+
+
+def test_a_tuple_has_its_boxes_masks_and_points_at_positions_that_options_name():
+    item = objects("pad")
+    expected = picture_of(item)
+    named = tuple(item[name] for name in ("image", "labels", "boxes", "masks", "keypoints"))
+    for shown, wanted in zip(picture_of(named, "--boxes", "2", "--mask=-2", "--points", "4"), expected, strict=True):
+        assert_array_equal(shown, wanted)
+    assert (picture_of(named)[0] == 90).all()
+    renamed = {"image": item["image"], "gt": item["boxes"]}
+    assert (picture_of(renamed, "--boxes", "gt")[0] != 90).any() and (picture_of(renamed)[0] == 90).all()
+
+
+def test_the_label_of_an_image_stays_below_it_where_there_are_boxes_too():
+    item = {"image": IMAGES, "boxes": np.ones((2, 3, 4), np.float32), "label": np.array([4, 5], np.int32)}
+    assert cells(item) == [[("4", "")], [("5", "")]]
+    assert cells({**item, "label": np.array(["cat", "dog"])}) == [[("cat", "")], [("dog", "")]]
+    assert cells({"image": IMAGES, "boxes": item["boxes"], "area": np.ones((2, 3))}) == [[("", "")]] * 2
+
+
+def test_images_may_be_a_list_of_different_sizes_or_of_files():
+    images = [np.full((20, 40, 3), 90, np.uint8), np.full((30, 10, 3), 90, np.uint8)]
+    files = []
+    for image in images:
+        Image.fromarray(image).save(file := io.BytesIO(), "PNG")
+        files.append(file.getvalue())
+    for given in (images, files):
+        shown = picture_of({"image": given, "boxes": [np.float32([[5, 5, 9, 15]]), np.zeros((0, 4))]})
+        assert [pixels.shape for pixels in shown] == [(64, 128, 3), (128, 43, 3)]
+        assert (shown[0] != 90).any() and (shown[1] == 90).all()
+
+
+def test_show_draws_what_passes_at_a_size(send, no_display):
+    assert show.main([send([objects("pad")]), "-o", "sheet.jpg", "-s", "256", "-B", "2"]) == 0
+    picture = Image.open(no_display / "sheet.jpg")
+    assert picture.format == "JPEG" and picture.width == 24 + 256 + 14 + 256 + 24
+    np.testing.assert_allclose(np.asarray(picture)[40 + 100, 24 + 159], COLORS[1], atol=60)
+
+
 def test_img2img_shows_pairs_side_by_side(send, no_display):
     assert cells((IMAGES, IMAGES + 1), "-m", "img2img") == [[("0", ""), ("1", "")]] * 2
     pairs = [(np.full((1, 8, 6, 3), n, np.uint8), np.full((1, 8, 6, 3), 100 + n, np.uint8)) for n in range(3)]
@@ -211,6 +300,12 @@ def test_img2img_shows_pairs_side_by_side(send, no_display):
         ((np.zeros((2, 8), np.float32), np.zeros(2, np.int32)), [], "which is no image"),
         ((IMAGES, np.zeros(3, np.int32)), [], "field 1 has 3 values for 2 images"),
         ((IMAGES,), ["-m", "img2img"], "img2img needs two"),
+        ((IMAGES,), ["--boxes", "1"], "no field 1; the item has 0"),
+        (
+            {"image": IMAGES, "gt": np.zeros((2, 4), np.float32)},
+            ["--boxes", "gt"],
+            "field 'gt' holds float32 (4,) for an image of height 8",
+        ),
     ],
 )
 def test_show_says_what_cannot_be_shown(send, no_display, capsys, item, options, message):
@@ -229,6 +324,6 @@ def test_show_refuses_classes_that_are_none(tmp_path, capsys, text, message):
     assert message in capsys.readouterr().err
 
 
-def test_show_refuses_an_output_that_is_no_png(capsys):
-    assert show.main(["zsub://127.0.0.1:1", "-o", "grid.jpg"]) == 2
-    assert "expected a name that ends in .png" in capsys.readouterr().err
+def test_show_refuses_an_output_that_is_no_picture(capsys):
+    assert show.main(["zsub://127.0.0.1:1", "-o", "grid.gif"]) == 2
+    assert "expected a name that ends in .png or .jpg" in capsys.readouterr().err

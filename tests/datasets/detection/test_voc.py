@@ -194,8 +194,10 @@ def test_a_list_of_something_else_is_refused(root, lines, message):
 
 
 def test_files_that_are_not_there_are_named(root):
-    with pytest.raises(FileNotFoundError, match=r"ImageSets/Main/none\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"ImageSets/Main/none\.txt': no such list of images; the lists there are 'train', 'val'"):
         len(VOC(str(root), "none"))
+    with pytest.raises(FileNotFoundError, match=r"JPEGImages/ImageSets/.* data_dir is the folder that holds ImageSets"):
+        len(VOC(f"{root}/JPEGImages"))
     os.remove(root / "JPEGImages/2008_000001.jpg")
     with pytest.raises(FileNotFoundError, match=r"JPEGImages/2008_000001\.jpg"):
         VOC(str(root))[0]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 
 from highway import Pipeline
 from highway.datasets import ImageFolder, TFRecord
-from highway.datasets.records import framing
+from highway.datasets.records import framing, tfrecord
 from highway.datasets.records.tfrecord import tfrecord_writer
 from highway.errors import ConfigError, DatasetError
 from highway.modules import ImageFileReader, Reader
@@ -91,18 +92,51 @@ def test_neighbours_are_read_together_and_others_are_not(files, monkeypatch):
     assert len(reads) == 2
 
 
+@pytest.mark.parametrize(("large", "at_once"), [(30, 100), (100, 30), (1 << 16, 1 << 18)])
+def test_any_numbers_are_read_whatever_is_read_together(tmp_path, monkeypatch, large, at_once):
+    monkeypatch.setattr(tfrecord, "_LARGE", large)
+    monkeypatch.setattr(tfrecord, "_AT_ONCE", at_once)
+    rng = np.random.default_rng(0)
+    records = [rng.bytes(size) for size in rng.integers(0, 60, 200).tolist()]
+    dataset = TFRecord(write(tmp_path / "a", records))
+    for count in (0, 1, 2, 7, 100):
+        some, first = rng.integers(-200, 200, count).tolist(), int(rng.integers(100))
+        assert dataset.__getitems__(some) == [records[number] for number in some]
+        assert dataset.__getitems__(range(first, first + count)) == records[first : first + count]
+    with pytest.raises(IndexError):
+        dataset.__getitems__([3, 200])
+
+
 def test_large_records_are_read_and_checked_like_others(tmp_path):
     records = [bytes([n]) * size for n, size in enumerate([10, 70_000, 65_520, 65_521, 3, 200_000])]
     path = write(tmp_path / "a", records)
     dataset = TFRecord(path)
     assert dataset.__getitems__([5, *range(6)]) == [records[5], *records]
+    views = dataset.__getviews__([5, *range(6)])
+    assert views == [records[5], *records] and {type(one) for one in views if len(one) > 65_536} == {memoryview}
     data = bytearray((tmp_path / "a").read_bytes())
     for place in (100, -100_000, -1):  # in the data of two large ones, and in the checksum of the last
         damaged = data.copy()
         damaged[place] ^= 1
         (tmp_path / "a").write_bytes(damaged)
-        with pytest.raises(DatasetError, match=r"a: byte \d+: the checksum of its \d+ bytes does not fit .*: the record is damaged"):
-            TFRecord(path)[1 if place > 0 else 5]
+        for method in ("__getitems__", "__getviews__"):
+            with pytest.raises(DatasetError, match=r"a: byte \d+: the checksum of its \d+ bytes does not fit .*: the record is damaged"):
+                getattr(TFRecord(path), method)([1 if place > 0 else 5])
+
+
+def test_large_examples_come_with_views_where_these_are_asked_for(tmp_path):
+    samples = [
+        {"jpg": b"%d" % n * size, "all": [b"a" * size, b"b"], "text": "ü" * size, "cls": n * 100} for n, size in enumerate([1, 90_000])
+    ]
+    with tfrecord_writer(str(tmp_path / "a")) as writer:
+        for n, sample in enumerate(samples):
+            writer.add(f"k/{n}", sample)
+    dataset = TFRecord(str(tmp_path / "a"), example=True)
+    assert dataset.__getviews__([1, 0]) == dataset.__getitems__([1, 0]) == [samples[1], samples[0]]
+    (sample,), (views,) = dataset.__getitems__([1]), dataset.__getviews__([1])
+    assert (type(sample["jpg"]), type(sample["all"][0]), type(sample["text"])) == (bytes, bytes, str)
+    assert (type(views["jpg"]), type(views["all"][0]), type(views["text"])) == (memoryview, memoryview, str)
+    assert list(dataset.keys) == ["k/0", "k/1"]
 
 
 def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(files):
@@ -110,9 +144,7 @@ def test_it_is_read_again_after_a_pickle_and_in_a_forked_child(files):
     assert dataset[1] == b"1"
     again = pickle.loads(pickle.dumps(dataset))
     assert again == dataset and again[2] == b"22"
-    if (child := os.fork()) == 0:
-        os._exit(len(dataset[11]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 22
+    assert in_a_fork(lambda: len(dataset[11])) == 22
 
 
 def test_few_files_are_open_at_once(tmp_path, monkeypatch):
@@ -207,7 +239,7 @@ def test_keys_are_read_without_the_rest_of_the_records(examples, monkeypatch):
     dataset = TFRecord(examples, example=True)
     assert dataset.keys[0] == "k/0"
     monkeypatch.setattr(TFRecord, "__getitems__", None)
-    monkeypatch.setattr(framing, "read_records", None)
+    monkeypatch.setattr("highway.datasets.records.tfrecord.check_records", None)
     assert dataset.keys[3] == "k/3"
 
 

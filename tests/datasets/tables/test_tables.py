@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from forking import in_a_fork
 from pyarrow import parquet as pq
 
 from highway import Pipeline, Stage
@@ -89,9 +90,7 @@ def test_samples_are_the_rows_of_all_files_in_their_order(tmp_path, name):
 def test_it_is_read_after_a_pickle_in_a_forked_child_and_by_many_threads(tmp_path, name):
     dataset = saved(tmp_path / "t", name)()
     assert plain(dataset[5])["x"] == 25 and plain(pickle.loads(pickle.dumps(dataset))[6])["x"] == 36
-    if (child := os.fork()) == 0:
-        os._exit(int(dataset[7]["x"]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 49
+    assert in_a_fork(lambda: dataset[7]["x"]) == 49
     rows, fresh = pa.table(COLUMNS).to_pylist(), pickle.loads(pickle.dumps(dataset))
     orders = [np.random.default_rng(seed).permutation(N).tolist() for seed in range(4)]
     with ThreadPoolExecutor(4) as threads:
