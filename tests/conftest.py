@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["topologies"]
 
-settings.register_profile("highway", deadline=None, derandomize=True)  # a busy machine is no failure, and each run is the same
+# A busy machine is no failure, and each run is the same.
+settings.register_profile("highway", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("highway")
 
 _own_base: list[str] = []
@@ -81,7 +82,7 @@ def leaves_nothing_behind() -> Iterator[None]:
     if _threads() - threads or _children() - children or _shared_memory() - memory:
         gc.collect()  # it may hang on a reference cycle; collecting after every test would take longer than the tests
     for thread in _threads() - threads:
-        thread.join(timeout=5)  # a thread that has done its work may need a moment to end
+        thread.join(timeout=30)  # a thread that has done its work may need a moment to end
     left = sorted(thread.name for thread in _threads() - threads)
     assert not left, f"threads left behind: {left}"
     assert not _children() - children, "child processes left behind"

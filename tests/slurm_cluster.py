@@ -86,7 +86,7 @@ class Cluster:
     def ask(self, *arguments: str) -> str:
         """Return what a command says."""
         with self.popen(list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as command:
-            said, _ = command.communicate(timeout=60)
+            said, _ = command.communicate(timeout=200)
         return said.strip()
 
     def jobs(self) -> list[str]:

@@ -56,7 +56,7 @@ def start(tmp_path, own_address, popen):
 
 def interrupt(process):
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=200)
     return process.returncode, out, err
 
 
@@ -66,7 +66,7 @@ def test_the_three_machines_of_the_readme(start):
     workers = [start(machine("every worker machine")) for _ in range(2)]
     show = "for _ in range(8):\n    images, labels = p.dequeue()\n    print(images.shape, images.dtype, labels.dtype)\np.stop()\n"
     trainer = start(machine("the training machine") + show)
-    out, err = trainer.communicate(timeout=60)
+    out, err = trainer.communicate(timeout=200)
     assert (trainer.returncode, err) == (0, "")
     assert out.splitlines() == ["(16, 240, 320, 3) uint8 int32"] * 8
     for process in (source, *workers):
@@ -75,7 +75,7 @@ def test_the_three_machines_of_the_readme(start):
 
 def test_an_error_in_a_machine_ends_it_with_1_and_its_message(start):
     process = start('Pipeline([ImageFileReader("nowhere", 16, (240, 320)), ZMQSink("tcp://source:5555")])')
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=200)
     assert process.returncode == 1
     assert err.startswith("highway: FileNotFoundError: ") and "nowhere" in err and "Traceback" not in err
 
@@ -86,7 +86,7 @@ def test_a_port_in_use_is_an_error_that_names_it(start, own_address):
         with pytest.raises(TimeoutError):
             holder.dequeue(timeout=0.5)
         process = start(script)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=200)
     assert process.returncode == 1
     assert f"{own_address}:5555" in err and "in use" in err and "Traceback" not in err
 
@@ -132,5 +132,5 @@ Pipeline([ImageFileReader("highway:photos/val", 5, (48, 48), epochs=2, seed=4), 
     # Elsewhere than in the checkout, whose highway may lack the C extension, and so decode otherwise, if another one is installed.
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as sender:
         there = batches([ZMQSource(url), augment()])
-        assert sender.wait(20) == 0
+        assert sender.wait(200) == 0
     assert_same(there, here)

@@ -26,7 +26,7 @@ def test_a_notebook_runs(name, tmp_path, popen):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: notebooks are run by tox -e adapters-torch and adapters-tf")
     process = popen([sys.executable, "-c", RUN, str(NOTEBOOKS / f"{name}.ipynb")], cwd=tmp_path)
-    out, err = process.communicate(timeout=110)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     if NEEDED[name]:
         assert float(re.findall(r"^accuracy ([\d.]+)$", out, re.M)[-1]) > 0.8

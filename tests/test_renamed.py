@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -53,6 +54,28 @@ def test_a_class_that_is_gone_names_what_to_use(module, name):
         getattr(importlib.import_module(module), name)
     where, _, new = renamed.CLASSES[name].partition(" ")[0].rstrip(",").rpartition(".")
     assert hasattr(importlib.import_module(where), new), caught.value
+
+
+@pytest.mark.parametrize("name", renamed.CLASSES)
+def test_a_class_that_is_gone_names_what_to_use_in_yaml_too(name):
+    with pytest.raises(ConfigError, match=f"unknown component '{name}'; use highway"):
+        Registry().build({name: 1}, Location())
+
+
+TENSORPACK = """
+    Identity RandomApplyAug RandomChooseAug RandomOrderAug MapImage AugmentorList ColorSpace Grayscale ToUint8 ToFloat32 Hue Brightness
+    BrightnessScale Contrast Saturation Gamma Clip GaussianBlur Lighting MeanVarianceNormalize MinMaxNormalize RandomCrop CenterCrop
+    RandomCropRandomShape GoogleNetRandomCropAndResize RandomCutout Shift Rotation RotationAndCropValid Affine Flip Resize
+    ResizeShortestEdge RandomResize Transpose JpegNoise GaussianNoise SaltPepperNoise CenterPaste RandomPaste BackgroundFiller
+    GaussianDeform IAAugmentor Albumentations AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
+"""
+
+
+@pytest.mark.parametrize("name", TENSORPACK.split())
+def test_every_augmentor_of_tensorpack_has_its_name_here_or_an_error_that_names_the_new_one(name):
+    assert (name in (*dir(transforms), *dir(modules))) != (name in renamed.CLASSES)
+    page = Path(__file__).parents[1].joinpath("docs/howto/from-tensorpack.md").read_text()
+    assert re.search(rf"\b{name}\b", page), "from-tensorpack.md does not say what it is called"
 
 
 @pytest.mark.parametrize("module", ["highway", "highway.modules", "highway.transforms", "highway.engine", "highway.adapters"])

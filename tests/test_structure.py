@@ -65,6 +65,8 @@ ONLY_IN = {
         "engine/script.py",
         "engine/threads.py",
         "engine/workers.py",
+        "images/scratch.py",
+        "modules/other_transforms/torchvision.py",
         "run/launchers/ray_runner.py",
         "run/role.py",
         "stores/cache.py",

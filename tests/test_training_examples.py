@@ -1,4 +1,4 @@
-"""examples/*.py learn to tell the photographs of the package apart; by hand each takes other data."""
+"""examples/*.py learn to tell the photographs of the package apart, and to find objects; by hand each takes other data."""
 
 import itertools
 import os
@@ -15,13 +15,13 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def run(popen):
-    """Run an example in an interpreter of its own, and return the last accuracy that it prints."""
+    """Run an example in an interpreter of its own, and return the last accuracy or recall that it prints."""
 
     def run(*command, **environment):
         process = popen([sys.executable, *command], cwd=EXAMPLES, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
-        out, err = process.communicate(timeout=110)
+        out, err = process.communicate(timeout=200)
         assert process.returncode == 0, err
-        return float(re.findall(r"accuracy:? ([\d.]+)", out)[-1])
+        return float(re.findall(r"(?:accuracy|recall):? ([\d.]+)", out)[-1])
 
     return run
 
@@ -74,6 +74,13 @@ def test_pytorch_learns_on_two_ranks(run):
     skip_without("lightning", environment="adapters-torch")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert run(*torchrun, "imagenet_pytorch.py", "--batch-size", "8") > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [["--form", "coco"], ["--form", "voc", "--masks"]], ids=["coco", "voc"])
+def test_a_detector_finds_objects(run, form):
+    skip_without("torch", environment="adapters-torch")
+    assert run("detection.py", *form) > 0.3
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ class Run:
 
     def end(self):
         """Wait for the end; return the exit code and all that was printed to either stream."""
-        code = self.process.wait(timeout=100)
+        code = self.process.wait(timeout=200)
         return code, self.out.all(), self.error.all()
 
 

@@ -2,12 +2,25 @@
 
 
 def torchvision_without_operators():
-    import torch
+    from torch import library
 
     try:
         import torchvision
     except (ImportError, RuntimeError):
         for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         import torchvision
     return torchvision
+
+
+class WithoutOperators:
+    """A map that leaves items as they are; in a process that gets it by pickle, torchvision can be imported from then on."""
+
+    def __init__(self):
+        torchvision_without_operators()
+
+    def __reduce__(self):
+        return WithoutOperators, ()
+
+    def __call__(self, item):
+        return item

@@ -45,7 +45,7 @@ def read(popen, own_address):
         environment = os.environ | {"JAX_PLATFORMS": "cpu"}
         command = [sys.executable, "-c", READ]
         running = [popen([*command, str(rank), str(processes), address], env=environment) for rank in range(processes)]
-        outputs = [process.communicate(timeout=100) for process in running]
+        outputs = [process.communicate(timeout=200) for process in running]
         assert [process.returncode for process in running] == [0] * processes, outputs
         return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
 
@@ -70,7 +70,7 @@ def run(popen):
     def run(lines):
         flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
         process = popen([sys.executable, "-W", "error", "-c", IMPORTS + textwrap.dedent(lines)], env=os.environ | flags)
-        out, error = process.communicate(timeout=100)
+        out, error = process.communicate(timeout=200)
         assert process.returncode == 0, error
         return out.splitlines()
 

@@ -133,7 +133,7 @@ def said(request):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: this is run by tox -e adapters-tf")
     environment = os.environ | {"KERAS_BACKEND": request.param, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    run = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, timeout=110)
+    run = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, timeout=200)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 

@@ -27,8 +27,8 @@ def test_jobs_in_three_frameworks_learn_the_same_from_one_stream(tmp_path, popen
     run = [sys.executable, "-c", "import sys; from highway.cli import main; sys.exit(main())", "run", "one_stream.yaml"]
     reader = popen(run, cwd=tmp_path, env=environment)
     jobs = [popen([sys.executable, "one_stream.py", name], cwd=tmp_path, env=environment) for name in ("torch", "jax", "tensorflow")]
-    printed = [job.communicate(timeout=110) for job in jobs]
-    out, error = reader.communicate(timeout=100)
+    printed = [job.communicate(timeout=200) for job in jobs]
+    out, error = reader.communicate(timeout=200)
     assert [job.returncode for job in [*jobs, reader]] == [0] * 4, [printed, out, error]
     first, *others = [out for out, _ in printed]
     assert others == [first, first]

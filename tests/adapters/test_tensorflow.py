@@ -279,5 +279,5 @@ print(sorted(thread.name for thread in threading.enumerate() if type(thread).__n
 
 
 def test_dropped_in_the_middle_it_leaves_nothing(tf):
-    out = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=100)
+    out = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=200)
     assert (out.returncode, out.stdout) == (0, "['MainThread']\n"), out.stderr

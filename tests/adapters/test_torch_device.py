@@ -38,7 +38,7 @@ def test_batches_are_ready_before_they_are_asked_for_and_no_more_than_depth():
 
     batches = iter(to_device(Source(), "cpu", depth=2))
     assert next(batches).item() == 0
-    assert third.wait(10)  # one was taken, two wait, and one is at hand
+    assert third.wait(30)  # one was taken, two wait, and one is at hand
     assert len(taken) == 4
     assert [batch.item() for batch in batches] == list(range(1, 10))
 
@@ -62,6 +62,19 @@ def test_images_become_what_the_training_takes():
     assert made.data_ptr() == images.data_ptr()
     ((made,),) = to_device([(images.permute(0, 3, 1, 2).float() / 255,)], "cpu", normalize=(mean, std))
     torch.testing.assert_close(made, expected.permute(0, 3, 1, 2))
+
+
+def test_masks_and_keypoints_are_no_images():
+    image, masks = torch.zeros((2, 8, 6, 3), dtype=torch.uint8), torch.ones((2, 3, 8, 6), dtype=torch.uint8)
+    normalize = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    batch = {"image": image, "masks": masks, "keypoints": torch.ones(2, 3, 5, 2)}
+    (moved,) = to_device([batch], "cpu", channels_last=True, normalize=normalize)
+    assert moved["image"].shape == (2, 3, 8, 6) and (moved["image"] == -1).all()
+    assert moved["masks"] is masks and moved["keypoints"] is batch["keypoints"]
+    ((moved, same),) = to_device([(image, masks)], "cpu", channels_last=True, normalize=normalize, images=0)
+    assert (moved == -1).all() and same is masks
+    with pytest.raises(KeyError, match="no field 'pixels'"):
+        list(to_device([batch], "cpu", images="pixels"))
 
 
 def test_it_is_a_loader_itself():

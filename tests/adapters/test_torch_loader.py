@@ -105,7 +105,7 @@ def test_workers_share_the_first_batch():
     class Waiting(Numbered):
         def __getitem__(self, number):
             if number < 4:
-                together.wait(10)
+                together.wait(30)
             return number
 
     with DataLoader(Waiting(8), 4, num_workers=4, isolated=False) as loader:
@@ -118,7 +118,7 @@ def test_batches_come_as_they_are_done_if_order_does_not_matter():
     class Gated(Numbered):
         def __getitem__(self, number):
             if number == 0:
-                gate.wait(10)
+                gate.wait(30)
             return number
 
     with DataLoader(Gated(6), 1, num_workers=2, in_order=False, isolated=False) as loader:
@@ -185,7 +185,7 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_comes_later():
 
     class Gated(Numbered):
         def __getitem__(self, number):
-            gate.wait(10)
+            gate.wait(30)
             return number
 
     with DataLoader(Gated(2), 2, num_workers=1, timeout=0.01, isolated=False) as loader:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import in_a_fork
 from isolated_stages import (
     Count,
     Late,
@@ -413,18 +414,14 @@ def test_it_may_begin_on_a_thread_that_ends():
 def test_a_forked_child_is_told_that_it_is_not_its_own_and_leaves_it_alone():
     with Pipeline([Count()], isolated=True) as pipeline:
         pipeline.dequeue()
-        reading, writing = os.pipe()
-        if (pid := os.fork()) == 0:
-            try:
+
+        def said():
+            with pytest.raises(PipelineError, match=r"^this pipeline belongs to process"):
                 pipeline.dequeue()
-            except PipelineError as error:
-                os.write(writing, str(error).encode())
             pipeline.stop()
-            os._exit(0)
-        os.waitpid(pid, 0)
-        assert os.read(reading, 1000).startswith(b"this pipeline belongs to process")
-        os.close(reading)
-        os.close(writing)
+            return 3
+
+        assert in_a_fork(said) == 3
         assert pipeline.dequeue()[0] == 1
 
 
@@ -465,7 +462,7 @@ def start(body, tmp_path, **options):
 
 def finish(body, tmp_path):
     with start(body, tmp_path) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     return process.returncode, out.split(), err
 
 
@@ -502,7 +499,7 @@ def test_a_class_of_a_session_says_where_to_put_it():
         "from highway import Pipeline\nclass Count:\n    def __iter__(self):\n        yield 1\n"
         "try:\n    Pipeline([Count()], isolated=True).dequeue()\nexcept Exception as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
     assert "defined in an interactive session, which another process cannot import; put it into a module" in done.stdout
 
 
@@ -527,8 +524,15 @@ def test_ctrl_c_interrupts_this_process_alone(tmp_path):
     with start(body, tmp_path, start_new_session=True) as process:
         assert process.stdout.readline() == "begun\n"
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     assert (process.returncode, out, err) == (0, "done\n", "")
+
+
+def has_ended(pid):
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @pytest.mark.parametrize("forked", [False, True])
@@ -549,9 +553,9 @@ def test_it_does_not_outlive_who_has_started_it(forked, tmp_path):
     """
     with start(body, tmp_path, start_new_session=True) as process:
         pid = int(process.stdout.readline())
-        assert process.wait(timeout=60) == -signal.SIGKILL
+        assert process.wait(timeout=200) == -signal.SIGKILL
         try:
-            wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+            wait_until(lambda: has_ended(pid))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -91,7 +91,14 @@ def test_split_undoes_collate(sample, count, named):
         ([], "no samples"),
         ([(1,), {"a": 1}], r"sample 1 is a dict with fields \('a',\), but sample 0 is a tuple"),
         ([{"a": 1}, {"b": 1}], r"fields \('b',\)"),
-        ([(np.zeros(2),), (np.zeros(3),)], r"field 0 has shapes \[\(2,\), \(3,\)\]; crop, pad or resize"),
+        (
+            [(np.zeros(2),), (np.zeros(3),)],
+            r"field 0 has shapes \[\(2,\), \(3,\)\]; crop, pad or resize .* ragged='pad', with 0 among its fields",
+        ),
+        (
+            [(np.zeros((2, 3)),), (np.zeros((2, 4)),)],
+            r"field 0 has shapes \[\(2, 3\), \(2, 4\)\]; crop, pad or resize to one shape before batching$",
+        ),
         ([{"x": np.int8(1)}, {"x": np.int16(1)}], r"field 'x' has dtypes \['int16', 'int8'\]"),
     ],
 )

@@ -6,7 +6,7 @@ import threading
 import pytest
 from waiting import wait_until
 
-from highway.engine.channel import Channel
+from highway.engine.channel import Channel, Together
 from highway.engine.stage import DROP
 from highway.engine.stats import BLOCKED, BUSY, STARVED, Meter
 from highway.errors import Cancelled, EndOfStream
@@ -26,7 +26,7 @@ def in_thread(function):
     thread.start()
 
     def join():
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive(), "still blocked"
         return outcome[0]
 
@@ -116,7 +116,7 @@ def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writer
     while len(channel):
         channel.get()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -264,3 +264,27 @@ def test_a_worker_is_blocked_or_starved_while_it_waits_and_else_busy():
     wait_until(lambda: meter.state == STARVED)
     channel.close()
     assert isinstance(join()[1], EndOfStream) and meter.state == BUSY
+
+
+def test_items_that_are_handed_on_together_count_one_by_one_and_leave_as_the_reader_asks():
+    channel = Channel(4, writers=2)
+    channel.acquire()
+    slot = channel.reserve()
+    channel.put(3)
+    channel.fill(slot, Together([0, 1, 2]))
+    assert len(channel) == 4 and channel.acquire_some(9) == 0
+    assert channel.get() == 0 and len(channel) == 3 and channel.acquire_some(9) == 1
+    channel.release(1)
+    assert [channel.get() for _ in range(3)] == [1, 2, 3]
+    channel.put(Together([4, 5]))
+    assert channel.get(together=True) == [4, 5] and len(channel) == 0 and channel.acquire_some(9) == 4
+
+
+def test_each_writer_that_waits_is_woken_when_several_items_leave_together():
+    channel = Channel(2, writers=2)
+    channel.put(Together([0, 1, 2]))
+    writers = [in_thread(lambda number=number: channel.put(number)) for number in (3, 4)]
+    wait_until(lambda: channel._writers == 2)
+    assert channel.get(together=True) == [0, 1, 2]
+    assert [join() for join in writers] == [(None, None), (None, None)]
+    assert sorted([channel.get(), channel.get()]) == [3, 4]

@@ -53,7 +53,7 @@ def test_the_next_epoch_has_begun_before_it_is_asked_for():
 
     with Pipeline([reader(epochs=2), note]) as pipeline:
         list(pipeline)
-        assert ahead.wait(10)
+        assert ahead.wait(30)
         threads = {thread.name for thread in threading.enumerate()}
         list(pipeline)
         assert {thread.name for thread in threading.enumerate()} <= threads

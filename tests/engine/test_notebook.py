@@ -49,5 +49,5 @@ def test_outside_of_ipython_nothing_is_done():
 
 def test_what_ipython_has_shown_does_not_keep_its_threads():
     pytest.importorskip("IPython")
-    done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ class NotThreadSafe:
             raise RuntimeError("two threads are in one map")
         self.inside = True
         if not self.calls:
-            self.first.wait(10)
+            self.first.wait(30)
         assert self.thread in (None, threading.get_ident())
         self.thread = threading.get_ident()
         self.calls += 1

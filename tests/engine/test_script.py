@@ -35,7 +35,7 @@ def start(body, tmp_path, *arguments):
 
 def finish(body, tmp_path, *arguments):
     with start(body, tmp_path, *arguments) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=200)
     return process.returncode, out.split(), err
 
 
@@ -172,7 +172,7 @@ def test_ctrl_c_ends_it(tmp_path, last_line):
     with start(last_line, tmp_path) as process:
         assert process.stdout.readline() == "0\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=200)
     if last_line.startswith("p ="):
         assert (process.returncode, err) == (130, "")
     else:  # inside the user's own call it is Python's own KeyboardInterrupt
@@ -223,5 +223,5 @@ def test_a_forked_child_is_told_and_ends(tmp_path):
 def test_a_pipeline_in_an_imported_module_waits_for_its_run(tmp_path):
     (tmp_path / "library.py").write_text(PRELUDE + "p = Pipeline([range(2), Print()])")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", "import library"], env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", "import library"], env=environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import uuid
 
+from waiting import wait_until
+
 from highway import Pipeline
 from highway.engine.stats import PipelineStats, StageStats
 from highway.modules import Processes, ZMQSink
@@ -39,10 +41,7 @@ def test_the_advice_names_the_parameter_of_the_component():
 def test_waiting_for_receivers_is_no_work(tmp_path):
     with Pipeline([range(10), ZMQSink(f"ipc://@highway-{uuid.uuid4().hex}", receivers=1)]) as pipeline:
         pipeline.start()
-        while (figures := pipeline.stats()).seconds < 0.5:
-            pass
-    sink = figures.stages[-1]
-    assert sink.share(sink.blocked) > 0.8
+        figures = wait_until(lambda: (found := pipeline.stats()).stages[-1].share(found.stages[-1].blocked) > 0.8 and found)
     assert figures.bottleneck.startswith("What receives from ZMQSink is the bottleneck: it waited ")
 
 

@@ -147,10 +147,13 @@ def outcome(data: bytes, rng: np.random.Generator) -> bytes | str:
 
 
 def check_run(files: list[bytes], folder: Path, rng: np.random.Generator) -> None:
-    """Decode files as a run, from memory and from the disk, with wild boxes too; the rows must be those of files that come alone."""
+    """Decode files as a run, from memory, views and the disk, with wild boxes too; the rows must be those of files that come alone."""
     from highway.images.run import decode_run
 
-    sources: list[bytes | str] = list(files)
+    sources: list[bytes | memoryview | str] = list(files)
+    for place in range(1, len(files), 4):
+        step = 1 + place % 3  # where that is not 1, the view does not lie in one piece
+        sources[place] = memoryview(np.frombuffer(files[place], np.uint8).repeat(step))[::step]
     for place in range(0, len(files), 2):
         sources[place] = str(folder / str(place))
         Path(sources[place]).write_bytes(files[place])
@@ -158,7 +161,7 @@ def check_run(files: list[bytes], folder: Path, rng: np.random.Generator) -> Non
     wild = rng.integers(-(2**40), 2**40, (len(files), 4)) * (rng.random((len(files), 1)) < 0.1)
     flipped, shape, antialias = rng.random(len(files)) < 0.5, rng.integers(1, 200, 2), bool(rng.integers(2))
 
-    def rows_of(sources: list[bytes | str], some: slice) -> tuple[np.ndarray, dict[int, str]]:
+    def rows_of(sources: list[bytes | memoryview | str], some: slice) -> tuple[np.ndarray, dict[int, str]]:
         def boxes_of(sizes: np.ndarray) -> tuple[np.ndarray, dict[int, Exception]]:
             first = (corners[some] * sizes).astype(np.int64)
             return np.concatenate([first, sizes - first], axis=1) + wild[some], {}

@@ -6,6 +6,7 @@ import re
 import signal
 
 import pytest
+from forking import in_a_fork
 
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.accounts import Departure, account
@@ -14,7 +15,7 @@ from highway.observe.state import ReplicaState
 from highway.topology import load
 from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
-from highway.wire.tally import SENT, SIZE, Counts, Tally
+from highway.wire.tally import SENT, Counts, Tally
 
 pytestmark = pytest.mark.slow
 
@@ -108,14 +109,14 @@ def test_an_interrupted_run_says_what_was_on_its_way(write, start):
 
 def test_counts_outlive_the_process_that_made_them():
     tally = Tally()
-    child = os.fork()
-    if not child:
-        with memoryview(bytearray(SIZE)) as _, open(os.dup(tally.descriptor), "r+b") as file:
+
+    def count_and_die():
+        with open(os.dup(tally.descriptor), "r+b") as file:
             file.seek(8 * SENT)
             file.write((7).to_bytes(8, "little"))
-            file.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+
+    assert in_a_fork(count_and_die) == -signal.SIGKILL
     assert tally.read() == Counts(sent=7)
     tally.close()
     assert tally.read() == Counts(sent=7)

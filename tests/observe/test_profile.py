@@ -64,6 +64,7 @@ def test_a_stage_takes_threads_for_all_its_time_and_cores_and_the_gil_for_what_i
     assert figures.nbytes == 30_000
 
 
+@pytest.mark.usefixtures("patient")
 def test_how_long_a_stage_holds_the_gil_is_measured_beside_a_rival():
     stages = [list(range(5)), lambda _: sum(range(1_000_000))]
     assert profile(expand(stages), 0, 5, 30.0).stages[1].held == 0.0
@@ -88,15 +89,17 @@ def test_a_map_that_is_cut_short_has_made_of_all_that_it_has_taken(seconds):
         time.sleep(seconds)
         return item
 
-    assert profile(expand([list(range(1000)), slow]), 0, 1000, 0.3).stages[0].made == 1.0
+    assert profile(expand([list(range(1000)), slow]), 0, 1000, 1.5).stages[0].made == 1.0
 
 
-def test_what_a_map_leaves_out_is_told_though_it_is_cut_short():
+def test_what_a_map_leaves_out_is_told_though_it_is_cut_short(monkeypatch):
+    monkeypatch.setattr("highway.observe.profile.PATIENCE", 30.0)  # a busy machine takes longer to do what was taken
+
     def every_other(number):
         time.sleep(0.005)
         return number if number % 2 else DROP
 
-    made = profile(expand([list(range(1000)), every_other]), 0, 1000, 0.5).stages[0].made
+    made = profile(expand([list(range(1000)), every_other]), 0, 1000, 1.5).stages[0].made
     assert 1.5 < made < 3
 
 
@@ -114,4 +117,4 @@ def test_a_link_is_measured_by_another_of_its_kind(url):
     batch = (np.zeros((4, 1000), np.uint8), np.zeros(4, np.int32))
     cost = measure_link(ZMQSink(url).link, False, [Stamped(batch, Passport())])
     assert 4016 <= cost.nbytes < 5000
-    assert 0 < cost.held <= cost.cpu < cost.seconds * 2
+    assert 0 <= cost.held <= cost.cpu and 0 < cost.cpu < cost.seconds * 2  # held is 0 where the rival always waited for a core

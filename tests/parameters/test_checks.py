@@ -1,5 +1,6 @@
 """Parameters of components in Python: what fits, what becomes of it, and what is said of what does not."""
 
+import inspect
 import os
 from pathlib import Path
 
@@ -23,12 +24,15 @@ from highway.modules import (
     ZMQSink,
     ZMQSource,
 )
+from highway.parameters.hints import parameters_of
+from highway.parameters.location import Location
 from highway.topology.components import PACKAGES, built_in
+from highway.topology.registry import Registry
 from highway.transforms import FlipX, Normalize, Rotate
 
-TRANSFORM = "expected a TransformLike, an object with draw, image, boxes, points, mask"
+TRANSFORM = "expected a TransformLike, an object with draw, image, boxes, points, mask or a list of TransformLike"
 CLASS = "FlipX is a class, an instance is meant: FlipX(...)"
-LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a TransformLike", "a list of TransformLike")
+LIST = "Augmentations: transforms=FlipX(p=0.5); " + TRANSFORM.replace("a TransformLike", "a list of TransformLike", 1)
 COMPONENTS = [Stage, *(cls for package in PACKAGES for cls in built_in(package).values())]
 
 
@@ -41,9 +45,9 @@ def test_every_component_checks_its_parameters(cls):
 @pytest.mark.parametrize(
     ("cls", "args", "kwargs", "message"),
     [
-        (ImageFileReader, ("d", 4, 8), {}, "ImageFileReader: shape=8; expected (int, int) or None"),
+        (ImageFileReader, ("d", 4, 8), {}, "ImageFileReader: shape=8; expected (height, width) in pixels, at least 1 or None"),
         (ImageFileReader, ("d", 4, (8, "x")), {}, "ImageFileReader: shape[1]='x'; expected int"),
-        (ImageFileReader, ("d", 4, (8,)), {}, "ImageFileReader: shape=(8,); expected (int, int) or None"),
+        (ImageFileReader, ("d", 4, (8,)), {}, "ImageFileReader: shape=(8,); expected (height, width) in pixels, at least 1 or None"),
         (ImageFileReader, ("d", "16"), {}, "ImageFileReader: batch_size='16'; expected int"),
         (ImageFileReader, ("d", 16.0), {}, "ImageFileReader: batch_size=16.0; expected int"),
         (ImageFileReader, ("d", True), {}, "ImageFileReader: batch_size=True; expected int"),
@@ -108,3 +112,33 @@ def test_the_class_of_a_user_is_named_by_its_own_name():
 
     with pytest.raises(ParameterError, match=r"^MyReader: batch_size='4'; expected int$"):
         MyReader("d", "4")
+
+
+class _Around:
+    """Stands for a class whose constructor stands around another one, whose signature it shows with hints as texts."""
+
+    def __init__(self, *args, **kwargs):
+        self.given = kwargs
+
+    __init__.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("size", inspect.Parameter.KEYWORD_ONLY, annotation="tuple[int, int] | tuple[float, float]"),
+            inspect.Parameter("source", inspect.Parameter.KEYWORD_ONLY, annotation="Path | None", default=None),
+        ]
+    )
+
+
+def test_hints_that_are_texts_are_read_where_the_constructor_is_defined():
+    assert {name: one.annotation for name, one in parameters_of(_Around).items()} == {
+        "size": tuple[int, int] | tuple[float, float],
+        "source": Path | None,
+    }
+
+
+def test_unions_of_two_lists_take_what_fits_one_of_them():
+    registry, hint = Registry(), parameters_of(_Around)["size"].annotation
+    for value, expected in (([1, 2], (1, 2)), ([0.5, 1], (0.5, 1.0))):
+        assert registry.convert(value, hint, Location(("size",))) == expected
+    with pytest.raises(ConfigError, match="expected float, got str 'a'"):
+        registry.convert([0.5, "a"], hint, Location(("size",)))

@@ -20,7 +20,7 @@ def start(tmp_path, popen):
 
 def figures(process):
     """Wait for a benchmark, and return the megabytes and the items per second that it printed."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (0, "")
     found = re.fullmatch(r"Running benchmark\.\.\.\nMBytes/s:  ([\d.e+]+)\nIters/s ([\d.e+]+)\n", out)
     assert found is not None, out
@@ -43,16 +43,16 @@ def test_the_tcp_benchmark_prints_its_rates(start, own_address):
 
 
 def test_the_readmes_local_example(start):
-    out, err = start("readme.py", "local", f"{photos()}/train", "-").communicate(timeout=60)
+    out, err = start("readme.py", "local", f"{photos()}/train", "-").communicate(timeout=200)
     assert (out, err) == ("(16, 240, 320, 3) uint8 (16,) int32\n", "")
 
 
 def test_the_readmes_three_kinds_of_machines(start, own_address):
     others = [start("readme.py", machine, f"{photos()}/train", own_address) for machine in ("data source", "worker")]
     trainer = start("readme.py", "training", "-", own_address)
-    out, err = trainer.communicate(timeout=120)
+    out, err = trainer.communicate(timeout=200)
     assert (trainer.returncode, out, err) == (0, "(16, 240, 320, 3) uint8 (16,) int32\n" * 5, "")
     for process in others:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         assert (process.returncode, out, err) == (130, "", "")

@@ -28,7 +28,7 @@ def start(tmp_path, popen):
 
 
 def output(process):
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (0, "")
     return out.splitlines()
 
@@ -36,7 +36,7 @@ def output(process):
 def ends_by_ctrl_c(server):
     """End a server that has told where it serves, and return the lines of its rates, the last of which is of the whole run."""
     server.send_signal(signal.SIGINT)
-    out, err = server.communicate(timeout=60)
+    out, err = server.communicate(timeout=200)
     assert (server.returncode, err) == (130, "")
     *lines, whole = out.splitlines()
     assert re.fullmatch(r"\d+ batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
@@ -117,7 +117,7 @@ def test_a_server_of_ones_own(start, own_address):
     with Connection(f"zpull://{url}", total=5 * 4 * 32) as receiver:  # a subscriber may miss the first
         server = start("simple_server.py", f"zpush://{url}", "5")
         batches = list(receiver)
-        out, err = server.communicate(timeout=60)
+        out, err = server.communicate(timeout=200)
     assert (server.returncode, out, err) == (0, "", "0 1 2 3 4 ")
     assert [(xs.dtype.name, xs.shape, ys.dtype.name, xs[0, 0, 0, 0]) for xs, ys in batches] == [
         ("float16", (32, 1, 28, 28), "int32", n / 4) for _ in range(5) for n in range(4)

@@ -54,7 +54,7 @@ def start(tmp_path, popen):
 def interrupted(process):
     """Press Ctrl-C: every process of the terminal's foreground group gets the signal. Return the code, and what was printed."""
     os.killpg(process.pid, signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=200)
     return process.returncode, out + error
 
 

@@ -4,13 +4,13 @@ from itertools import islice
 from typing import cast
 
 from highway.modules import Reader
-from highway.reading.plan import QUICK, ReaderLike, RowRange, RowRanges
+from highway.reading.plan import MOST_SAMPLES, QUICK, ReaderLike, RowRange, RowRanges
 
 
-def runs_when_each_takes(seconds: float, count: int) -> list[range]:
+def runs_when_each_takes(seconds: float, count: int, batch_size: int | None = 100) -> list[range]:
     """Return the first runs of rows, if the workers say of each that it took so long."""
     runs = []
-    for run, _ in islice(iter(RowRanges(cast(ReaderLike, Reader(range(1000), 100, shuffle=False)))), count):
+    for run, _ in islice(iter(RowRanges(cast(ReaderLike, Reader(range(1000), batch_size, shuffle=False)))), count):
         assert isinstance(run, RowRange)
         run.batch.reading.took(seconds)
         runs.append(range(run.first, run.stop))
@@ -25,3 +25,13 @@ def test_runs_that_are_filled_quickly_become_whole_batches() -> None:
 def test_runs_that_take_long_stay_short_so_that_all_workers_share_a_batch() -> None:
     short = [range(32), range(32, 64), range(64, 96), range(96, 100)]
     assert runs_when_each_takes(2 * QUICK, 8) == short * 2
+
+
+def test_single_samples_are_read_in_runs_that_grow_where_they_are_filled_quickly() -> None:
+    assert runs_when_each_takes(2 * QUICK, 3, None) == [range(8)] * 3
+    lengths = [8, 16, 32, 64, 128, MOST_SAMPLES]
+    assert runs_when_each_takes(QUICK / 2, 8, None) == [
+        *map(range, lengths),
+        range(MOST_SAMPLES),
+        range(1000 - sum(lengths) - MOST_SAMPLES),
+    ]

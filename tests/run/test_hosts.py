@@ -97,9 +97,9 @@ class Farm:
         (folder / "farm.yaml").write_text(FILE.replace("{HOSTS}", "{" + ", ".join(f"{n}: {a}" for n, a in hosts.addresses.items()) + "}"))
 
     def command(self, host, *arguments, **options):
-        environment = {**os.environ, "PYTHONPATH": f"{HOME}{os.pathsep}{self.folder}", "PYTHONWARNINGS": "error"}
+        own = {"PYTHONPATH": f"{HOME}{os.pathsep}{self.folder}", "PYTHONWARNINGS": "error", "COLUMNS": "200"}  # in fewer, 1,234 is 1.2k
         command = [sys.executable, "-m", "highway", *arguments, "--plugin", "counting"]
-        return self.hosts.popen(host, command, cwd=self.folder, env=environment, **options)
+        return self.hosts.popen(host, command, cwd=self.folder, env={**os.environ, **own}, **options)
 
     def start(self, *names):
         for name in names:

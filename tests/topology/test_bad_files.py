@@ -49,6 +49,21 @@ CASES = {
         "--host idle",
         ["t.yaml: nothing runs on idle; its roles are on gpu1"],
     ),
+    "a crop that sees boxes for a reader": Case(
+        "roles:\n  a:\n    - ImageReader: {data_dir: 'highway:photos/val', batch_size: 2, crop: RandomIoUCrop}",
+        "",
+        ["t.yaml:3: roles.a[0].ImageReader.crop: RandomIoUCrop is no BoxCrop; ", "and a reader draws before it decodes: put it into Augm"],
+    ),
+    "a transform that sees boxes where there are none": Case(
+        f"roles:\n  a:\n    - {NOISE}\n    - Augmentations: [FlipX, [FlipY, SanitizeBoxes]]",
+        "",
+        ["t.yaml:4: roles.a[1].Augmentations: ", "goes by the boxes of an image; say which field holds them: boxes='boxes'"],
+    ),
+    "a transform in a nested list that is not there": Case(
+        f"roles:\n  a:\n    - {NOISE}\n    - Augmentations:\n      - FlipX\n      - OneOf: [[], [FlipY, {{Rotat: 5}}]]",
+        "",
+        ["t.yaml:6: roles.a[1].Augmentations[1].OneOf[1][1].Rotat: unknown component 'Rotat'; did you mean Rotate?"],
+    ),
     "unknown role": Case(f"roles: {{reader: [{NOISE}]}}", "--role raeder", ["t.yaml: no role 'raeder'; did you mean reader?"]),
     "a link to a role that is not there": Case(
         f"{LINK}\nroles: {{a: {SEND}}}", "", ["t.yaml:1: links.l.to: unknown role 'b'; expected one of a"]

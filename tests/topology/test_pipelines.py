@@ -1,10 +1,13 @@
 """The topologies that come with the project, and those in the documentation."""
 
+import contextlib
+import itertools
 import os
 import re
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -53,7 +56,7 @@ def test_what_prepare_writes_is_read_as_the_folder_is(tmp_path):
 def test_the_quickstart_ends_by_itself_and_draws_its_picture(tmp_path):
     settings = {"epochs": 5, "picture": tmp_path / "sheet.png", "transport": "ipc"}
     process = start(tmp_path, "quickstart", settings)
-    out, error = process.communicate(timeout=100)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     assert re.search(r"^trainer \| 39 items in .* items/s", out, re.M), "the first of 40 batches starts the clock"
     assert re.search(r"^reader: 40 items in ", out, re.M)
@@ -77,7 +80,7 @@ def start(tmp_path, name, settings, links=""):
 
 def finish(process):
     """Return what a pipeline that was started prints until its end."""
-    out, error = process.communicate(timeout=100)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     return out
 
@@ -86,10 +89,14 @@ def small(tmp_path, name, settings, links=""):
     return finish(start(tmp_path, name, settings, links))
 
 
+_ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below those that the system takes for connections, and of this process
+
+
 def free_port():
-    with socket.socket() as tried:
-        tried.bind(("", 0))
-        return tried.getsockname()[1]
+    while True:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("", port := next(_ports)))
+            return port
 
 
 @pytest.mark.slow
@@ -129,6 +136,36 @@ def test_a_script_takes_the_place_of_the_single_hosts_trainer(tmp_path):
 
 
 @pytest.mark.slow
+def test_detection_hands_each_image_to_one_of_two_workers(tmp_path):
+    links = f"files: {{port: {free_port()}}}, samples: {{port: {free_port()}}}"
+    objects = "[boxes, labels, iscrowd, area, masks]"
+    printed = small(tmp_path, "detection", {"epochs": 3, "masks": "true", "mask": "masks", "objects": objects}, links)
+    assert re.search(r"^trainer: 12 items in ", printed, re.M)
+    assert sum(int(items) for items in re.findall(r"^worker\[\d\]: (\d+) items", printed, re.M)) == 48
+    assert re.search(r"^files +48 +48 +0$", printed, re.M) and re.search(r"^samples +48 +48 +0$", printed, re.M)
+
+
+@pytest.mark.slow
+def test_a_detector_is_trained_on_what_the_workers_send(tmp_path):
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    links = f"files: {{port: {free_port()}}}, samples: {{port: {free_port()}}}"
+    others = start(tmp_path, "detection", {"epochs": 40, "external": "true"}, links)
+    files = [str(ROOT / "pipelines" / "detection.yaml"), str(tmp_path / f"detection-{os.getpid()}.yaml")]
+    command = [sys.executable, str(ROOT / "examples" / "detection.py"), "--topology", *files]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    try:
+        trained = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    except BaseException:
+        others.kill()
+        raise
+    assert trained.returncode == 0, trained.stderr
+    assert re.search(r"^epoch 0, step 120: classes", trained.stdout, re.M)
+    assert float(re.findall(r"recall: ([\d.]+)", trained.stdout)[-1]) > 0
+    assert "trainer" not in finish(others)
+
+
+@pytest.mark.slow
 def test_the_ranks_read_as_many_batches_each(tmp_path):
     printed = small(tmp_path, "ranks", {"epochs": 2, "ranks": 3, "shape": "[32, 32]"})
     assert sorted(re.findall(r"^(trainer\[\d\]|validation): (\d+) items in", printed, re.M)) == [
@@ -140,6 +177,6 @@ def test_the_ranks_read_as_many_batches_each(tmp_path):
 
 
 def test_every_pipeline_of_the_project_is_run_by_a_test():
-    assert [path.stem for path in FILES] == ["imagenet", "prepare", "quickstart", "ranks", "single-host-shm"], (
+    assert [path.stem for path in FILES] == ["detection", "imagenet", "prepare", "quickstart", "ranks", "single-host-shm"], (
         "add a test that runs it small"
     )

@@ -39,6 +39,20 @@ def test_items_come_back_as_they_were(codec, item):
     assert (message.envelope.passport, message.envelope.sender, message.envelope.number) == (passport, b"12345678", 5)
 
 
+@pytest.mark.parametrize("codec", ["tensorcom", "tenbin", "msgpack"])
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8 a photograph \0"])
+def test_bytes_come_back_as_bytes(codec, data):
+    message = named(codec).decode([bytes(frame) for frame in named(codec).encode({"image": data, "label": LABELS}, Envelope())])
+    assert type(message.item["image"]) is bytes and message.item["image"] == data
+    np.testing.assert_array_equal(message.item["label"], LABELS)
+
+
+def test_bytes_are_an_array_to_who_knows_no_extension():
+    frames = named("tensorcom").encode((b"abc",), Envelope())
+    (array,) = tenbin.decode_list(frames)
+    assert (array.dtype, array.tolist()) == (np.uint8, [97, 98, 99])
+
+
 def test_the_codecs_differ_in_their_frames():
     assert len(named("tensorcom").encode(ITEMS["tuple"], Envelope())) == 4
     assert len(named("tenbin").encode(ITEMS["tuple"], Envelope())) == 1
@@ -101,6 +115,11 @@ def extended(envelope, *arrays):
         (extended(Envelope(bools=(0,)), LABELS), "array 0 is announced as boolean"),
         (extended(Envelope(bools=(0,)), np.array([0, 2], np.uint8)), "array 0 is announced as boolean"),
         (extended(Envelope(bools=(7,)), LABELS), "array 7 is announced as boolean"),
+        (extended(Envelope(byte_strings=(0,)), LABELS), "array 0 is announced as bytes, but is no u1 of one axis"),
+        (extended(Envelope(byte_strings=(0,)), IMAGES), "array 0 is announced as bytes"),
+        (extended(Envelope(byte_strings=(-1,)), IMAGES[0, 0, 0]), "array -1 is announced as bytes"),
+        (extended(Envelope(byte_strings=(0, 0)), IMAGES[0, 0, 0]), "array 0 is announced as bytes"),
+        (extended(Envelope(bools=(0,), byte_strings=(0,)), np.zeros(3, np.uint8)), "array 0 is announced as bytes"),
     ],
 )
 def test_an_extension_that_does_not_fit_its_arrays_is_refused(frames, says):

@@ -28,6 +28,7 @@ ENVELOPES = st.builds(
     kind=st.sampled_from(["tuple", "list", "dict", "value"]),
     names=st.lists(TEXT, unique=True, max_size=4).map(tuple),
     bools=st.lists(st.integers(0, 5), max_size=2).map(tuple),
+    byte_strings=st.lists(st.integers(0, 5), max_size=2).map(tuple),
     passport=st.none() | PASSPORTS,
     sender=st.just(b"abcdefgh"),
     number=st.integers(0, 2**63 - 1),

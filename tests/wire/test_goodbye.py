@@ -224,14 +224,14 @@ def call(sender, words):
 
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_who_says_that_it_leaves_and_stays_holds_a_sender_up_for_a_while_only(sending, monkeypatch, is_silent):
-    monkeypatch.setattr(goodbye, "SILENCE" if is_silent else "PAUSE", 0.3)
+    monkeypatch.setattr(goodbye, "SILENCE" if is_silent else "PAUSE", 1.0)
     sender, receiver = sending
     with call(sender, MAGIC + sender.name):
         wait_until(lambda: sender.transport_end.is_paused)
         sender.send(item(1), timeout=20)  # it would not return
         assert number_of(receiver.recv(20).item) == 1
         with call(sender, MAGIC + sender.name):
-            sender.send(item(2), timeout=0.15)  # it rests between two
+            sender.send(item(2), timeout=0.7)  # it rests between two, as long as it has paused
             assert number_of(receiver.recv(20).item) == 2
 
 

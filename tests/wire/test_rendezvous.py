@@ -411,7 +411,7 @@ def test_a_script_finds_the_others_in_a_folder(write, start, numbers, own_addres
     common = ["run", path, "--plugin=mine", "--rendezvous=folder:meet", f"--address={own_address}"]
     runs = [start(*common, "--role=reader"), *(start(*common, "--role=worker", f"--replica={replica}") for replica in range(2))]
     script = [sys.executable, "-c", SCRIPT.replace("PATH", path)]
-    trainer = subprocess.run(script, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": f"{HOME}{os.pathsep}."})
+    trainer = subprocess.run(script, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": f"{HOME}{os.pathsep}."})
     assert trainer.returncode == 0, trainer.stderr
     assert sorted(numbers(trainer.stdout)) == list(range(300))
     assert [run.end()[0] for run in runs] == [0, 0, 0]

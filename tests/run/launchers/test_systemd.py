@@ -59,7 +59,7 @@ def test_the_unit_runs_the_part_of_the_machine_that_it_is_started_on(printed, tm
 
 def test_the_command_of_the_unit_runs(printed):
     command = words(printed(HOSTS, "--set", "count=3")["Service"]["ExecStart"])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "numbers: 3 items" in done.stdout and "others" not in done.stdout
 

@@ -104,13 +104,13 @@ def test_a_message_arrives_in_another_process_as_it_was_sent(name):
 def test_any_frames_arrive_whole_and_in_order(frames):
     with pair(f"test/{uuid.uuid4().hex}") as (sender, receiver):
         sender.send(frames)
-        assert [bytes(frame) for frame in receiver.recv(timeout=5)] == frames
+        assert [bytes(frame) for frame in receiver.recv(timeout=20)] == frames
 
 
 def test_frames_are_read_only_and_aligned_to_64_bytes(name):
     with pair(name) as (sender, receiver):
         sender.send([b"x" * 48, np.arange(1000), b"y", np.float32(3)])
-        arrays = [np.frombuffer(frame, np.uint8) for frame in receiver.recv(timeout=5)]
+        arrays = [np.frombuffer(frame, np.uint8) for frame in receiver.recv(timeout=20)]
         assert [array.nbytes for array in arrays] == [48, 8000, 1, 4]
         for array in arrays:
             assert array.ctypes.data % 64 == 0
@@ -123,7 +123,7 @@ def test_what_is_sent_may_be_changed_afterwards(name):
     with pair(name) as (sender, receiver):
         sender.send([data])
         data[:] = 2
-        assert bytes(receiver.recv(timeout=5)[0]) == b"\1" * 10_000
+        assert bytes(receiver.recv(timeout=20)[0]) == b"\1" * 10_000
 
 
 # --- slots ---
@@ -132,10 +132,10 @@ def test_what_is_sent_may_be_changed_afterwards(name):
 def test_a_slot_is_not_used_again_while_any_view_of_it_lives(name):
     with pair(name) as (sender, receiver):
         sender.send(message(1, 80_000))
-        view = np.frombuffer(receiver.recv(timeout=5)[0], np.int64).reshape(100, 100)[:50].T  # the frame itself is forgotten
+        view = np.frombuffer(receiver.recv(timeout=20)[0], np.int64).reshape(100, 100)[:50].T  # the frame itself is forgotten
         for number in range(2, 40):
             sender.send(message(number, 80_000))
-            assert numbers(receiver.recv(timeout=5)) == number
+            assert numbers(receiver.recv(timeout=20)) == number
         assert view[0, 0] == 1
 
 
@@ -144,7 +144,7 @@ def test_a_slot_is_used_again_when_its_views_are_gone(name):
         addresses = set()
         for number in range(20):
             sender.send(message(number, 80_000))
-            addresses.add(np.frombuffer(receiver.recv(timeout=5)[0], np.uint8).ctypes.data)
+            addresses.add(np.frombuffer(receiver.recv(timeout=20)[0], np.uint8).ctypes.data)
         assert len(addresses) == 1
 
 
@@ -152,12 +152,12 @@ def test_a_slot_comes_back_from_another_thread_while_the_receiver_does_nothing(n
     with pair(name, budget_mb=2.0) as (sender, receiver):
         frames = [None]
         sender.send(message(1, MB))
-        frames[0] = receiver.recv(timeout=5)
+        frames[0] = receiver.recv(timeout=20)
         thread = threading.Thread(target=frames.clear)
         thread.start()
         thread.join()
-        sender.send(message(2, MB), timeout=5)
-        sender.send(message(3, MB), timeout=5)  # with the first one still away there would be no room
+        sender.send(message(2, MB), timeout=20)
+        sender.send(message(3, MB), timeout=20)  # with the first one still away there would be no room
 
 
 def test_a_sender_waits_while_all_of_its_memory_is_in_use(name):
@@ -167,17 +167,17 @@ def test_a_sender_waits_while_all_of_its_memory_is_in_use(name):
                 sender.send(message(number, MB), timeout=0.02)
         sent = number
         assert 2 <= sent <= 4
-        assert numbers(receiver.recv(timeout=5)) == 0
-        sender.send(message(sent, MB), timeout=5)
-        assert [numbers(receiver.recv(timeout=5)) for _ in range(sent)] == list(range(1, sent + 1))
+        assert numbers(receiver.recv(timeout=20)) == 0
+        sender.send(message(sent, MB), timeout=20)
+        assert [numbers(receiver.recv(timeout=20)) for _ in range(sent)] == list(range(1, sent + 1))
 
 
 def test_who_keeps_everything_does_not_stop_the_sender(name):
     with pair(name, budget_mb=4.0) as (sender, receiver):
         kept = []
         for number in range(50):
-            sender.send(message(number, MB), timeout=5)
-            kept.append(receiver.recv(timeout=5))
+            sender.send(message(number, MB), timeout=20)
+            kept.append(receiver.recv(timeout=20))
         assert list(map(numbers, kept)) == list(range(50))
         assert all(np.frombuffer(frames[0], np.uint8).ctypes.data % 64 == 0 for frames in kept)
 
@@ -186,8 +186,8 @@ def test_many_small_messages_may_be_kept(name):
     with pair(name) as (sender, receiver):
         kept = []
         for number in range(1000):
-            sender.send(message(number), timeout=5)
-            kept.append(receiver.recv(timeout=5))
+            sender.send(message(number), timeout=20)
+            kept.append(receiver.recv(timeout=20))
         assert list(map(numbers, kept)) == list(range(1000))
 
 
@@ -196,8 +196,8 @@ def test_messages_may_grow_and_shrink_within_the_budget(name):
     before = shared_bytes()
     with pair(name, budget_mb=20.0) as (sender, receiver):
         for number, size in enumerate(sizes):
-            sender.send(message(number, size), timeout=5)
-            frames = receiver.recv(timeout=5)
+            sender.send(message(number, size), timeout=20)
+            frames = receiver.recv(timeout=20)
             assert (numbers(frames), frames[0].nbytes) == (number, size)
             assert shared_bytes() - before <= 20 * MB
     del frames
@@ -221,7 +221,7 @@ def test_a_message_beyond_the_budget_is_refused_with_the_way_out(name):
         with pytest.raises(LinkError, match=r"2\.1 MB; expected at most half of budget_mb=4: say budget_mb=5, in a URL \?budget_mb="):
             sender.send(message(1, 2_100_000))
         sender.send(message(2))
-        assert numbers(receiver.recv(timeout=5)) == 2
+        assert numbers(receiver.recv(timeout=20)) == 2
 
 
 def test_a_process_without_descriptors_says_so(name):
@@ -241,18 +241,18 @@ except LinkError as error:
     print(error)
 """
     with running(code, name) as process:
-        assert "Too many open files; give the process more memory or descriptors (ulimit -n)" in process.communicate(timeout=20)[0]
+        assert "Too many open files; give the process more memory or descriptors (ulimit -n)" in process.communicate(timeout=200)[0]
 
 
 def test_nothing_is_left_open(name):
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     with pair(name) as (sender, receiver):
         sender.send(message(1))
-        kept = receiver.recv(timeout=5)
+        kept = receiver.recv(timeout=20)
         sender.send(message(2))
     assert numbers(kept) == 1  # views outlive both ends
     del kept
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     assert not is_bound(name)
 
 
@@ -263,7 +263,7 @@ def test_receivers_share_the_messages_of_a_sender(sender_of_two):
     sender, a, b = sender_of_two
     for number in range(10):
         sender.send(message(number))
-    got = [[numbers(receiver.recv(timeout=5)) for _ in range(5)] for receiver in (a, b)]
+    got = [[numbers(receiver.recv(timeout=20)) for _ in range(5)] for receiver in (a, b)]
     assert sorted(got[0] + got[1]) == list(range(10))
     assert all(part == sorted(part) for part in got)
 
@@ -278,13 +278,13 @@ def test_who_is_slow_gets_less(sender_of_two):
             got += 1
         sender.look()
     assert got == 19
-    assert numbers(b.recv(timeout=5)) in (0, 1)
+    assert numbers(b.recv(timeout=20)) in (0, 1)
 
 
 def test_a_message_to_each_reaches_each(sender_of_two):
     sender, a, b = sender_of_two
     sender.send_to_each(message(7))
-    assert (numbers(a.recv(timeout=5)), numbers(b.recv(timeout=5))) == (7, 7)
+    assert (numbers(a.recv(timeout=20)), numbers(b.recv(timeout=20))) == (7, 7)
 
 
 def test_senders_are_received_from_in_turns(name):
@@ -293,8 +293,8 @@ def test_senders_are_received_from_in_turns(name):
         for number in range(3):
             a.send(message(number))
             b.send(message(10 + number))
-        assert sorted(numbers(receiver.recv(timeout=5)) for _ in range(2)) == [0, 10]
-        assert sorted(numbers(receiver.recv(timeout=5)) for _ in range(4)) == [1, 2, 11, 12]
+        assert sorted(numbers(receiver.recv(timeout=20)) for _ in range(2)) == [0, 10]
+        assert sorted(numbers(receiver.recv(timeout=20)) for _ in range(4)) == [1, 2, 11, 12]
 
 
 # --- waiting ---
@@ -322,7 +322,7 @@ def test_who_waits_can_be_cancelled(name):
     thread = threading.Thread(target=wait)
     thread.start()
     scope.cancel()
-    thread.join(timeout=5)
+    thread.join(timeout=20)
     assert ended == [True]
 
 
@@ -334,7 +334,7 @@ def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name
             with listening(ShmSender("s"), name) as sender:
                 meet(sender, receiver)
                 sender.send(message(number))
-            assert numbers(receiver.recv(timeout=5)) == number
+            assert numbers(receiver.recv(timeout=20)) == number
             with pytest.raises(TimeoutError):
                 receiver.recv(timeout=0.01)
 
@@ -347,10 +347,10 @@ def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
         with running(SEND_NUMBERS, name, "8", "100000") as process:
             meet(receiver)
             assert process.stdout.readline() == "ready\n"
-            assert numbers(receiver.recv(timeout=5)) == 0  # the slot goes back, and the sender never reads that: ECONNRESET
+            assert numbers(receiver.recv(timeout=20)) == 0  # the slot goes back, and the sender never reads that: ECONNRESET
             process.send_signal(signal.SIGKILL)
             process.wait()
-        kept = [receiver.recv(timeout=5) for _ in range(7)]
+        kept = [receiver.recv(timeout=20) for _ in range(7)]
         assert [numbers(frames) for frames in kept] == list(range(1, 8))
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.01)
@@ -366,14 +366,14 @@ def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(nam
     with pair(name) as (sender, receiver):
         for number in range(2):
             sender.send(message(number))
-        kept = [receiver.recv(timeout=5) for _ in range(2)]
+        kept = [receiver.recv(timeout=20) for _ in range(2)]
         kept.clear()
         sender.look(1)
         for number in range(2, 4):
             sender.send(message(number))  # without descriptors: the receiver knows the slots
         sender.close()
-        assert numbers(receiver.recv(timeout=5)) == 2  # this slot cannot be given back to anybody
-        assert numbers(receiver.recv(timeout=5)) == 3
+        assert numbers(receiver.recv(timeout=20)) == 2  # this slot cannot be given back to anybody
+        assert numbers(receiver.recv(timeout=20)) == 3
 
 
 def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name, caplog):
@@ -391,8 +391,8 @@ def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name,
         with calling(ShmReceiver("r"), name) as receiver:
             meet(sender, receiver)
             for number in range(20):  # all of the memory is there again
-                sender.send(message(number, MB), timeout=5)
-                assert numbers(receiver.recv(timeout=5)) == number
+                sender.send(message(number, MB), timeout=20)
+                assert numbers(receiver.recv(timeout=20)) == number
 
 
 def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
@@ -406,8 +406,8 @@ def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
             first.send_signal(signal.SIGKILL)
             first.wait()
             for number in range(10):
-                sender.send(message(number), timeout=5)
-            assert [numbers(receiver.recv(timeout=5)) for _ in range(10)] == list(range(10))
+                sender.send(message(number), timeout=20)
+            assert [numbers(receiver.recv(timeout=20)) for _ in range(10)] == list(range(10))
     assert sender.lost == 1
 
 
@@ -417,7 +417,7 @@ def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
             meet(sender, receiver)
             for number in range(5):
                 sender.send(message(number))
-            kept = [receiver.recv(timeout=5) for _ in range(3)]
+            kept = [receiver.recv(timeout=20) for _ in range(3)]
         with pytest.raises(TimeoutError, match="there is no receiver"):
             sender.send(message(5), timeout=0.01)
         assert sender.lost == 2
@@ -430,13 +430,13 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
         receiver.connections.connect(name)
         meet(sender, receiver)
         sender.send(message(1))
-        kept = receiver.recv(timeout=5)
+        kept = receiver.recv(timeout=20)
         receiver.close()
         with calling(ShmReceiver("r"), name) as second:
             meet(sender, second)
             for number in range(2, 12):
-                sender.send(message(number), timeout=5)
-                assert numbers(second.recv(timeout=5)) == number
+                sender.send(message(number), timeout=20)
+                assert numbers(second.recv(timeout=20)) == number
         assert numbers(kept) == 1
 
 

@@ -50,7 +50,7 @@ def besides(name):
         sender.send([b"well"], timeout=20)
         assert bytes(receiver.recv(timeout=20)[0]) == b"well"
         assert len(receiver.connections.peers) == 1
-    assert len(os.listdir("/proc/self/fd")) == descriptors  # nothing that came with a refused packet is left open
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # nothing that came with a refused packet is left open
 
 
 def attack(receiver, name, caplog, packets, reason):
@@ -231,7 +231,7 @@ def test_who_has_no_descriptors_left_goes_on(popen, name):
             stack.enter_context(sock)
         sender.connections.connect(name)
         sender.send([b"well"], timeout=30)
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=200)
     assert out == "well\n"
     assert "nobody can connect for the moment: Too many open files; raise the limit (ulimit -n)" in errors
 

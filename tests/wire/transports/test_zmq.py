@@ -518,7 +518,7 @@ def test_a_forked_child_uses_no_socket_of_its_parent(python, ipc):
     with Connection(f"zpull+ipc://{(place := ipc())}") as receiver:
         process = python(script, place)
         texts = [receiver.recv(timeout=60)[0].tobytes().decode() for _ in range(2)]
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=200)
     assert (process.returncode, errors) == (0, "")
     assert "was opened in process" in texts[0]
     assert "open it in the process that uses it" in texts[0]
@@ -539,14 +539,14 @@ def test_the_tail_of_a_stream_leaves_though_the_script_ends_without_close(python
     with Connection("zpull://127.0.0.1:0") as receiver:
         process = python(SENDS_AND_ENDS, "zpush" + receiver.bound[0][3:])
         received = [receiver.recv(timeout=60)[0][0] for _ in range(10)]
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=200)
     assert received == list(range(10))
     assert (process.returncode, errors) == (0, "")
 
 
 def test_an_absent_peer_does_not_hold_up_the_exit(python, ipc):
     process = python(SENDS_AND_ENDS, f"zpush+ipc://{ipc()}?linger_ms=100")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "10 messages were not delivered: no receiver came within 0.1 s" in errors
 
