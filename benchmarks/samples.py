@@ -100,7 +100,13 @@ def main() -> None:
         }
         peers, absent = present(sequences, place, closing)
         rates = in_turns({name: peer.work for name, peer in peers.items()}, given.rounds, absent)
-        report.rates("Sequences of 125 int32 to rows of 1024", rates, ["Grain, first-fit", "Grain, concat, split"], "sequences", absent)
+        report.rates(
+            "Sequences of 125 int32 to rows of 1024 (target of Pack: 100,000/s)",
+            rates,
+            ["Grain, first-fit", "Grain, concat, split"],
+            "sequences",
+            absent,
+        )
         report.targets(rates, SEQUENCE_TARGETS)
         for size, (_, count) in SHARDS.items():
             readers = {name: Case("samples", f"{READERS[name]}:{size}") for name in chosen(READERS, given)}

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import highway.transforms
 from loaders import Case, present
 from measure import Rate, Report, chosen, foreign, in_turns, machine, parse, parser
 from peers.environments import python
 
 ENVIRONMENT = "transforms"
-LIBRARIES = ("highway", "cv2", "Pillow", "Albumentations", "torchvision")
-TORCHVISION = {"RandAugment": 3.0, "TrivialAugmentWide": 3.0, "AutoAugment": 3.0, "AugMix": 3.0, "detection chain": 2.0}  # targets
+LIBRARIES = ("highway", "functional", "cv2", "Pillow", "Albumentations", "torchvision")
+DRAWING, PLAIN = ("Albumentations", "torchvision"), ("cv2", "Pillow")  # for each image; nothing: called with fixed parameters
+TARGETS = {"RandAugment": 3.0, "TrivialAugmentWide": 3.0, "AutoAugment": 3.0, "AugMix": 3.0, "detection chain": 2.0}  # others 1.0
+NO_ROW = {  # and why
+    **dict.fromkeys(("TopCenterCrop", "Slicer", "RandomCropRandomShape"), "a view of the image, as CenterCrop's"),
+    **dict.fromkeys(("Chain", "Sometimes", "OneOf", "SomeOf", "Shuffled"), "does what those do that it is made of"),
+    "Lambda": "does what its function does",
+    "AdditiveNoise": "GaussianNoise of a fixed deviation",
+    "BoxSafeCrop": "a view of the image, by less arithmetic than RandomIoUCrop's",
+    "Clip": "a table, as Solarize",
+    "HistEq": "nobody else has its mapping; a histogram and a table, as Equalize",
+    "RescaleImages": "what Normalize calls",
+    "ToUint8": "the way back from ToFloat",
+}
 
 
 def listed() -> dict[str, Sequence[str]]:
@@ -26,14 +40,28 @@ def listed() -> dict[str, Sequence[str]]:
     return json.loads(subprocess.run([python(ENVIRONMENT), script, "--list"], check=True, capture_output=True, text=True).stdout)
 
 
+def unmeasured(rows: Iterable[str]) -> list[str]:
+    """Return the transforms that have no row, without a reason."""
+    kinds = {name: getattr(highway.transforms, name) for name in dir(highway.transforms)}
+    public = {name for name, kind in kinds.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    return sorted(public - NO_ROW.keys() - set(rows))
+
+
+def times(rates: dict[str, Rate], own: str, others: Iterable[str]) -> tuple[str, str]:
+    """Return who of some is the best, and how many times as fast one's own is."""
+    there = [library for library in others if library in rates]
+    if own not in rates or not there:
+        return "-", "-"
+    best = min(there, key=lambda library: rates[library].cpu)
+    return best, f"{rates[best].cpu / rates[own].cpu:.2f}"
+
+
 def row(name: str, rates: dict[str, Rate]) -> tuple[str, ...]:
     """Return a line of the table: the rates of all, and highway's as a multiple of the best of the others."""
-    others = {library: rate for library, rate in rates.items() if library != "highway"}
     texts = [f"{1 / rates[library].cpu:,.0f}" if library in rates else "-" for library in LIBRARIES]
-    if "highway" not in rates or not others:
-        return name, *texts, "-", "-", "-"
-    best = min(others, key=lambda library: others[library].cpu)
-    return name, *texts, best, f"{others[best].cpu / rates['highway'].cpu:.2f}", f"{TORCHVISION.get(name, 1.0):.2f}"
+    best, ratio = times(rates, "highway", (*PLAIN, *DRAWING))
+    target = "-" if ratio == "-" else f"{TARGETS.get(name, 1.0):.2f}"
+    return name, *texts, best, ratio, target, times(rates, "highway", DRAWING)[1], times(rates, "functional", PLAIN)[1]
 
 
 def main() -> None:
@@ -42,6 +70,8 @@ def main() -> None:
     given = parse(options, seconds=0.01)
     report = Report("transforms", given.record)
     transforms = listed()
+    if names := unmeasured(transforms):
+        raise SystemExit(f"{', '.join(names)}: no row in benchmarks/peers/transform_rows_*.py, and no reason in NO_ROW")
     report.line(machine("highway-data", "numpy", "stringzilla"))
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as closing:
         (Path(temporary) / "job.json").write_text(json.dumps({"seconds": given.seconds}))
@@ -58,8 +88,11 @@ def main() -> None:
     for name in chosen(transforms, given):
         found = {library: rates[f"{name}:{library}"] for library in transforms[name] if f"{name}:{library}" in rates}
         table.append(row(name, found))
-    report.line("**Images of 256x256x3 bytes a second; the detection chain: of 480x640x3 with 12 boxes**")
-    report.table(["transform", *LIBRARIES, "best of the others", "highway, x best", "target"], table)
+    report.line("**Images of 256x256x3 bytes a second; with boxes: of 480x640x3 with 12 of them**")
+    ratios = ["best of the others", "highway, x best", "target", "highway, x best that draws", "functional, x best that does not"]
+    report.table(["transform", *LIBRARIES, *ratios], table)
+    reasons = [f"{', '.join(name for name in NO_ROW if NO_ROW[name] == reason)} ({reason})" for reason in dict.fromkeys(NO_ROW.values())]
+    report.line(f"No row: {'; '.join(reasons)}.")
     for name, reason in absent.items():
         report.line(f"absent: {name} ({reason})")
     report.record()

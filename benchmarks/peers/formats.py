@@ -72,9 +72,10 @@ def images(job: Job, how: str) -> Batches:
     def batches() -> Iterator[tuple[np.ndarray, None]]:
         total = 0
         with Pipeline([reader]) as pipeline:
-            for pixels, labels in pipeline:
-                total += int(labels.sum(dtype=np.int64))
-                yield pixels, None
+            for _ in range(job["epochs"]):
+                for pixels, labels in pipeline:
+                    total += int(labels.sum(dtype=np.int64))
+                    yield pixels, None
         if total != labels_of_all:
             raise ValueError("not every image came once in each epoch")
 
