@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest's own begins with ``TMPDIR``, and has the user's name in it.
     """
     gc.disable()  # until all tests are collected: it would look again and again through what stays
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's shell does that for what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start, and then interrupt, would ignore it too
     tempfile.tempdir = "/tmp"
     if config.option.basetemp is None:
         _own_base.append(tempfile.mkdtemp(prefix="hw-"))
