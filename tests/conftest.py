@@ -111,7 +111,7 @@ def popen() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def own_address() -> str:
     """A loopback address that no other test uses, so that any port is free on it."""
     _addresses.append(None)
-    return f"127.{os.getpid() >> 8 & 127 | 1}.{os.getpid() & 255}.{len(_addresses) % 250 + 2}"
+    return f"127.{(os.getpid() >> 8) % 255 + 1}.{os.getpid() & 255}.{len(_addresses) % 250 + 2}"
 
 
 _addresses: list[None] = []

@@ -63,7 +63,7 @@ class ObjectStore:
         self.most_in_flight, self.together, self.of = 0, count, of
 
     def buckets(self):
-        return {bucket for bucket, _ in self.objects}
+        return {bucket for bucket, _ in list(self.objects)}  # at once: others are put meanwhile
 
     def count(self, method="GET"):
         return sum(one[0] == method for one in self.asked)
@@ -75,10 +75,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-    def setup(self):
-        super().setup()
-        self.server.sockets.add(self.connection)
 
     def do_GET(self):
         store = self.server.store
@@ -249,6 +245,10 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, *args):
         super().__init__(*args)
         self.sockets = set()
+
+    def process_request(self, request, client_address):
+        self.sockets.add(request)  # here, and not when its thread runs, which may be when the server ends
+        super().process_request(request, client_address)
 
     def handle_error(self, *_):
         pass
