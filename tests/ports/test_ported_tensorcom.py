@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from topologies import Lines
+from waiting import without_waits
 
 from highway import Connection, Passport, Pipeline, Stamped
 from highway.data import photos
@@ -29,39 +31,55 @@ def start(tmp_path, popen):
 
 def output(process):
     out, err = process.communicate(timeout=200)
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, without_waits(err)) == (0, "")
     return out.splitlines()
 
 
-def ends_by_ctrl_c(server):
-    """End a server that has told where it serves, and return the lines of its rates, the last of which is of the whole run."""
-    server.send_signal(signal.SIGINT)
-    out, err = server.communicate(timeout=200)
-    assert (server.returncode, err) == (130, "")
-    *lines, whole = out.splitlines()
-    assert re.fullmatch(r"\d+ batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
-    return lines
+class Server:
+    """A server that has told where it serves."""
+
+    def __init__(self, process):
+        self._process = process
+        self._out, self._err = Lines(process.stdout), Lines(process.stderr)
+        self.addresses = self._out.until("^serving at (.*)")[1].split(", ")
+
+    def ends_by_ctrl_c(self):
+        """End it, and return the lines of its rates, of which the last is of the whole run."""
+        self._process.send_signal(signal.SIGINT)
+        assert (self._process.wait(200), self._err.all()) == (130, "")
+        _, *lines, whole = self._out.all().splitlines()
+        assert re.fullmatch(r"\d+ batches, [\d.]+ MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
+        return lines
 
 
-def serving(server, count=1):
-    """Wait until a server has said where it serves, and return the addresses."""
-    addresses = server.stdout.readline().removeprefix("serving at ").split(", ")
-    assert len(addresses) == count
-    return [address.strip() for address in addresses]
+@pytest.fixture
+def serve(start):
+    """Start a server, and wait until it serves; what it prints is read as it comes."""
+    servers = []
+
+    def serve(*arguments):
+        process = start(*arguments)
+        servers.append(process)
+        return Server(process)
+
+    yield serve
+    for process in servers:
+        process.kill()
+        process.wait()
 
 
-def test_the_readmes_server_and_its_training_loop(start, own_address):
-    server = start("serve-dir", "-d", photos(), "-b", "64", "-w", "2", f"zpub://{own_address}:7880")
-    assert serving(server) == [f"tcp://{own_address}:7880"]
+def test_the_readmes_server_and_its_training_loop(start, serve, own_address):
+    server = serve("serve-dir", "-d", photos(), "-b", "64", "-w", "2", f"zpub://{own_address}:7880")
+    assert server.addresses == [f"tcp://{own_address}:7880"]
     jobs = [start("client.py", f"zsub://{own_address}:7880", "3") for _ in range(2)]  # several jobs at the same server
     for job in jobs:
         assert output(job) == [*["(64, 224, 224, 3) uint8 (64,) int32"] * 3, "1000000"]
-    ends_by_ctrl_c(server)
+    server.ends_by_ctrl_c()
 
 
-def test_the_readmes_four_publishers(start, own_address):
-    server = start("serve-dir", "-d", photos(), "-b", "16", "-r", "1", f"zpub://{own_address}:788{{0..3}}")
-    assert serving(server, 4) == [f"tcp://{own_address}:788{n}" for n in range(4)]
+def test_the_readmes_four_publishers(serve, own_address):
+    server = serve("serve-dir", "-d", photos(), "-b", "16", "-r", "1", f"zpub://{own_address}:788{{0..3}}")
+    assert server.addresses == [f"tcp://{own_address}:788{n}" for n in range(4)]
     with Connection(f"zsub://{own_address}:788{{0..3}}", epoch=1000000) as training:
         labels = set()
         seen = 0
@@ -73,24 +91,23 @@ def test_the_readmes_four_publishers(start, own_address):
                 break
         assert len(labels) == seen  # none came twice
         assert training.counters["duplicates"] == 0
-    lines = ends_by_ctrl_c(server)
+    lines = server.ends_by_ctrl_c()
     numbers = [int(line.split()[0]) for line in lines]
     assert numbers and len(numbers) == len(set(numbers))  # lines that nobody had room for are left out
 
 
-def test_the_command_line_tools(start, own_address):
-    server = start("serve-dir", "-d", photos(), "-b", "16", f"zpub://{own_address}:7880")
-    serving(server)
+def test_the_command_line_tools(start, serve, own_address):
+    server = serve("serve-dir", "-d", photos(), "-b", "16", f"zpub://{own_address}:7880")
     lines = output(start("mon", f"zsub://{own_address}:7880", "-r", "5", "-c", "12"))
     assert [line.split()[:2] for line in lines[2:-1]] == [["5", "batches"], ["10", "batches"]]
     assert lines[-1].startswith("12 batches")
     image, label = (line.split() for line in output(start("stat", f"zsub://{own_address}:7880", "-c", "3"))[-2:])
     assert (image[:3], label[:3]) == (["0", "uint8", "224x224x3"], ["1", "int32", "scalar"])
-    ends_by_ctrl_c(server)
+    server.ends_by_ctrl_c()
 
 
 @pytest.mark.slow
-def test_the_server_of_shards_and_the_notebooks(start, own_address, tmp_path):
+def test_the_server_of_shards_and_the_notebooks(start, serve, own_address, tmp_path):
     root = Path(photos(), "train")
     files = labelled_files(str(root))
     samples = [
@@ -98,8 +115,7 @@ def test_the_server_of_shards_and_the_notebooks(start, own_address, tmp_path):
         for n, (key, label) in enumerate(zip(files.keys, files.labels, strict=True))
     ]
     Pipeline([samples, ShardSink(str(tmp_path / "training-%03d.tar"), max_samples=64)]).run()
-    server = start("serve-shards", "-u", f"{tmp_path}/training-{{000..001}}.tar", "-b", "64", f"zpub://{own_address}:7880")
-    serving(server)
+    server = serve("serve-shards", "-u", f"{tmp_path}/training-{{000..001}}.tar", "-b", "64", f"zpub://{own_address}:7880")
     keras = start("keras.py", f"zsub://{own_address}:7880", "2")
     pytorch = start("pytorch.py", f"zsub://{own_address}:7880", "3") if find_spec("torch") else None
     assert output(keras) == ["(64, 224, 224, 3) float32 (64, 1000) float32 64.0"] * 2
@@ -109,7 +125,7 @@ def test_the_server_of_shards_and_the_notebooks(start, own_address, tmp_path):
     assert re.fullmatch(r"torch.Size\(\[64, 3, 224, 224\]\) torch.float32 -2.1179\d* 11[\d.]+", images)
     assert re.fullmatch(r"torch.Size\(\[64\]\) torch.int64 [0-7] [0-7]", labels)
     assert losses == "3 losses, finite: True"
-    ends_by_ctrl_c(server)
+    server.ends_by_ctrl_c()
 
 
 def test_a_server_of_ones_own(start, own_address):

@@ -93,7 +93,8 @@ def test_an_error_reaches_each_thread_that_wants_the_piece_and_it_is_tried_again
     assert list(pieces.each([0])) == [(0, "piece")] and calls == [0, 0, 0]
 
 
-def test_a_thread_that_waits_for_another_is_cancelled():
+def test_a_thread_that_waits_for_another_is_cancelled(monkeypatch):
+    monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 300.0)
     decode = Decoder(1)
     pieces = Pieces(decode, 10)
     other = threading.Thread(target=lambda: list(pieces.each([0])))
@@ -111,7 +112,7 @@ def test_a_thread_that_waits_for_another_is_cancelled():
     assert waits.wait(30)
     stopping = threading.Thread(target=pipeline.stop)
     stopping.start()
-    stopping.join(4)  # before it would be called stuck
+    stopping.join(60)  # long before it would be called stuck
     has_stopped = not stopping.is_alive()
     decode.may_go[0].set()
     other.join()
