@@ -41,11 +41,11 @@ def unraised(monkeypatch):
 
 @pytest.mark.parametrize("url", ["zpush://127.0.0.1:1", "zpush+ipc:///tmp/nobody-listens-here", "zpush+shm://nobody-has-this-name"])
 def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url, monkeypatch):
-    holder = [Connection(f"{url}?linger_ms=3000")]
+    holder = [Connection(f"{url}?linger_ms=90000")]
     if "shm" not in url:  # there, who sends waits for a receiver
         holder[0].send(MESSAGE)
     closed_by, close = [], LinkSender.close
-    monkeypatch.setattr(LinkSender, "close", lambda sender: (closed_by.append(threading.current_thread()), close(sender)))
+    monkeypatch.setattr(LinkSender, "close", lambda sender: (closed_by.append(threading.current_thread()), close(sender, 0)))
     took = []
 
     def drop():
@@ -59,7 +59,7 @@ def test_a_finaliser_neither_waits_nor_closes_the_socket_of_another_thread(url, 
 
     on_another_thread(drop)
     assert closed_by == []
-    assert took[0] < 2
+    assert took[0] < 60  # it would wait for a receiver
     Connection()
     assert closed_by == [threading.current_thread()]
 
@@ -84,8 +84,8 @@ def test_what_an_ended_thread_left_is_closed_by_the_next_connection():
     wait_until(lambda: not is_open())
 
 
-def test_an_address_is_free_for_the_next_connection():
-    first = Connection("zpull://127.0.0.1:0")
+def test_an_address_is_free_for_the_next_connection(own_address):
+    first = Connection(f"zpull://{own_address}:0")
     address = first.bound[0]
     with pytest.warns(ResourceWarning):
         del first
@@ -104,7 +104,7 @@ for number in range(50):
 """
     with Connection("zpull://127.0.0.1:0") as incoming:
         process = popen([sys.executable, "-c", script, f"zpush{incoming.bound[0][3:]}"])
-        assert [int(incoming.recv(timeout=30)[0][0]) for _ in range(50)] == list(range(50))
+        assert [int(incoming.recv(timeout=60)[0][0]) for _ in range(50)] == list(range(50))
         assert process.communicate(timeout=200)[1] == ""
     assert process.returncode == 0
 
@@ -114,7 +114,7 @@ def test_a_loop_that_ends_closes_its_connection(unraised):
         url = f"zrpull{outgoing.bound[0][3:]}"
         incoming = Connection(url)
         outgoing.send(MESSAGE)
-        incoming.recv(timeout=20)  # now they are connected
+        incoming.recv(timeout=60)  # now they are connected
         outgoing.serve([MESSAGE] * 3)
         assert len(list(incoming)) == 3
         with pytest.raises(EndOfStream, match="the stream has ended"):

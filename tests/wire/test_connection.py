@@ -39,7 +39,7 @@ def test_what_is_sent_is_received(multipart):
         outgoing.send(BATCH)
         outgoing.write(BATCH)
         for _ in range(2):
-            assert_batch(incoming.recv(timeout=20))
+            assert_batch(incoming.recv(timeout=60))
 
 
 def test_a_training_loop_ends_with_total():
@@ -60,7 +60,7 @@ def test_without_batch_count_each_message_counts_one():
 def test_a_loop_ends_when_the_sender_ends():
     with pair(query="?end=1&linger_ms=1000") as (outgoing, incoming):
         outgoing.send(BATCH)
-        incoming.recv(timeout=20)  # now they are connected
+        incoming.recv(timeout=60)  # now they are connected
         outgoing.serve([BATCH] * 3)
         assert len(list(incoming)) == 3
         with pytest.raises(EndOfStream):
@@ -75,13 +75,13 @@ def test_the_length_is_the_epoch():
 def test_infos_are_sent_returned_and_checked():
     with pair({"infos": ["x", "y"]}, infos=True) as (outgoing, incoming):
         outgoing.send(BATCH)
-        arrays, infos = incoming.recv(timeout=20)
+        arrays, infos = incoming.recv(timeout=60)
         assert_batch(arrays)
         assert infos == ["x", "y"]
     with pair({"infos": ["x", "y"]}, infos=["x", "z"]) as (outgoing, incoming):
         outgoing.send(BATCH)
         with pytest.raises(FrameError, match=r"expected the infos \['x', 'z'\], found \['x', 'y'\]"):
-            incoming.recv(timeout=20)
+            incoming.recv(timeout=60)
 
 
 def test_64_bit_arrays_are_sent_when_the_connection_or_the_call_allows_it():
@@ -90,16 +90,16 @@ def test_64_bit_arrays_are_sent_when_the_connection_or_the_call_allows_it():
         with pytest.raises(TypeError, match="allow64=True"):
             outgoing.send(wide)
         outgoing.send(wide, allow64=True)
-        assert_batch(incoming.recv(timeout=20), wide)
+        assert_batch(incoming.recv(timeout=60), wide)
     with pair({"allow64": True}) as (outgoing, incoming):
         outgoing.send(wide)
-        assert_batch(incoming.recv(timeout=20), wide)
+        assert_batch(incoming.recv(timeout=60), wide)
 
 
 def test_raw_returns_the_frames():
     with pair(raw=True) as (outgoing, incoming):
         outgoing.send(BATCH)
-        frames = incoming.recv(timeout=20)
+        frames = incoming.recv(timeout=60)
         assert_batch(tenbin.decode_list(frames))
         assert incoming.stats.count == 1
 
@@ -107,14 +107,14 @@ def test_raw_returns_the_frames():
 def test_transforms_go_round_the_arrays_and_converters_come_after_them():
     with pair(batch_transforms=[lambda x: x + 1, None], converters=lambda x: x.tolist()) as (outgoing, incoming):
         outgoing.send([np.array([1], np.uint8)] * 3)
-        assert incoming.recv(timeout=20) == [[2], [1], [2]]
+        assert incoming.recv(timeout=60) == [[2], [1], [2]]
 
 
 def test_the_torch_converter_puts_channels_first_and_widens_labels():
     torch = pytest.importorskip("torch")
     with pair(converters="torch") as (outgoing, incoming):
         outgoing.send([IMAGES, LABELS, LABELS.astype(np.float16), LABELS.astype(np.uint16)])
-        images, labels, halves, shorts = incoming.recv(timeout=20)
+        images, labels, halves, shorts = incoming.recv(timeout=60)
     assert (images.shape, images.dtype) == ((2, 3, 4, 5), torch.uint8)
     np.testing.assert_array_equal(images.permute(0, 2, 3, 1).numpy(), IMAGES)
     assert [x.dtype for x in (labels, halves, shorts)] == [torch.int64, torch.float32, torch.int64]
@@ -125,7 +125,7 @@ def test_a_device_alone_asks_for_tensors_there():
     pytest.importorskip("torch")
     with pair(device="cpu") as (outgoing, incoming):
         outgoing.send(BATCH)
-        assert [tensor.device.type for tensor in incoming.recv(timeout=20)] == ["cpu", "cpu"]
+        assert [tensor.device.type for tensor in incoming.recv(timeout=60)] == ["cpu", "cpu"]
 
 
 def test_an_unknown_converter_is_named_with_the_nearest():
@@ -147,7 +147,7 @@ def test_both_ends_count_messages_and_bytes():
     with pair(stats_horizon=2) as (outgoing, incoming):
         for _ in range(3):
             outgoing.send(BATCH)
-            incoming.recv(timeout=20)
+            incoming.recv(timeout=60)
     assert (outgoing.stats.count, outgoing.stats.total) == (3, 3 * (IMAGES.nbytes + LABELS.nbytes))
     assert incoming.stats.count == 3
     assert incoming.stats.total >= outgoing.stats.total
@@ -158,7 +158,7 @@ def test_both_ends_count_messages_and_bytes():
 def test_dicts_come_back_with_their_names_and_transforms():
     with pair(batch_transforms=[None, lambda x: x * 2]) as (outgoing, incoming):
         outgoing.send({"images": IMAGES, "labels": LABELS})
-        received = incoming.recv(timeout=20)
+        received = incoming.recv(timeout=60)
     assert list(received) == ["images", "labels"]
     assert received["labels"].tolist() == [6, 8]
 
@@ -174,16 +174,16 @@ def test_a_message_that_cannot_be_decoded_is_raised_or_left_out(on_error):
         else:
             with pytest.raises(FrameError, match="message 1: 1 frames; expected a header and data for each array"):
                 next(iter(incoming))
-            assert_batch(incoming.recv(timeout=20))
+            assert_batch(incoming.recv(timeout=60))
         assert incoming.counters["malformed"] == 1
 
 
 def test_receiving_runs_out_and_goes_on():
     with pair() as (outgoing, incoming):
-        with pytest.raises(TimeoutError, match=r"no message within 0.05 s"):
+        with pytest.raises(TimeoutError, match=r"no message within [\d.e-]+ s; "):
             incoming.recv(timeout=0.05)
         outgoing.send(BATCH)
-        assert_batch(incoming.recv(timeout=20))
+        assert_batch(incoming.recv(timeout=60))
 
 
 def test_all_urls_share_a_socket(ipc):
@@ -192,7 +192,7 @@ def test_all_urls_share_a_socket(ipc):
     with Connection([f"zrpull+ipc://{place}" for place in places]) as incoming:
         for number, sender in enumerate(senders):
             sender.send([np.array([number], np.int32)])
-        assert sorted(incoming.recv(timeout=20)[0][0] for _ in places) == [0, 1, 2, 3]
+        assert sorted(incoming.recv(timeout=60)[0][0] for _ in places) == [0, 1, 2, 3]
     for sender in senders:
         sender.close()
 
@@ -208,7 +208,7 @@ def test_connect_opens_a_connection_made_without_a_url(ipc):
     subscriber.connect(f"zsub+ipc://{place}", topic="train")
     publisher.connect(f"zpub+ipc://{place}?receivers=1#train")
     publisher.send(BATCH)
-    assert_batch(subscriber.recv(timeout=20))
+    assert_batch(subscriber.recv(timeout=60))
     publisher.close()
     subscriber.close()
 
@@ -240,8 +240,8 @@ def test_a_second_connect_adds_a_sender_while_the_first_goes_on(transport, ipc):
         for number, senders in enumerate([[one], [one, two]]):
             incoming.connect(f"zrpull+{transport}://{senders[-1].bound[0].split('://')[1]}")
             for sender in senders:
-                sender.send([np.array([number], np.int32)], timeout=20)
-                assert_batch(incoming.recv(timeout=20), [np.array([number], np.int32)])
+                sender.send([np.array([number], np.int32)], timeout=60)
+                assert_batch(incoming.recv(timeout=60), [np.array([number], np.int32)])
     assert incoming.counters["senders"] == 2
 
 
@@ -260,10 +260,10 @@ def test_a_sender_can_connect_to_a_second_receiver(ipc):
     with Connection(f"zpull+ipc://{places[0]}") as one, Connection(f"zpull+ipc://{places[1]}") as two, Connection() as outgoing:
         outgoing.connect(f"zpush+ipc://{places[0]}")
         outgoing.send(BATCH)
-        assert_batch(one.recv(timeout=20))
+        assert_batch(one.recv(timeout=60))
         outgoing.connect(f"zpush+ipc://{places[1]}")
         while not two.counters["messages"]:  # they are dealt out to those whose connections are made
-            outgoing.send(BATCH, timeout=20)
+            outgoing.send(BATCH, timeout=60)
             with contextlib.suppress(TimeoutError):
                 assert_batch(two.recv(timeout=0.05))
 
@@ -282,7 +282,7 @@ def test_a_second_address_that_is_taken_is_an_error_and_the_first_goes_on():
         with pytest.raises(LinkError, match="Address already in use"):
             incoming.connect(f"zpull{incoming.bound[0][3:]}")
         outgoing.send(BATCH)
-        assert_batch(incoming.recv(timeout=20))
+        assert_batch(incoming.recv(timeout=60))
         assert len(incoming.bound) == 1
 
 
@@ -293,10 +293,10 @@ def test_frameworks_find_the_attributes_of_a_loader():
     with pair() as (outgoing, incoming):
         assert (incoming.sampler, incoming.batch_sampler, incoming.batch_size) == (None, None, 1)
         outgoing.send(BATCH)
-        incoming.recv(timeout=20)
+        incoming.recv(timeout=60)
         assert incoming.batch_size == 2
         outgoing.send([np.array(3, np.int32)])
-        incoming.recv(timeout=20)
+        incoming.recv(timeout=60)
         assert incoming.batch_size == 1
 
 

@@ -1,5 +1,7 @@
 """Rates of messages."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from highway.wire import rates
@@ -9,7 +11,7 @@ from highway.wire.rates import Statistics
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(rates.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rates, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 

@@ -11,22 +11,27 @@ from highway.wire import receiver, sequence_numbers
 from highway.wire.codec import named
 from highway.wire.envelope import Envelope
 from highway.wire.receiver import LinkReceiver
-from highway.wire.transports import zmq
+from highway.wire.transports import protocol, zmq
 from highway.wire.transports.protocol import Peers
 from highway.wire.url import parse
 
 
 class Script:
-    """A receiver that plays messages: ``(sender, number)``, with flags of an envelope behind, or :class:`Peers` for who is there then."""
+    """A receiver that plays messages: ``(sender, number)``, with flags of an envelope behind, or :class:`Peers` for who is there then.
 
-    def __init__(self, messages):
-        self.messages, self.bound, self.now = list(messages), [], Peers()
+    Where ``None`` is, and at the end, nothing comes: then it moves a clock on, in place of waiting.
+    """
+
+    def __init__(self, messages, clock=None):
+        self.messages, self.bound, self.now, self.clock = list(messages), [], Peers(), clock
 
     def recv(self, timeout=None):
         while self.messages and isinstance(self.messages[0], Peers):
             self.now = self.messages.pop(0)
         if not self.messages or self.messages[0] is None:
             del self.messages[:1]
+            if self.clock is not None:
+                self.clock[0] += timeout
             raise TimeoutError("nothing more")
         sender, number, *flags = self.messages.pop(0)
         envelope = Envelope(sender=sender, number=number, **dict.fromkeys(flags, True))
@@ -47,7 +52,10 @@ class Script:
 
 def receive(monkeypatch, messages, url="zsub+ipc://x"):
     """Return the numbers that came, the counters, and whether the stream ended."""
-    monkeypatch.setattr(zmq, "open_receiver", lambda link: Script(messages))
+    now = [0.0]
+    for module in (receiver, protocol):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(zmq, "open_receiver", lambda link: Script(messages, now))
     counters, numbers = {}, []
     with LinkReceiver(parse(url, "receive"), counters) as end:
         try:

@@ -50,7 +50,7 @@ def test_a_source_yields_arrays_that_may_be_written_into(transport, codec, sende
     with Pipeline([ZMQSource(f"{transport}://{location}", codec=codec, writable=True)]) as pipeline, ThreadPoolExecutor() as pool:
         received = pool.submit(list, pipeline)
         outgoing.serve([ITEM, ITEM])
-        items = received.result(20)
+        items = received.result(60)
     for item in items:
         assert_own_memory(item)
     assert len(items) == 2
@@ -63,7 +63,7 @@ def test_a_topology_asks_for_arrays_that_may_be_written_into(sender, tmp_path):
     with Pipeline.from_yaml(file, "r") as pipeline, ThreadPoolExecutor() as pool:
         received = pool.submit(list, pipeline)
         outgoing.serve([ITEM])
-        (item,) = received.result(20)
+        (item,) = received.result(60)
     assert_own_memory(item)
 
 
@@ -72,7 +72,7 @@ def test_a_connection_receives_arrays_that_may_be_written_into(transport, codec,
     outgoing, location = sender(transport, codec)
     with Connection(f"zrpull+{transport}://{location}?codec={codec}", writable=True) as incoming:
         outgoing.send(ITEM)
-        assert_own_memory(incoming.recv(timeout=20))
+        assert_own_memory(incoming.recv(timeout=60))
 
 
 def test_transforms_get_arrays_that_may_be_written_into(sender):
@@ -83,7 +83,7 @@ def test_transforms_get_arrays_that_may_be_written_into(sender):
     outgoing, location = sender("tcp")
     with Connection(f"zrpull://{location}", writable=True, batch_transforms=add_one) as incoming:
         outgoing.send([np.zeros(2, np.uint8)])
-        assert incoming.recv(timeout=20)[0].tolist() == [1, 1]
+        assert incoming.recv(timeout=60)[0].tolist() == [1, 1]
 
 
 def test_tensors_are_writable_without_a_warning(sender):
@@ -92,13 +92,13 @@ def test_tensors_are_writable_without_a_warning(sender):
     with Connection(f"zrpull://{location}", writable=True) as incoming, warnings.catch_warnings():
         warnings.simplefilter("error")
         outgoing.send([np.zeros(2, np.uint8)])
-        tensor = torch.from_numpy(incoming.recv(timeout=20)[0])
+        tensor = torch.from_numpy(incoming.recv(timeout=60)[0])
         tensor += 1
     outgoing, location = sender("tcp")
     with Connection(f"zrpull://{location}", converters="torch") as incoming, warnings.catch_warnings():
         warnings.simplefilter("error")
         outgoing.send([np.zeros(2, np.uint8)])
-        tensor = incoming.recv(timeout=20)[0]
+        tensor = incoming.recv(timeout=60)[0]
         tensor += 1
     assert tensor.tolist() == [1, 1]
 
@@ -120,5 +120,5 @@ def test_who_writes_into_what_a_link_lent_is_told_how(sender):
         received = pool.submit(list, pipeline)
         outgoing.send(ITEM)
         with pytest.raises(ValueError, match="read-only") as raised:
-            received.result(20)
+            received.result(60)
     assert "ZMQSource(writable=True)" in raised.value.__notes__[-1]

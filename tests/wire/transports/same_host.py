@@ -6,6 +6,8 @@ import socket
 import struct
 import time
 
+from waiting import wait_until
+
 MB = 1_000_000
 HELLO = struct.Struct("<8sIIQI")
 SENDS, RECEIVES = 0, 1
@@ -29,7 +31,7 @@ def calling(end, name):
 
 def look_until(condition, *ends):
     """Let ends look around until a condition holds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         for end in ends:
@@ -45,11 +47,24 @@ def meet(*ends, peers=()):
 def call(name, hello=b""):
     """A peer that has called who listens under a name, and said a hello, and then does what a test wants."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(20)
+    sock.settimeout(60)
     sock.connect(f"\0highway/{os.getuid()}/{name}")
     if hello:
         sock.send(hello)
     return sock
+
+
+def hang_up(receiver, caplog, reason, left=0):
+    """See a receiver hang up on a sender and say why; ``left`` others stay. Return how many messages came before."""
+    came = []
+
+    def has_hung_up():
+        with contextlib.suppress(TimeoutError):
+            came.append(len(receiver.recv(timeout=0.02)))
+        return len(receiver.connections.peers) == left and f"a sender is disconnected: {reason}" in caplog.text
+
+    wait_until(has_hung_up)
+    return len(came)
 
 
 def hello(role, budget=64 * MB, most=64, version=1):

@@ -1,6 +1,7 @@
 """Same-host links: what arrives, who waits, who gets what, and what is left when somebody dies."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from same_host import HELLO, MB, RECEIVES, SENDS, call, calling, hello, listening, meet
+from same_host import HELLO, MB, RECEIVES, SENDS, call, calling, hang_up, hello, listening, look_until, meet
 
 from highway.engine import cancel
 from highway.errors import Cancelled, ConfigError, LinkError
@@ -66,7 +67,7 @@ def running(code, *args):
 
 
 def is_bound(name):
-    with open("/proc/net/unix") as table:
+    with open("/proc/net/unix", errors="replace") as table:
         return any(line.rstrip().endswith(name) for line in table)
 
 
@@ -94,7 +95,7 @@ sys.stdin.readline()
 def test_a_message_arrives_in_another_process_as_it_was_sent(name):
     with listening(ShmReceiver("r"), name) as receiver, running(SEND_NUMBERS, name, "5", "100000"):
         for number in range(5):
-            (frame,) = receiver.recv(timeout=20)
+            (frame,) = receiver.recv(timeout=60)
             assert np.array_equal(np.frombuffer(frame, np.int64), np.full(100_000, number))
             del frame
 
@@ -104,13 +105,13 @@ def test_a_message_arrives_in_another_process_as_it_was_sent(name):
 def test_any_frames_arrive_whole_and_in_order(frames):
     with pair(f"test/{uuid.uuid4().hex}") as (sender, receiver):
         sender.send(frames)
-        assert [bytes(frame) for frame in receiver.recv(timeout=20)] == frames
+        assert [bytes(frame) for frame in receiver.recv(timeout=60)] == frames
 
 
 def test_frames_are_read_only_and_aligned_to_64_bytes(name):
     with pair(name) as (sender, receiver):
         sender.send([b"x" * 48, np.arange(1000), b"y", np.float32(3)])
-        arrays = [np.frombuffer(frame, np.uint8) for frame in receiver.recv(timeout=20)]
+        arrays = [np.frombuffer(frame, np.uint8) for frame in receiver.recv(timeout=60)]
         assert [array.nbytes for array in arrays] == [48, 8000, 1, 4]
         for array in arrays:
             assert array.ctypes.data % 64 == 0
@@ -123,7 +124,7 @@ def test_what_is_sent_may_be_changed_afterwards(name):
     with pair(name) as (sender, receiver):
         sender.send([data])
         data[:] = 2
-        assert bytes(receiver.recv(timeout=20)[0]) == b"\1" * 10_000
+        assert bytes(receiver.recv(timeout=60)[0]) == b"\1" * 10_000
 
 
 # --- slots ---
@@ -132,10 +133,10 @@ def test_what_is_sent_may_be_changed_afterwards(name):
 def test_a_slot_is_not_used_again_while_any_view_of_it_lives(name):
     with pair(name) as (sender, receiver):
         sender.send(message(1, 80_000))
-        view = np.frombuffer(receiver.recv(timeout=20)[0], np.int64).reshape(100, 100)[:50].T  # the frame itself is forgotten
+        view = np.frombuffer(receiver.recv(timeout=60)[0], np.int64).reshape(100, 100)[:50].T  # the frame itself is forgotten
         for number in range(2, 40):
             sender.send(message(number, 80_000))
-            assert numbers(receiver.recv(timeout=20)) == number
+            assert numbers(receiver.recv(timeout=60)) == number
         assert view[0, 0] == 1
 
 
@@ -144,7 +145,7 @@ def test_a_slot_is_used_again_when_its_views_are_gone(name):
         addresses = set()
         for number in range(20):
             sender.send(message(number, 80_000))
-            addresses.add(np.frombuffer(receiver.recv(timeout=20)[0], np.uint8).ctypes.data)
+            addresses.add(np.frombuffer(receiver.recv(timeout=60)[0], np.uint8).ctypes.data)
         assert len(addresses) == 1
 
 
@@ -152,12 +153,12 @@ def test_a_slot_comes_back_from_another_thread_while_the_receiver_does_nothing(n
     with pair(name, budget_mb=2.0) as (sender, receiver):
         frames = [None]
         sender.send(message(1, MB))
-        frames[0] = receiver.recv(timeout=20)
+        frames[0] = receiver.recv(timeout=60)
         thread = threading.Thread(target=frames.clear)
         thread.start()
         thread.join()
-        sender.send(message(2, MB), timeout=20)
-        sender.send(message(3, MB), timeout=20)  # with the first one still away there would be no room
+        sender.send(message(2, MB), timeout=60)
+        sender.send(message(3, MB), timeout=60)  # with the first one still away there would be no room
 
 
 def test_a_sender_waits_while_all_of_its_memory_is_in_use(name):
@@ -167,17 +168,17 @@ def test_a_sender_waits_while_all_of_its_memory_is_in_use(name):
                 sender.send(message(number, MB), timeout=0.02)
         sent = number
         assert 2 <= sent <= 4
-        assert numbers(receiver.recv(timeout=20)) == 0
-        sender.send(message(sent, MB), timeout=20)
-        assert [numbers(receiver.recv(timeout=20)) for _ in range(sent)] == list(range(1, sent + 1))
+        assert numbers(receiver.recv(timeout=60)) == 0
+        sender.send(message(sent, MB), timeout=60)
+        assert [numbers(receiver.recv(timeout=60)) for _ in range(sent)] == list(range(1, sent + 1))
 
 
 def test_who_keeps_everything_does_not_stop_the_sender(name):
     with pair(name, budget_mb=4.0) as (sender, receiver):
         kept = []
         for number in range(50):
-            sender.send(message(number, MB), timeout=20)
-            kept.append(receiver.recv(timeout=20))
+            sender.send(message(number, MB), timeout=60)
+            kept.append(receiver.recv(timeout=60))
         assert list(map(numbers, kept)) == list(range(50))
         assert all(np.frombuffer(frames[0], np.uint8).ctypes.data % 64 == 0 for frames in kept)
 
@@ -186,18 +187,19 @@ def test_many_small_messages_may_be_kept(name):
     with pair(name) as (sender, receiver):
         kept = []
         for number in range(1000):
-            sender.send(message(number), timeout=20)
-            kept.append(receiver.recv(timeout=20))
+            sender.send(message(number), timeout=60)
+            kept.append(receiver.recv(timeout=60))
         assert list(map(numbers, kept)) == list(range(1000))
 
 
 def test_messages_may_grow_and_shrink_within_the_budget(name):
     sizes = [1000, 7 * MB, 16, 3 * MB, 8 * MB, 100_000, 5 * MB] * 4
+    gc.collect()  # else memory of tests before this one, which hangs on reference cycles, may be given up meanwhile
     before = shared_bytes()
     with pair(name, budget_mb=20.0) as (sender, receiver):
         for number, size in enumerate(sizes):
-            sender.send(message(number, size), timeout=20)
-            frames = receiver.recv(timeout=20)
+            sender.send(message(number, size), timeout=60)
+            frames = receiver.recv(timeout=60)
             assert (numbers(frames), frames[0].nbytes) == (number, size)
             assert shared_bytes() - before <= 20 * MB
     del frames
@@ -221,7 +223,7 @@ def test_a_message_beyond_the_budget_is_refused_with_the_way_out(name):
         with pytest.raises(LinkError, match=r"2\.1 MB; expected at most half of budget_mb=4: say budget_mb=5, in a URL \?budget_mb="):
             sender.send(message(1, 2_100_000))
         sender.send(message(2))
-        assert numbers(receiver.recv(timeout=20)) == 2
+        assert numbers(receiver.recv(timeout=60)) == 2
 
 
 def test_a_process_without_descriptors_says_so(name):
@@ -248,7 +250,7 @@ def test_nothing_is_left_open(name):
     before = set(os.listdir("/proc/self/fd"))
     with pair(name) as (sender, receiver):
         sender.send(message(1))
-        kept = receiver.recv(timeout=20)
+        kept = receiver.recv(timeout=60)
         sender.send(message(2))
     assert numbers(kept) == 1  # views outlive both ends
     del kept
@@ -263,7 +265,7 @@ def test_receivers_share_the_messages_of_a_sender(sender_of_two):
     sender, a, b = sender_of_two
     for number in range(10):
         sender.send(message(number))
-    got = [[numbers(receiver.recv(timeout=20)) for _ in range(5)] for receiver in (a, b)]
+    got = [[numbers(receiver.recv(timeout=60)) for _ in range(5)] for receiver in (a, b)]
     assert sorted(got[0] + got[1]) == list(range(10))
     assert all(part == sorted(part) for part in got)
 
@@ -278,13 +280,13 @@ def test_who_is_slow_gets_less(sender_of_two):
             got += 1
         sender.look()
     assert got == 19
-    assert numbers(b.recv(timeout=20)) in (0, 1)
+    assert numbers(b.recv(timeout=60)) in (0, 1)
 
 
 def test_a_message_to_each_reaches_each(sender_of_two):
     sender, a, b = sender_of_two
     sender.send_to_each(message(7))
-    assert (numbers(a.recv(timeout=20)), numbers(b.recv(timeout=20))) == (7, 7)
+    assert (numbers(a.recv(timeout=60)), numbers(b.recv(timeout=60))) == (7, 7)
 
 
 def test_senders_are_received_from_in_turns(name):
@@ -293,8 +295,8 @@ def test_senders_are_received_from_in_turns(name):
         for number in range(3):
             a.send(message(number))
             b.send(message(10 + number))
-        assert sorted(numbers(receiver.recv(timeout=20)) for _ in range(2)) == [0, 10]
-        assert sorted(numbers(receiver.recv(timeout=20)) for _ in range(4)) == [1, 2, 11, 12]
+        assert sorted(numbers(receiver.recv(timeout=60)) for _ in range(2)) == [0, 10]
+        assert sorted(numbers(receiver.recv(timeout=60)) for _ in range(4)) == [1, 2, 11, 12]
 
 
 # --- waiting ---
@@ -322,7 +324,7 @@ def test_who_waits_can_be_cancelled(name):
     thread = threading.Thread(target=wait)
     thread.start()
     scope.cancel()
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert ended == [True]
 
 
@@ -334,7 +336,7 @@ def test_ends_find_each_other_whoever_comes_first_and_again_after_a_restart(name
             with listening(ShmSender("s"), name) as sender:
                 meet(sender, receiver)
                 sender.send(message(number))
-            assert numbers(receiver.recv(timeout=20)) == number
+            assert numbers(receiver.recv(timeout=60)) == number
             with pytest.raises(TimeoutError):
                 receiver.recv(timeout=0.01)
 
@@ -347,17 +349,17 @@ def test_what_a_killed_sender_had_sent_still_arrives_and_nothing_is_left(name):
         with running(SEND_NUMBERS, name, "8", "100000") as process:
             meet(receiver)
             assert process.stdout.readline() == "ready\n"
-            assert numbers(receiver.recv(timeout=20)) == 0  # the slot goes back, and the sender never reads that: ECONNRESET
+            assert numbers(receiver.recv(timeout=60)) == 0  # the slot goes back, and the sender never reads that: ECONNRESET
             process.send_signal(signal.SIGKILL)
             process.wait()
-        kept = [receiver.recv(timeout=20) for _ in range(7)]
+        kept = [receiver.recv(timeout=60) for _ in range(7)]
         assert [numbers(frames) for frames in kept] == list(range(1, 8))
         with pytest.raises(TimeoutError):
             receiver.recv(timeout=0.01)
         assert receiver.connections.peers == []
         assert np.array_equal(np.frombuffer(kept[3][0], np.int64), np.full(100_000, 4))
         with running(SEND_NUMBERS, name, "1", "1"):  # and another one may come
-            assert numbers(receiver.recv(timeout=20)) == 0
+            assert numbers(receiver.recv(timeout=60)) == 0
         del kept
     assert not is_bound(name)
 
@@ -366,21 +368,21 @@ def test_what_a_sender_had_sent_in_slots_that_were_used_before_still_arrives(nam
     with pair(name) as (sender, receiver):
         for number in range(2):
             sender.send(message(number))
-        kept = [receiver.recv(timeout=20) for _ in range(2)]
+        kept = [receiver.recv(timeout=60) for _ in range(2)]
         kept.clear()
         sender.look(1)
         for number in range(2, 4):
             sender.send(message(number))  # without descriptors: the receiver knows the slots
         sender.close()
-        assert numbers(receiver.recv(timeout=20)) == 2  # this slot cannot be given back to anybody
-        assert numbers(receiver.recv(timeout=20)) == 3
+        assert numbers(receiver.recv(timeout=60)) == 2  # this slot cannot be given back to anybody
+        assert numbers(receiver.recv(timeout=60)) == 3
 
 
 def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name, caplog):
     with listening(ShmSender("s", 8.0), name) as sender:
         with running(HOLD_FIRST, name) as first:
             for number in range(3):
-                sender.send(message(number, MB), timeout=20)
+                sender.send(message(number, MB), timeout=60)
             assert first.stdout.readline() == "ready\n"
             first.send_signal(signal.SIGKILL)
             first.wait()
@@ -391,23 +393,23 @@ def test_a_sender_survives_the_death_of_a_receiver_and_counts_what_it_held(name,
         with calling(ShmReceiver("r"), name) as receiver:
             meet(sender, receiver)
             for number in range(20):  # all of the memory is there again
-                sender.send(message(number, MB), timeout=20)
-                assert numbers(receiver.recv(timeout=20)) == number
+                sender.send(message(number, MB), timeout=60)
+                assert numbers(receiver.recv(timeout=60)) == number
 
 
 def test_a_sender_goes_on_with_the_receivers_that_live(name, caplog):
     with contextlib.closing(ShmSender("s")) as sender, contextlib.closing(ShmReceiver("r")) as receiver:
         sender.connections.listen(name)
         with running(HOLD_FIRST, name) as first:
-            sender.send(message(0), timeout=20)
+            sender.send(message(0), timeout=60)
             assert first.stdout.readline() == "ready\n"
             receiver.connections.connect(name)
             meet(sender, receiver, peers=(2, 1))
             first.send_signal(signal.SIGKILL)
             first.wait()
             for number in range(10):
-                sender.send(message(number), timeout=20)
-            assert [numbers(receiver.recv(timeout=20)) for _ in range(10)] == list(range(10))
+                sender.send(message(number), timeout=60)
+            assert [numbers(receiver.recv(timeout=60)) for _ in range(10)] == list(range(10))
     assert sender.lost == 1
 
 
@@ -417,7 +419,7 @@ def test_what_a_receiver_has_read_is_not_lost_when_it_leaves(name, caplog):
             meet(sender, receiver)
             for number in range(5):
                 sender.send(message(number))
-            kept = [receiver.recv(timeout=20) for _ in range(3)]
+            kept = [receiver.recv(timeout=60) for _ in range(3)]
         with pytest.raises(TimeoutError, match="there is no receiver"):
             sender.send(message(5), timeout=0.01)
         assert sender.lost == 2
@@ -430,13 +432,13 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
         receiver.connections.connect(name)
         meet(sender, receiver)
         sender.send(message(1))
-        kept = receiver.recv(timeout=20)
+        kept = receiver.recv(timeout=60)
         receiver.close()
         with calling(ShmReceiver("r"), name) as second:
             meet(sender, second)
             for number in range(2, 12):
-                sender.send(message(number), timeout=20)
-                assert numbers(second.recv(timeout=20)) == number
+                sender.send(message(number), timeout=60)
+                assert numbers(second.recv(timeout=60)) == number
         assert numbers(kept) == 1
 
 
@@ -455,9 +457,10 @@ def test_memory_that_a_lost_receiver_may_look_at_is_never_written_again(name, ca
 def test_who_does_not_fit_is_refused_with_a_reason(name, said, reason, caplog):
     with listening(ShmReceiver("zpull+shm://a"), name) as receiver:
         with call(name, said) as stranger:
+            refusal = f"zpull+shm://a: process {os.getpid()} at the other end is refused: {reason}"
+            look_until(lambda: refusal in caplog.text, receiver)
             with pytest.raises(TimeoutError):
-                receiver.recv(timeout=0.2)
-            assert f"zpull+shm://a: process {os.getpid()} at the other end is refused: {reason}" in caplog.text
+                receiver.recv(timeout=0.01)
             assert len(stranger.recv(100)) == HELLO.size  # what this end said
             assert stranger.recv(100) == b""
         with calling(ShmSender("s"), name) as sender:  # and the next one is welcome
@@ -485,15 +488,12 @@ def test_a_name_that_is_too_long_is_an_error():
 
 def test_memory_that_could_be_taken_away_is_refused(name, caplog):
     with listening(ShmReceiver("r"), name) as receiver, call(name, hello(SENDS, MB, 4)) as sender:
-        receiver.look(1)
-        receiver.look(1)
+        meet(receiver)
         fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
         os.truncate(fd, 4096)
         socket.send_fds(sender, [struct.pack("<IHHQ", 0, 1, 1, 8)], [fd])
         os.close(fd)
-        with pytest.raises(TimeoutError):
-            receiver.recv(timeout=0.2)
-    assert "a sender is disconnected: the sender's memory is not sealed against shrinking" in caplog.text
+        assert hang_up(receiver, caplog, "the sender's memory is not sealed against shrinking") == 0
 
 
 @pytest.mark.parametrize(
@@ -507,10 +507,7 @@ def test_memory_that_could_be_taken_away_is_refused(name, caplog):
 def test_a_sender_that_breaks_the_protocol_is_disconnected(name, packet, reason, caplog):
     with listening(ShmReceiver("r"), name) as receiver, call(name, hello(SENDS, MB, 4)) as sender:
         sender.send(packet)
-        with pytest.raises(TimeoutError):
-            receiver.recv(timeout=0.2)
-        assert receiver.connections.peers == []
-    assert f"a sender is disconnected: {reason}" in caplog.text
+        assert hang_up(receiver, caplog, reason) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from same_host import MB, RECEIVES, SENDS, call, calling, hello, listening, look_until, meet
+from same_host import MB, RECEIVES, SENDS, call, calling, hang_up, hello, listening, look_until, meet
 
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 from highway.wire.transports.shm.connections import MOST_PENDING
@@ -47,28 +47,24 @@ def besides(name):
     with listening(ShmReceiver("r"), name) as receiver, calling(ShmSender("s"), name) as sender:
         meet(sender, receiver)
         yield receiver
-        sender.send([b"well"], timeout=20)
-        assert bytes(receiver.recv(timeout=20)[0]) == b"well"
+        sender.send([b"well"], timeout=60)
+        assert bytes(receiver.recv(timeout=60)[0]) == b"well"
         assert len(receiver.connections.peers) == 1
     assert len(os.listdir("/proc/self/fd")) <= descriptors  # nothing that came with a refused packet is left open
 
 
 def attack(receiver, name, caplog, packets, reason):
-    """Send packets with descriptors, and see the receiver hang up and say why."""
+    """Send packets with descriptors, and see the receiver hang up at the last one and say why."""
     with call(name, hello(SENDS)) as sender:
         meet(receiver, peers=[2])
         for packet, fds in packets:
             socket.send_fds(sender, [packet], fds)
             for fd in fds:
                 os.close(fd)
-        with pytest.raises(TimeoutError):
-            while True:
-                receiver.recv(timeout=0.3)
-        assert len(receiver.connections.peers) == 1
+        assert hang_up(receiver, caplog, reason, left=1) == len(packets) - 1
         with contextlib.suppress(ConnectionResetError):  # what this side has not read
             while sender.recv(1 << 16):
                 pass
-    assert f"a sender is disconnected: {reason}" in caplog.text
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -130,13 +126,10 @@ def test_a_slot_that_is_announced_again_while_it_is_held(name, caplog):
         fd = memory(65536)
         socket.send_fds(sender, [announce(0, 64)], [fd])
         os.close(fd)
-        held = receiver.recv(timeout=20)
+        held = receiver.recv(timeout=60)
         sender.send(announce(0, 64))
-        with pytest.raises(TimeoutError):
-            receiver.recv(timeout=0.3)
-        assert len(receiver.connections.peers) == 1
+        assert hang_up(receiver, caplog, "slot 0 was announced again before it was given back", left=1) == 0
         del held
-    assert "a sender is disconnected: slot 0 was announced again before it was given back" in caplog.text
 
 
 def test_more_frames_than_a_message_may_have(name, caplog):
@@ -151,21 +144,21 @@ def test_slots_that_are_given_back_twice_or_were_never_given(name, caplog, given
         with call(name, hello(RECEIVES)) as receiver:
             meet(sender)
             for number in range(2):
-                sender.send([np.full(100_000, number, np.uint8)], timeout=20)
+                sender.send([np.full(100_000, number, np.uint8)], timeout=60)
             receiver.send(struct.pack(f"<{len(given_back)}I", *given_back))
             look_until(lambda: not sender.connections.peers, sender)
         assert "a receiver is disconnected: it gave back a slot that it had not got, or twice" in caplog.text
         with calling(ShmReceiver("r"), name) as other:  # and all of its memory is there for the next one
             meet(sender, other)
             for _ in range(2):
-                sender.send([np.zeros(MB, np.uint8)], timeout=20)
-            assert [other.recv(timeout=20)[0].nbytes for _ in range(2)] == [MB, MB]
+                sender.send([np.zeros(MB, np.uint8)], timeout=60)
+            assert [other.recv(timeout=60)[0].nbytes for _ in range(2)] == [MB, MB]
 
 
 def test_a_receiver_cannot_write_into_what_others_read(name):
     with listening(ShmSender("s"), name) as sender, call(name, hello(RECEIVES)) as receiver:
         meet(sender)
-        sender.send([b"sound"], timeout=20)
+        sender.send([b"sound"], timeout=60)
         receiver.recv(1 << 16)  # the hello
         _, (fd,), _, _ = socket.recv_fds(receiver, 1 << 16, 1)
         with pytest.raises(PermissionError):
@@ -176,7 +169,7 @@ def test_a_receiver_cannot_write_into_what_others_read(name):
             assert seen[:5] == b"sound"
             receiver.send(struct.pack("<I", 0))
             look_until(lambda: not sender.connections.peers[0].out, sender)
-            sender.send([b"again"], timeout=20)  # the sender still writes
+            sender.send([b"again"], timeout=60)  # the sender still writes
             assert seen[:5] == b"again"
         os.close(fd)
 
@@ -230,7 +223,7 @@ def test_who_has_no_descriptors_left_goes_on(popen, name):
         for sock in connections(name, 40):
             stack.enter_context(sock)
         sender.connections.connect(name)
-        sender.send([b"well"], timeout=30)
+        sender.send([b"well"], timeout=60)
         out, errors = process.communicate(timeout=200)
     assert out == "well\n"
     assert "nobody can connect for the moment: Too many open files; raise the limit (ulimit -n)" in errors

@@ -27,8 +27,8 @@ from highway.wire.url import parse
 def test_frames_arrive_as_they_were_sent(pair):
     sender, receiver = pair()
     large = np.arange(1_000_000, dtype=np.uint32)
-    sender.send([b"", b"small", large], timeout=20)
-    frames = receiver.recv(timeout=20)
+    sender.send([b"", b"small", large], timeout=60)
+    frames = receiver.recv(timeout=60)
     assert [bytes(frame) for frame in frames[:2]] == [b"", b"small"]
     np.testing.assert_array_equal(np.frombuffer(frames[2], np.uint32), large)
 
@@ -94,8 +94,8 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused_with_the_way_out(opened
 
 def test_frames_outlive_the_socket(pair):
     sender, receiver = pair()
-    sender.send([np.full(100_000, 7, np.uint8)], timeout=20)
-    (frame,) = receiver.recv(timeout=20)
+    sender.send([np.full(100_000, 7, np.uint8)], timeout=60)
+    (frame,) = receiver.recv(timeout=60)
     sender.close(0)
     receiver.close(0)
     assert np.frombuffer(frame, np.uint8).sum() == 700_000
@@ -130,8 +130,8 @@ def test_what_waits_is_bounded_by_bytes(pair):
     sent = send_until_it_waits(sender, [np.zeros(1_000_000, np.uint8)])
     assert 4 <= sent <= 16  # 4 at each end, and what the system's buffers and the frame under way hold
     for _ in range(sent):
-        receiver.recv(timeout=20)
-    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+        receiver.recv(timeout=60)
+    sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
 
 
 @pytest.mark.parametrize("first", [[b"x"], [bytes(1000)] * 2])
@@ -139,13 +139,13 @@ def test_what_waits_is_bounded_by_bytes(pair):
 @pytest.mark.parametrize(("push", "pull"), [("zpush", "zpull"), ("zrpush", "zrpull")])
 def test_what_waits_is_bounded_by_bytes_when_the_first_message_is_small(pair, first, frames, push, pull):
     sender, receiver = pair("?budget_mb=8", push, pull)
-    sender.send(first, timeout=20)
-    receiver.recv(timeout=20)
+    sender.send(first, timeout=60)
+    receiver.recv(timeout=60)
     sent = send_until_it_waits(sender, frames)
     assert sent <= 8 * 1.5 + 4 + 3  # of the sender, of the receiver, and those on the way
     for _ in range(sent):
-        assert sum(map(len, receiver.recv(timeout=20))) == 1_000_000
-    sender.send(frames, timeout=20)
+        assert sum(map(len, receiver.recv(timeout=60))) == 1_000_000
+    sender.send(frames, timeout=60)
 
 
 def test_a_publisher_whose_messages_grow_keeps_to_its_budget_and_waits_for_nobody(pair, caplog):
@@ -211,7 +211,7 @@ def sender_of_three(opened, ipc):
         for number in range(3):
             opened(f"{receive}+ipc://{place}?budget_mb=4")
             wait_until(lambda number=number: sender.peers().live > number)
-            sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
         return sender
 
     return open_ends
@@ -226,7 +226,7 @@ def test_what_waits_for_a_receiver_that_comes_late_is_bounded_too(sender_of_thre
 def test_what_waits_for_a_subscriber_that_is_late_and_slow_is_bounded(sender_of_three):
     sender = sender_of_three("zpub", "zsub")
     for _ in range(200):
-        sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+        sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
     wait_until(lambda: sender.unsent() <= 3 * 6)  # what was dropped is let go of by a thread of pyzmq's
 
 
@@ -237,7 +237,7 @@ def test_a_publisher_outlives_subscribers_that_come_and_go(opened, ipc):
         receivers = [opened(f"zsub+ipc://{place}") for _ in range(3)]
         wait_until(lambda: sender.peers().live)
         for _ in range(20):
-            sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+            sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
         for receiver in receivers:
             receiver.close(0)
 
@@ -247,7 +247,7 @@ def test_a_publisher_that_was_connected_to_thousands_of_times_is_still_there(ope
     address = sender.bound[0].removeprefix("tcp://")
     host, port = address.split(":")
     for _ in range(1500):  # ZeroMQ tells of each twice, and would wait until somebody reads that when it has told 2,000 times
-        socket.create_connection((host, int(port)), timeout=20).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
     receiver = opened(f"zsub://{address}")
 
     def arrives():
@@ -271,10 +271,10 @@ def test_a_sender_that_waited_through_thousands_of_attempts_to_connect_goes_on(o
                 refuses.accept()[0].close()
             refuses.close()
             receiver = opened(f"zpull://127.0.0.2:{port}")
-            return [bytes(frame) for frame in receiver.recv(timeout=20)]
+            return [bytes(frame) for frame in receiver.recv(timeout=60)]
 
         received = pool.submit(refuse_and_receive)
-        sender.send([b"item"], timeout=40)
+        sender.send([b"item"], timeout=60)
         assert received.result() == [b"item"]
 
 
@@ -282,12 +282,13 @@ def test_a_subscriber_that_keeps_up_gets_everything_at_the_smallest_budget(pair)
     sender, receiver = pair("?budget_mb=2", "zpub", "zsub")
     wait_until(lambda: sender.peers().live)
     for number in range(100):
-        sender.send([np.full(1_000_000, number, np.uint8)], timeout=20)
-        (frame,) = receiver.recv(timeout=20)
+        sender.send([np.full(1_000_000, number, np.uint8)], timeout=60)
+        (frame,) = receiver.recv(timeout=60)
         assert memoryview(frame)[0] == number
 
 
-def test_a_receivers_mark_is_not_set_while_a_connection_is_closing(opened, ipc):
+def test_a_receivers_mark_is_not_set_while_a_connection_is_closing(opened, ipc, monkeypatch):
+    monkeypatch.setattr(base, "SETTLE", 1000)
     place = f"+ipc://{ipc()}?budget_mb=16"
     receiver, stays, goes = opened(f"zpull{place}"), opened(f"zpush{place}"), opened(f"zpush{place}")
     wait_until(lambda: receiver.peers().seen == 2)
@@ -295,11 +296,12 @@ def test_a_receivers_mark_is_not_set_while_a_connection_is_closing(opened, ipc):
     wait_until(lambda: receiver.peers().live == 1)
 
     def mark_after_a_message():
-        stays.send([np.zeros(8_000_000, np.uint8)], timeout=20)
-        receiver.recv(timeout=20)
+        stays.send([np.zeros(8_000_000, np.uint8)], timeout=60)
+        receiver.recv(timeout=60)
         return receiver.socket.getsockopt(zmq.RCVHWM)
 
     assert mark_after_a_message() == 4
+    monkeypatch.setattr(base, "SETTLE", 0.05)
     wait_until(lambda: mark_after_a_message() == 2)
 
 
@@ -321,7 +323,7 @@ def left_by_one(opened, ipc):
 def test_a_senders_mark_is_set_before_its_first_message_when_no_connection_is_closing_any_more(left_by_one):
     sender, _ = left_by_one("?budget_mb=16")
     since = time.monotonic()
-    sender.send([np.zeros(8_000_000, np.uint8)], timeout=20)
+    sender.send([np.zeros(8_000_000, np.uint8)], timeout=60)
     assert time.monotonic() - since > base.SETTLE
     assert sender.socket.getsockopt(zmq.SNDHWM) == 2
 
@@ -330,8 +332,8 @@ def test_receivers_that_come_and_go_all_the_time_do_not_keep_a_stream_from_begin
     monkeypatch.setattr(base, "SETTLE", 1000)  # the one that left keeps the connections from being calm
     sender, receiver = left_by_one("?budget_mb=32")
     for number in range(20):
-        sender.send([np.full(12_000_000, number, np.uint8)], timeout=20)
-        assert memoryview(receiver.recv(timeout=20)[0])[0] == number
+        sender.send([np.full(12_000_000, number, np.uint8)], timeout=60)
+        assert memoryview(receiver.recv(timeout=60)[0])[0] == number
     assert sender.socket.getsockopt(zmq.SNDHWM) == 8
 
 
@@ -339,13 +341,13 @@ def test_a_stream_that_begins_while_a_receiver_leaves_does_not_stall(left_by_one
     sender, receiver = left_by_one("?budget_mb=32")
     message = [np.zeros(12_000_000, np.uint8)]
     for _ in range(3):  # fewer than the 4 of which ZeroMQ takes notice at the mark of 8, and more than the 2 that the budget allows
-        sender.send(message, timeout=20)
+        sender.send(message, timeout=60)
     for _ in range(3):
-        receiver.recv(timeout=20)
+        receiver.recv(timeout=60)
     time.sleep(2 * base.SETTLE)  # no mark that is set from now on may strand what was read before
     for _ in range(10):
-        sender.send(message, timeout=20)
-        receiver.recv(timeout=20)
+        sender.send(message, timeout=60)
+        receiver.recv(timeout=60)
 
 
 @pytest.mark.parametrize("first", [1, 3_000_000])
@@ -353,37 +355,37 @@ def test_messages_of_changing_size_never_stall(pair, first):
     sender, receiver = pair("?budget_mb=2")
     for round_ in range(40):
         for size in (first, 1, 1_500_000, 10):
-            sender.send([np.zeros(size, np.uint8)], timeout=20)
+            sender.send([np.zeros(size, np.uint8)], timeout=60)
         for _ in range(4):
-            receiver.recv(timeout=20)
+            receiver.recv(timeout=60)
         assert sender.peers().live == 1, round_
 
 
 def test_a_frame_beyond_the_limit_is_refused_by_its_sender(pair):
     sender, _ = pair("?max_mb=0.5")
     with pytest.raises(ItemError, match=r"a frame of 0.6 MB; expected at most max_mb=0.5: send smaller batches, or say \?max_mb=2"):
-        sender.send([np.zeros(600_000, np.uint8)], timeout=20)
+        sender.send([np.zeros(600_000, np.uint8)], timeout=60)
 
 
 def test_a_frame_beyond_the_limit_is_not_received(opened, ipc):
     place = ipc()
     sender = opened(f"zpush+ipc://{place}")
     receiver = opened(f"zpull+ipc://{place}?max_mb=0.5")
-    sender.send([np.zeros(600_000, np.uint8)], timeout=20)
-    sender.send([b"small"], timeout=20)
-    assert bytes(receiver.recv(timeout=20)[0]) == b"small"
+    sender.send([np.zeros(600_000, np.uint8)], timeout=60)
+    sender.send([b"small"], timeout=60)
+    assert bytes(receiver.recv(timeout=60)[0]) == b"small"
     assert receiver.peers().seen == 2  # it was disconnected, and came again
 
 
 def test_what_has_left_is_known(opened, ipc):
     place = ipc()
     sender = opened(f"zpush+ipc://{place}")
-    sender.send([b"small"], timeout=20)
-    sender.send([np.zeros(1_000_000, np.uint8)], timeout=20)
+    sender.send([b"small"], timeout=60)
+    sender.send([np.zeros(1_000_000, np.uint8)], timeout=60)
     assert sender.unsent() == 2
     receiver = opened(f"zpull+ipc://{place}")
     for _ in range(2):
-        receiver.recv(timeout=20)
+        receiver.recv(timeout=60)
     assert sender.peers().seen == 1
     wait_until(lambda: not sender.unsent())
     with pytest.raises(TimeoutError):
@@ -416,8 +418,8 @@ def test_a_path_on_which_somebody_listens_is_not_taken_from_him(opened, ipc):
     sender, receiver = opened(f"zpush+ipc://{place}"), opened(f"zpull+ipc://{place}")
     with pytest.raises(LinkError, match=f"cannot bind ipc://{place}: another process listens there; choose another path"):
         opened(f"zpull+ipc://{place}")
-    sender.send([b"x"], timeout=20)
-    assert bytes(receiver.recv(timeout=20)[0]) == b"x"
+    sender.send([b"x"], timeout=60)
+    assert bytes(receiver.recv(timeout=60)[0]) == b"x"
 
 
 def test_a_path_whose_owner_has_gone_can_be_bound_again(opened, ipc):
@@ -446,8 +448,8 @@ def test_ipv6(opened):
         pytest.skip("this machine has no IPv6")
     (bound,) = receiver.bound
     sender = opened(f"zpush{bound[3:]}")
-    sender.send([b"six"], timeout=20)
-    assert bytes(receiver.recv(timeout=20)[0]) == b"six"
+    sender.send([b"six"], timeout=60)
+    assert bytes(receiver.recv(timeout=60)[0]) == b"six"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -459,8 +461,8 @@ def test_what_comes_over_ipc_and_what_over_tcp_is_told_apart(ipc, host):
     senders = [ZMQSender(parse(address, "send", bind=False)) for address in receiver.bound]
     sources = []
     for sender in senders:
-        sender.send([b"x"], timeout=20)
-        sources.append(receiver.source(receiver.recv(timeout=20)))
+        sender.send([b"x"], timeout=60)
+        sources.append(receiver.source(receiver.recv(timeout=60)))
     assert [source.host for source in sources] == ["", host.strip("[]")]
     assert sources[0].connection != sources[1].connection
     for end in (*senders, receiver):
@@ -474,7 +476,7 @@ def test_only_what_waits_at_unix_sockets_counts_as_unread(opened, ipc):
             receiver.rcvhwm = 1
             receiver.connect(bound)
         wait_until(lambda: sender.peers().live == 2)
-        assert not sender.unread()
+        wait_until(lambda: not sender.unread())  # of what they have said to each other first
         with pytest.raises(TimeoutError):
             while True:
                 sender.send([bytes(4_000_000)], timeout=1)
@@ -517,12 +519,13 @@ def test_a_forked_child_uses_no_socket_of_its_parent(python, ipc):
     """
     with Connection(f"zpull+ipc://{(place := ipc())}") as receiver:
         process = python(script, place)
-        texts = [receiver.recv(timeout=60)[0].tobytes().decode() for _ in range(2)]
+        texts = {receiver.recv(timeout=60)[0].tobytes().decode() for _ in range(2)}
         _, errors = process.communicate(timeout=200)
     assert (process.returncode, errors) == (0, "")
-    assert "was opened in process" in texts[0]
-    assert "open it in the process that uses it" in texts[0]
-    assert texts[1] == "parent"
+    assert "parent" in texts
+    (of_the_child,) = texts - {"parent"}
+    assert "was opened in process" in of_the_child
+    assert "open it in the process that uses it" in of_the_child
 
 
 SENDS_AND_ENDS = """
@@ -571,12 +574,12 @@ def test_a_receiver_that_leaves_in_the_middle_of_a_message_does_not_stop_the_sen
 
     wait_until(lambda: sender.peers().live == 1)
     sender.send_frame = leave
-    sender.send(frames, timeout=20)
+    sender.send(frames, timeout=60)
     again = [frames] if sent == frames * 2 else []  # ZeroMQ says that it has dropped a message, unless it has noticed before the next frame
     sender.socket.getsockopt(zmq.EVENTS)  # takes notice of who is gone
-    sender.send([b"next"], timeout=20)
+    sender.send([b"next"], timeout=60)
     for expected in (*again, [b"next"]):
-        assert [bytes(frame) for frame in receivers[1].recv(timeout=20)] == expected
+        assert [bytes(frame) for frame in receivers[1].recv(timeout=60)] == expected
 
 
 @pytest.mark.slow
@@ -605,13 +608,13 @@ def test_a_sender_and_its_receiver_may_close_at_the_same_moment(ipc):
             thread = threading.Thread(target=send, args=(sender, closing))
             thread.start()
             for _ in range(5):
-                receiver.recv(timeout=20)
+                receiver.recv(timeout=60)
             closing.set()
             threading.Event().wait(random.random() * 0.02)
             receiver.close(0)
             thread.join()
     """
-    child = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True, timeout=120)
+    child = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True, timeout=280)
     assert (child.returncode, child.stderr) == (0, "")
 
 
@@ -622,8 +625,8 @@ def test_what_a_sender_sent_before_it_closed_is_received_whenever_it_is_read(ope
     receiver = opened(urls)
     wait_until(lambda: receiver.peers().live == len(senders))
     for number in range(3):
-        senders[0].send([b"%d" % number], timeout=20)
+        senders[0].send([b"%d" % number], timeout=60)
     senders[0].close(20)
     wait_until(lambda: receiver.peers().live == others)
     time.sleep(0.1)  # ZeroMQ's thread tells the monitor before it tells the socket, and nothing tells when it has
-    assert [bytes(receiver.recv(timeout=20)[0]) for _ in range(3)] == [b"0", b"1", b"2"]
+    assert [bytes(receiver.recv(timeout=60)[0]) for _ in range(3)] == [b"0", b"1", b"2"]
