@@ -11,3 +11,9 @@ def photos(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((7, 9, 3), number, np.uint8)).save(path)
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def one_worker(monkeypatch):
+    """Have maps that would get a worker for each core get one: of several, two may read the same at once, and the more read ahead."""
+    monkeypatch.setattr("highway.engine.workers.available_cores", lambda: 1)

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from PIL import Image
 from highway import Pipeline, Stage
 from highway.datasets.cache_files.claim import MANIFEST
 from highway.datasets.cache_files.file import checksum
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Passport, Stamped, expand
 from highway.errors import ConfigError, DamagedError
 from highway.modules import Augmentations, CacheReader, ImageFileReader
 from highway.modules.cache import Cache
@@ -321,6 +322,25 @@ def test_a_damaged_sample_is_said_and_made_again_and_nothing_else(whole, tmp_pat
     assert re.search(r": made again: \d+ samples?$", said[1])
 
 
+def test_what_one_thread_has_made_again_another_that_has_read_it_before_does_not(whole, tmp_path, caplog):
+    path = tmp_path / "c"
+    restored(whole, path)
+    (name,) = (name for name in whole if name.endswith("data"))
+    (path / name).write_bytes(zero(whole[name], 12 * 5000, 4096))
+    before = [stage for stage, _ in expand([Numbers(epochs=1), Decode()])]
+    cache = Cache(str(path), batch_size=6, epochs=3).after(before)[-2].op
+    assert cache.open()
+    with pytest.raises(DamagedError) as caught:
+        cache.file.columns(range(20))
+    for _ in range(2):
+        cache.repair(cache.file, caught.value)
+    assert contents(path) == whole and len(caplog.messages) == 2
+    (path / name).write_bytes(zero(whole[name], 12 * 5000, 4096))
+    cache.file.damaged()  # which forgets what was whole before
+    cache.repair(cache.file, caught.value)
+    assert contents(path) == whole and len(caplog.messages) == 4
+
+
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_file_that_is_cut_short_while_it_is_served_is_repaired(tmp_path, warm):
     path = tmp_path / "c"
@@ -328,13 +348,14 @@ def test_a_file_that_is_cut_short_while_it_is_served_is_repaired(tmp_path, warm)
     if warm:
         with Pipeline([*before, Cache(str(path), batch_size=5, epochs=1, key="served")]) as pipeline:
             list(pipeline)
-    with Pipeline([*before, Cache(str(path), batch_size=5, epochs=6, stack=False, key="served")]) as pipeline:
+    epochs = 100  # far more than 64 workers read ahead
+    with Pipeline([*before, Cache(str(path), batch_size=5, epochs=epochs, stack=False, key="served")]) as pipeline:
         coming = pipeline.stamped()
         taken = list(islice(coming, 6))
         (data,) = path.glob("*.data")
         whole = data.read_bytes()
         os.truncate(data, 3 * 4900)
-        assert epochs_of([*taken, *coming]) == [ALL] * 6
+        assert epochs_of([*taken, *coming]) == [ALL] * epochs
     assert data.read_bytes() == whole
 
 
@@ -381,7 +402,7 @@ def test_a_disk_that_fails_is_damage_too(tmp_path, monkeypatch):
     assert failed
 
 
-def test_each_sample_is_checked_once(tmp_path, monkeypatch):
+def test_each_sample_is_checked_once(tmp_path, one_worker, monkeypatch):
     run(tmp_path / "c")
     counted = []
     monkeypatch.setattr("highway.datasets.cache_files.file.checksum", lambda parts: counted.append(0) or checksum(parts))
@@ -482,22 +503,22 @@ def test_the_neighbour_of_a_bad_image_is_not_kept_twice(photos, tmp_path):
 
 def test_the_first_epoch_says_how_far_it_is(caplog, monkeypatch):
     caplog.set_level("INFO", "highway")
-    monkeypatch.setattr("highway.modules.caching.epoch.LOG_EVERY", -1.0)
+    monkeypatch.setattr("highway.modules.caching.epoch.time", SimpleNamespace(monotonic=iter([1000.0, 1030.0, 1030.0, 1060.0]).__next__))
     progress = Progress("cache out/c", 2000)
-    assert progress.at(500).startswith("500 of 2,000 samples written (25%), 0:0")
-    assert caplog.messages[0].startswith("cache out/c: 500 of 2,000 samples written (25%), 0:0")
+    assert progress.at(500) == "500 of 2,000 samples written (25%), 1:30 left"
+    assert caplog.messages == ["cache out/c: 500 of 2,000 samples written (25%), 1:30 left; later epochs are served from it"]
     assert Progress("cache in memory", None).at(1500) == "1,500 samples written"
 
 
-def test_progress_is_in_the_statistics_while_the_first_epoch_lasts(tmp_path):
-    for number in range(40):
-        path = tmp_path / "photos" / "a" / f"{number:02}.png"
+def test_progress_is_in_the_statistics_while_the_first_epoch_lasts(tmp_path, one_worker):
+    for number in range(100):  # more than fit into the queues
+        path = tmp_path / "photos" / "a" / f"{number:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (9, 7)).save(path)
     reader = ImageFileReader(str(tmp_path / "photos"), 1, (7, 9), epochs=2)
     with Pipeline([reader, Cache(str(tmp_path / "c"))]) as pipeline:
         pipeline.dequeue()
-        assert "of 40 samples written" in str(pipeline.stats())
+        assert "of 100 samples written" in str(pipeline.stats())
         for _ in pipeline.stamped():
             pass
         assert "samples written" not in str(pipeline.stats())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import wait_until
 
 from highway import Pipeline, Stage
 from highway.data import photos
@@ -63,7 +64,14 @@ def test_several_images_are_what_each_is_alone(options):
 @needs_extension
 def test_images_that_wait_are_decoded_together_and_errors_are_of_their_own_items(monkeypatch):
     counts, read = [], runs._decode_some
-    monkeypatch.setattr(runs, "_decode_some", lambda run, files, *args: counts.append(len(files)) or read(run, files, *args))
+
+    def decode_some(run, files, *args):
+        if not counts:
+            wait_until(lambda: pipeline.stats().stages[0].queued > 4)  # else a slow source may give each item to a worker that waits
+        counts.append(len(files))
+        return read(run, files, *args)
+
+    monkeypatch.setattr(runs, "_decode_some", decode_some)
     data = [*GOOD, b"no image", *GOOD * 8]
     decode = DecodeImage(0, crop=RandomResizedCrop((24, 32)), flip=0.5)
     with Pipeline([data, Stage(decode, num_workers=2, on_error="skip")], seed=3) as pipeline:

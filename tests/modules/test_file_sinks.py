@@ -90,7 +90,8 @@ def test_what_fails_or_is_stopped_leaves_nothing(tmp_path, sink, suffix, dataset
 
 
 @pytest.mark.parametrize("sink", [sink for sink, *_ in SINKS])
-def test_a_pipeline_that_is_stopped_leaves_nothing(tmp_path, sink):
+def test_a_pipeline_that_is_stopped_leaves_nothing(tmp_path, sink, monkeypatch):
+    monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 60.0)
     with Pipeline([lambda: samples(10**9), sink(str(tmp_path / "a"))]) as pipeline:
         pipeline.start()
         wait_until(lambda: pipeline.stats().stages[-1].counters.get("samples", 0) > 20)

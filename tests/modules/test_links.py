@@ -16,6 +16,7 @@ from highway.wire.transports.zmq.socket import ZMQReceiver
 from highway.wire.url import parse
 
 NAMES = itertools.count()
+PATIENCE = 60  # seconds that are far more than anything here takes
 
 
 class Batches:
@@ -27,7 +28,7 @@ class Batches:
     def __iter__(self):
         for number in range(self.start, self.start + self.count):
             yield np.full((2, self.size, self.size, 3), number % 256, np.uint8), np.array([number, -number], np.int32)
-            if self.gate and not self.gate.wait(20):
+            if self.gate and not self.gate.wait(PATIENCE):
                 raise TimeoutError("the test did not open the gate")
 
 
@@ -52,13 +53,13 @@ def running(*pipelines):
     try:
         yield
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert not any(thread.is_alive() for thread in threads), "a pipeline does not end"
     finally:
         for pipeline in pipelines:
             pipeline.stop()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE)
     if errors:
         raise errors[0]
 
@@ -152,7 +153,7 @@ def test_a_receiver_that_binds_waits_for_all_that_are_connected(senders, ipc):
     )
     source = Pipeline([ZMQSource(f"ipc://{place}", bind=True, senders=senders)])
     with running(short, long):
-        first = numbers([source.dequeue(timeout=20), source.dequeue(timeout=20)])
+        first = numbers([source.dequeue(timeout=PATIENCE), source.dequeue(timeout=PATIENCE)])
         assert sorted(first) == [0, 100]
         gate.set()
         assert sorted(first + numbers(source)) == [0, 1, *range(100, 140)]
@@ -171,7 +172,7 @@ def test_urls_with_braces_share_a_socket_on_either_side(ipc):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
     assert sorted(threads_items[0] + threads_items[1]) == list(range(20))
     assert min(map(len, threads_items)) == 10
 
@@ -184,7 +185,7 @@ def test_a_publisher_gives_everything_to_each_subscriber(ipc):
         thread.start()
     with running(Pipeline([Batches(25), ZMQSink(f"zpub+ipc://{place}", receivers=2)])):
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
     assert got == [list(range(25))] * 2
 
 
@@ -194,7 +195,7 @@ def test_a_subscriber_gets_the_topic_it_asks_for(ipc):
         Pipeline([Batches(5, start), ZMQSink(f"zpub+ipc://{place}?receivers=1#{topic}")])
         for place, topic, start in ((places[0], "train", 0), (places[1], "val", 100))
     ]
-    source = ZMQSource([f"zsub+ipc://{place}?senders=1#train" for place in places], timeout=20)
+    source = ZMQSource([f"zsub+ipc://{place}?senders=1#train" for place in places], timeout=PATIENCE)
     with running(publishers[0]):
         assert numbers(Pipeline([source])) == list(range(5))
     publishers[1].stop()
@@ -237,7 +238,7 @@ def test_a_sink_waits_for_a_receiver_that_is_behind(ipc):
     place, gate = ipc(), threading.Event()
 
     def slowly(item):
-        assert gate.wait(20)
+        assert gate.wait(PATIENCE)
         return item
 
     sender = Pipeline([Batches(30, size=300), ZMQSink(f"ipc://{place}?budget_mb=1&linger_ms=50")])
@@ -255,12 +256,12 @@ def test_the_tail_outlasts_a_receiver_that_pauses_at_the_end(send, receive, ipc)
     sender = Pipeline([Batches(20, size=60), ZMQSink(f"{send}+ipc://{place}?budget_mb=1&linger_ms=50&receivers=1")])
     with running(sender):
         receiver = ZMQReceiver(parse(f"{receive}+ipc://{place}?budget_mb=1", "receive"))
-        count = len([receiver.recv(timeout=20)])
+        count = len([receiver.recv(timeout=PATIENCE)])
         before = sender.stats().stages[-1].blocked
         wait_until(lambda: sender.stats().stages[-1].blocked > before + 0.25)  # all queues are full, for longer than it lingers
         while count < 20:
-            count += len([receiver.recv(timeout=20)])
-        receiver.recv(timeout=20)  # the end
+            count += len([receiver.recv(timeout=PATIENCE)])
+        receiver.recv(timeout=PATIENCE)  # the end
         receiver.close(0)
 
 
@@ -281,7 +282,7 @@ def test_an_end_is_not_told_when_it_is_not_wanted(ipc):
     place = ipc()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}", end=False)])):
         source = Pipeline([ZMQSource(f"ipc://{place}")])
-        assert numbers([source.dequeue(timeout=20), source.dequeue(timeout=20)]) == [0, 1]
+        assert numbers([source.dequeue(timeout=PATIENCE), source.dequeue(timeout=PATIENCE)]) == [0, 1]
         with pytest.raises(TimeoutError):
             source.dequeue(timeout=1)
         source.stop()
@@ -292,7 +293,7 @@ def test_a_sender_that_went_away_without_an_end_is_named(ipc, caplog):
     with Connection(f"zpush+ipc://{place}") as other:
         other.send([np.zeros((1, 1), np.uint8), np.array([7], np.int32)])
         source = Pipeline([ZMQSource(f"ipc://{place}", bind=True)])
-        assert numbers([source.dequeue(timeout=20)]) == [7]
+        assert numbers([source.dequeue(timeout=PATIENCE)]) == [7]
         other.close()
     with running(Pipeline([Batches(2), ZMQSink(f"ipc://{place}?linger_ms=200&receivers=1", bind=False)])):
         assert numbers(source) == [0, 1]
@@ -345,16 +346,16 @@ def test_malformed_messages_are_counted_and_left_out_when_told_to(ipc):
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
         for frames in ([b"garbage"], [b"x" * 24, b""], [bytes(24)] * 2):
-            peer.transport_end.send(frames, 20)
+            peer.transport_end.send(frames, PATIENCE)
         peer.send([np.zeros(1, np.uint8), np.array([5], np.int32)])
-        assert numbers([pipeline.dequeue(timeout=20)]) == [5]
+        assert numbers([pipeline.dequeue(timeout=PATIENCE)]) == [5]
         stats = pipeline.stats().stages[0]
     assert (stats.errors, stats.counters["malformed"], stats.counters["messages"]) == (3, 3, 4)
 
 
 def test_one_source_has_an_ipc_and_a_tcp_address(ipc):
     place = ipc()
-    pipeline = Pipeline([ZMQSource([f"ipc://{place}", "tcp://127.0.0.1:0"], bind=True)])
+    pipeline = Pipeline([ZMQSource([f"ipc://{place}", "tcp://127.0.0.1:0"], bind=True, senders=2)])  # one may end before the other comes
     while not (bound := pipeline.stats().stages[0].counters.get("bound")):
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
@@ -402,7 +403,7 @@ def test_one_sink_has_an_ipc_and_a_tcp_address(sends, receives, ipc):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
     expected = sorted([*range(20)] * (2 if sends == "zpub" else 1))
     assert sorted(itertools.chain(*got)) == expected
     assert all(got)
@@ -414,9 +415,9 @@ def test_a_malformed_message_ends_the_run_otherwise(ipc):
         pipeline = Pipeline([ZMQSource(f"ipc://{place}")])
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=0.01)
-        peer.transport_end.send([b"garbage"], 20)
+        peer.transport_end.send([b"garbage"], PATIENCE)
         with pytest.raises(FrameError, match=f"ipc://{place}: message 1: 1 frames; expected a header and data for each array"):
-            pipeline.dequeue(timeout=20)
+            pipeline.dequeue(timeout=PATIENCE)
 
 
 def test_an_address_that_is_in_use_is_an_error_with_the_way_out():

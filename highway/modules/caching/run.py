@@ -54,6 +54,7 @@ class CacheRun:
     _full: bool = field(default=False, init=False)
     _batched: bool | None = field(default=None, init=False)
     _repairing: dict[str, object] = field(default_factory=dict, init=False)
+    _repaired: bool = field(default=False, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
 
@@ -251,12 +252,13 @@ class CacheRun:
         me = object()
         while self._repairing.setdefault("", me) is not me:  # atomic
             cancel.wait(0.05)
-            if "" not in self._repairing:
-                return
         try:
+            if self._repaired and _is_whole(file, error.rows):  # again, since this thread has read them
+                return
             assert isinstance(file, DiskFile)  # one in memory is never damaged
             self._counters["state"] = "repairing"
             repair(file, self.before, self._arrays(file.batch_size > 0), error)
+            self._repaired = True
             self._counters["state"] = "serving"
         except DamagedError:
             if self._folder is not None:
@@ -286,3 +288,12 @@ class CacheRun:
 
     def __str__(self) -> str:
         return f"cache {self.cache.path or 'in memory'}"
+
+
+def _is_whole(file: CacheFile, rows: list[int]) -> bool:
+    """Say whether samples can be read."""
+    try:
+        file.columns(rows)
+    except DamagedError:
+        return False
+    return True
