@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["topologies"]
 
 # A busy machine is no failure, and each run is the same.
 settings.register_profile("highway", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("highway")
+# Hypothesis draws from the constants in those of our modules, too, that are imported by then: that hangs on the tests that ran before.
+if hasattr(providers, "is_local_module_file"):
+    providers.is_local_module_file = lambda path: False
 
 _own_base: list[str] = []
 
