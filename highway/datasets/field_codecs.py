@@ -3,7 +3,7 @@
 ==================================  =====================================================  ==========================================
 extension                           read as                                                written from
 ==================================  =====================================================  ==========================================
-``cls cls2 class count index id``   int32                                                  a whole number
+``cls cls2 class count index id``   int32                                                  a whole number that is one
 ``txt text transcript``             str (UTF-8)                                            str
 ``json``                            what JSON holds                                        the same
 ``npy``                             array                                                  array
@@ -12,7 +12,7 @@ extension                           read as                                     
 any other                           bytes; pickles too, which are never executed           bytes, or an array as ``NAME.ten``
 ==================================  =====================================================  ==========================================
 
-``NAME.ten`` is read as the field ``NAME``, so that arrays of any name come back under it.
+``NAME.ten`` is read as the field ``NAME``, so that arrays of any name come back under it. Booleans are bytes in it, with ``bool`` as info.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from highway.errors import FrameError, ItemError
 from highway.wire import chunks
 
 IMAGES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "ppm": "PPM", "pgm": "PPM", "bmp": "BMP", "webp": "WEBP"}
@@ -33,6 +34,8 @@ JPEG_QUALITY = 95
 
 _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
+_INT32 = range(-(2**31), 2**31)
+_BOOL = "bool"  # the info of arrays that are booleans: tenbin has none
 
 
 @lru_cache
@@ -55,28 +58,40 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
     """Return the extension and the bytes of the file that is to hold a field.
 
     Raises:
-        TypeError: no file of that name can hold the value; the message names the way out.
+        ItemError: no file of that name can hold the value; the message names the way out.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return name, bytes(value)
-    kind = _last(name)
-    if kind in _NUMBERS and isinstance(value, (int, np.integer)):
+    if (kind := _last(name)) in IMAGES:
+        return name, _image(name, value)
+    try:
+        if (found := _encoded(name, kind, value)) is not None:
+            return found
+        why = ""
+    except (TypeError, ValueError) as error:
+        why = "" if isinstance(error, ItemError) else f": {error}"  # that would be about dtypes
+    what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise ItemError(
+        f"field {name!r} holds {what}, which no file of that name can hold{why}; make it an array of numbers or bytes, "
+        f"or rename the field to end in one of cls (a number of 32 bits), txt (a string), json"
+    )
+
+
+def _encoded(name: str, kind: str, value: Any) -> tuple[str, bytes] | None:
+    """Return the extension and the bytes for a value that is no bytes; ``None`` if there are none for its type."""
+    if kind in _NUMBERS and isinstance(value, (int, np.integer)) and int(value) in _INT32:
         return name, str(int(value)).encode()
     if kind in _TEXTS and isinstance(value, str):
         return name, value.encode()
     if kind == "json":
         return name, json.dumps(value).encode()
-    if kind in IMAGES:
-        return name, _image(name, value)
     if kind == "npy" and isinstance(value, np.ndarray):
         return name, _npy(value)
     arrays = value if isinstance(value, (tuple, list)) else [value]
-    if arrays and all(isinstance(array, (np.ndarray, np.generic)) for array in arrays):
-        return name if kind == "ten" else f"{name}.ten", bytes(chunks.encode_buffer([np.asarray(array) for array in arrays]))
-    raise TypeError(
-        f"field {name!r} holds a {type(value).__name__}, which no file of that name can hold; make it an array or bytes, "
-        f"or rename the field to end in one of cls (a number), txt (a string), json"
-    )
+    if not arrays or not all(isinstance(array, (np.ndarray, np.generic)) for array in arrays):
+        return None
+    infos = [_BOOL * (array.dtype == np.bool_) for array in arrays]
+    return name if kind == "ten" else f"{name}.ten", bytes(chunks.encode_buffer([np.asarray(array) for array in arrays], infos))
 
 
 def _last(extension: str) -> str:
@@ -91,7 +106,12 @@ def _number(data: bytes) -> np.int32:
 
 
 def _tensors(data: bytes) -> Any:
-    arrays = chunks.decode_buffer(data)
+    arrays, infos = chunks.decode_buffer(data, True)
+    for place, info in enumerate(infos):
+        if info == _BOOL:
+            if arrays[place].dtype != np.uint8 or arrays[place].max(initial=0) > 1:
+                raise FrameError(f"array {place} is said to be of booleans, but does not hold 0 and 1 as u1")
+            arrays[place] = arrays[place].view(np.bool_)
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
@@ -111,8 +131,8 @@ def _decoder_of(extension: str) -> Callable[[bytes], Any] | None:
 
 def _image(name: str, value: Any) -> bytes:
     if not (isinstance(value, np.ndarray) and value.dtype == np.uint8 and (value.ndim == 2 or (value.ndim == 3 and value.shape[2] == 3))):
-        what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise TypeError(f"field {name!r} is {what}; an image is written from uint8 (H, W, 3) or (H, W), or from its encoded bytes")
+        what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise ItemError(f"field {name!r} is {what}; an image is written from uint8 (H, W, 3) or (H, W), or from its encoded bytes")
     file = io.BytesIO()
     Image.fromarray(value).save(file, IMAGES[_last(name)], quality=JPEG_QUALITY)
     return file.getvalue()

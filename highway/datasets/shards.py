@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from highway.datasets.field_codecs import encode_field
+from highway.datasets.field_codecs import encode_field, field_name
 from highway.datasets.tar_samples import key_and_extension
 from highway.datasets.writing import writing
 from highway.errors import ItemError
@@ -30,8 +30,8 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
     """Return a sample as files; dots in the last part of its key become ``_``, since the first one begins the extension.
 
     Raises:
-        TypeError: no file can hold one of its values.
-        ItemError: it has no fields, or a file of this name would not be read as one of this key and field.
+        ItemError: no file can hold one of its values; it has no fields, or two of one name; or a file of this name would not be read as
+            one of this key and field.
     """
     name, files = key_in_shard(key), [encode_field(field, value) for field, value in sample.items()]
     for extension, _ in files:
@@ -41,6 +41,9 @@ def encoded(key: str, sample: Mapping[str, Any]) -> EncodedSample:
                 f"the key {key!r} and the field {extension!r} make the file {file!r}, which would be read as another, or not at all: a "
                 "key has a name behind its last slash, and does not begin with '__'; a field is in lower case, without slashes"
             )
+    if len({field_name(extension) for extension, _ in files}) < len(files):
+        names = ", ".join(map(repr, sample))
+        raise ItemError(f"the sample {key!r} has two fields of one name, since .ten does not count: {names}; rename one")
     if not files:
         raise ItemError(f"the sample {key!r} has no fields, of which nothing would be in the shard; leave it out (return DROP)")
     return EncodedSample(name, files)

@@ -138,7 +138,7 @@ _ROUNDS = 100  # of RandomIoUCrop: with the usual options each ends in one of se
 @checked
 @dataclass(frozen=True)
 class BoxSafeCrop(SeeingCrop):
-    """Cut out a random box that holds all boxes of the image whole.
+    """Cut out a random box that holds all boxes of the image whole, as far as they are within it.
 
     Each side lies evenly between that of the image and the outermost box; for an image without boxes between that of the image and its
     centre. The image stays whole without chance. The sizes of what comes out differ: put a :class:`Resize` behind it.
@@ -154,8 +154,9 @@ class BoxSafeCrop(SeeingCrop):
         if rng is None:
             return 0, 0, height, width
         low, high = np.array([width, height]) / 2, np.array([width, height]) / 2
-        if seen is not None and (there := areas(seen.boxes) > 0).any():
-            low, high = seen.boxes[there, :2].min(axis=0), seen.boxes[there, 2:].max(axis=0)
+        boxes = np.empty((0, 4)) if seen is None else np.clip(seen.boxes, 0, [width, height, width, height])
+        if (there := areas(boxes) > 0).any():
+            low, high = boxes[there, :2].min(axis=0), boxes[there, 2:].max(axis=0)
         cut = (high - low) * self.erosion / 2
         low, high = np.floor(low + cut).astype(np.int64), np.ceil(high - cut).astype(np.int64)
         left, top, right, bottom = rng.random(4)

@@ -111,6 +111,14 @@ def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
         Pipeline([CacheReader(str(tmp_path / "nowhere"), 8)]).dequeue()
 
 
+@pytest.mark.parametrize("to", ["s-%d.tar", "s.lmdb"])
+def test_what_a_detection_set_says_comes_back(tmp_path, to, capsys):
+    annotations = "annotations=highway:objects/instances_train.json"
+    source = ["highway:objects/JPEGImages", "--from", "coco", "--read", annotations, "--read", "masks=true"]
+    assert convert(*source, tmp_path / to, "--check") == 0
+    assert "all 16 samples are the same" in capsys.readouterr().out
+
+
 def test_a_flat_folder_has_no_labels(photos, tmp_path):
     assert convert(photos / "cat", tmp_path / "t", "--to", "ten") == 0
     assert [list(item) for item in TenFiles(str(tmp_path / "t"))] == [["image"]] * 10

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from highway.datasets import Tar
@@ -34,6 +35,12 @@ def test_what_would_not_be_read_is_refused(tmp_path, key, sample):
     with pytest.raises(ItemError, match=message), shard_writer(str(tmp_path / "s.tar")) as writer:
         writer.add(key, sample)
     assert not list(tmp_path.iterdir())
+
+
+def test_two_fields_of_one_name_are_refused(tmp_path):
+    message = r"the sample 'a' has two fields of one name, since \.ten does not count: 'x', 'x\.ten'"
+    with pytest.raises(ItemError, match=message), shard_writer(str(tmp_path / "s.tar")) as writer:
+        writer.add("a", {"x": np.zeros(2), "x.ten": np.ones(2)})
 
 
 def test_a_sample_without_fields_is_refused(tmp_path):

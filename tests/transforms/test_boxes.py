@@ -28,6 +28,14 @@ def overlap(box, crop):
     return common / ((box[2:] - box[:2]).prod() + height * width - common)
 
 
+@pytest.mark.parametrize("box", [(-20, -10, 60, 70), (90, 60, 300, 300), (-9, -9, 400, 400), (-50, -50, -10, -10), (150, 20, 160, 30)])
+def test_box_safe_crop_stays_within_an_image_that_a_box_leaves(box):
+    for seed in range(30):
+        top, left, height, width = BoxSafeCrop().draw_for(SIZE, np.random.default_rng(seed), seen(box, (70, 50, 80, 60)))
+        assert 0 <= top <= 50 and 60 <= top + height <= SIZE[0]
+        assert 0 <= left <= 70 and 80 <= left + width <= SIZE[1]
+
+
 @pytest.mark.parametrize("least", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
 def test_iou_crop_overlaps_with_a_box_whose_centre_it_holds(least):
     boxes = seen((10, 10, 60, 70), (80, 20, 130, 90), (0, 0, 0, 0))
