@@ -59,7 +59,7 @@ class ObjectStore:
                 self.put(bucket, f"{prefix}{path.relative_to(folder)}", path.read_bytes())
 
     def expect_together(self, count, of=""):
-        """Answer no request for what has ``of`` in its URL before so many are in flight at once, for 20 s: that many are asked at once."""
+        """Answer no request for what has ``of`` in its URL before so many are in flight at once, for 40 s: that many are asked at once."""
         self.most_in_flight, self.together, self.of = 0, count, of
 
     def buckets(self):
@@ -78,19 +78,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         store = self.server.store
+        self._begin((self.command, self.path, self.headers.get("Range"), self.headers.get("Authorization")))
         with store.lock:
-            store.asked.append((self.command, self.path, self.headers.get("Range"), self.headers.get("Authorization")))
-            store.in_flight += 1
-            store.most_in_flight = max(store.most_in_flight, store.in_flight)
-            store.lock.notify_all()
-            store.lock.wait_for(lambda: store.most_in_flight >= store.together or store.of not in self.path, timeout=20)
+            store.lock.wait_for(lambda: store.most_in_flight >= store.together or store.of not in self.path, timeout=40)
         try:
             self._answer(store, store.faults.draw(self.command))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            with store.lock:
-                store.in_flight -= 1
+            self._end()
 
     do_HEAD = do_GET
 
@@ -98,9 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         store = self.server.store
         bucket, key, query = self._asked_for()
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        with store.lock:
-            store.asked.append((self.command, self.path, len(data), None))
-            store.in_flight += 1
+        self._begin((self.command, self.path, len(data), None))
         try:
             fault = store.faults.draw(self.command)
             if fault in ("500", "503"):
@@ -113,10 +107,24 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            with store.lock:
-                store.in_flight -= 1
+            self._end()
 
     do_POST = do_DELETE = do_PUT
+
+    def _begin(self, about):
+        self.in_flight, store = True, self.server.store
+        with store.lock:
+            store.asked.append(about)
+            store.in_flight += 1
+            store.most_in_flight = max(store.most_in_flight, store.in_flight)
+            store.lock.notify_all()
+
+    def _end(self):
+        """Count the request as answered: before it is, since who has the answer may ask for the next at once."""
+        store = self.server.store
+        with store.lock:
+            store.in_flight -= self.in_flight
+            self.in_flight = False
 
     def _change(self, store, bucket, key, query, data, cut):
         """Do what is asked, and say so, unless the answer is ``cut``."""
@@ -220,6 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _send(self, status, body, cut=False, **headers):
+        self._end()
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)

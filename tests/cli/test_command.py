@@ -1,8 +1,10 @@
 """How the tools end: under their own names, and as commands of ``highway``."""
 
+import itertools
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +71,8 @@ def test_an_endpoint_without_a_server_ends_the_tool_after_the_timeout(tool, caps
 
 @pytest.mark.parametrize("tool", VIEWERS, ids=by_name)
 def test_who_waits_for_ever_is_told_so(tool, capsys, tmp_path, monkeypatch):
+    ticks = itertools.count()  # by which time goes on when it is asked for, however slow the machine is
+    monkeypatch.setattr("highway.cli.streams.subscription.time", SimpleNamespace(monotonic=lambda: next(ticks) / 50))
     monkeypatch.setattr("highway.cli.streams.subscription.HINT_AFTER", 0.1)
     assert program(tool.alone)([f"zsub+ipc://{tmp_path}/nobody", "-t", "0.3"]) == 1
     assert capsys.readouterr().err.count("nothing has come") == 1

@@ -22,7 +22,7 @@ def run(folder, write):
 
     def run(stdout=subprocess.PIPE, stderr=subprocess.PIPE, options=()):
         command = [sys.executable, "-m", "highway", "run", "t.yaml", "--plugin", "mine", *options]
-        return subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(HOME)})
+        return subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=200, env={**os.environ, "PYTHONPATH": str(HOME)})
 
     yield run
     for name in ("out.txt", "out2.txt"):

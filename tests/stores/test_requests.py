@@ -70,10 +70,10 @@ def test_what_fails_too_often_is_an_error_that_names_it(store, url):
 
 
 def test_a_slow_answer_is_asked_for_again_and_the_first_one_counts(store, url, monkeypatch):
-    monkeypatch.setattr("highway.stores.requests._LEAST_HEDGE", 0.1)
     file = open_file(url)
     for _ in range(10):
         file.read(0, 10)
+    monkeypatch.setattr("highway.stores.requests._LEAST_HEDGE", 0.1)  # not before: none of those is to be asked for twice
     store.faults.next, store.faults.slow = ["slow"], 1000
     data, counts = counted(lambda: file.read(0, 10))
     assert data == DATA[:10]
@@ -208,7 +208,8 @@ class _Stored:
         return self.file.read(number, 1)[0]
 
 
-def test_a_pipeline_that_stops_gives_up_its_requests(store, url, caplog):
+def test_a_pipeline_that_stops_gives_up_its_requests(store, url, caplog, monkeypatch):
+    monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 60)  # a busy machine is slow, too
     dataset = _Stored(url)
     store.faults = Faults(1, kinds=["slow"], slow=1000)
     with Pipeline([Reader(dataset, epochs=1)]) as pipeline:

@@ -36,7 +36,7 @@ def serve(tmp_path):
         url = f"ipc://{tmp_path}/s"
         thread = threading.Thread(target=lambda: ends.append(main([f"zrpush+{url}", "--epochs", str(epochs), *options])))
         thread.start()
-        with Pipeline([ZMQSource(f"zrpull+{url}", timeout=30)]) as pipeline:
+        with Pipeline([ZMQSource(f"zrpull+{url}", timeout=200)]) as pipeline:
             received = list(pipeline.stamped())
         thread.join()
         assert ends == [0]
@@ -95,7 +95,7 @@ def test_each_address_has_a_stream_of_its_own(tmp_path):
     received = {}
 
     def read(name):
-        with Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/{name}", timeout=30)]) as pipeline:
+        with Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/{name}", timeout=200)]) as pipeline:
             received[name] = list(pipeline.stamped())
 
     with ThreadPoolExecutor(4) as pool:
@@ -118,7 +118,7 @@ def test_parallel_publishers_send_to_one_receiver(tmp_path):
     url = f"ipc://{tmp_path}/s"
     with ThreadPoolExecutor(1) as pool:
         server = pool.submit(serve_dir.main, ["-d", photos(), "-b", "48", "-P", "3", "--epochs", "1", f"zpush+{url}"])
-        with Pipeline([ZMQSource(f"zpull+{url}?senders=3", timeout=30)]) as pipeline:
+        with Pipeline([ZMQSource(f"zpull+{url}?senders=3", timeout=200)]) as pipeline:
             received = list(pipeline.stamped())
         assert server.result() == 0
     assert sorted(keys(received)) == sorted(3 * labelled_files(TRAIN).keys)
@@ -153,7 +153,7 @@ def test_a_line_for_each_so_many_batches_and_one_at_the_end(serve, capsys):
     assert words[1:8:2] == ["batches", "batches/s", "samples/s", "MB/s"]
     assert float(words[4]) == pytest.approx(16 * float(words[2]), abs=1)
     assert float(words[4]) * (224 * 224 * 3 + 4) / 1e6 == pytest.approx(float(words[6]), abs=0.1)
-    assert re.fullmatch(r" +\d+%, 0:00:\d\d left", lines[0].partition("MB/s")[2])
+    assert re.fullmatch(r" +\d+%, \d+:\d\d:\d\d left", lines[0].partition("MB/s")[2])
     images = len(labelled_files(TRAIN).keys)
     megabytes = images * (224 * 224 * 3 + 4) / 1e6
     assert re.fullmatch(rf"8 batches, {megabytes:.1f} MB in [\d.]+ s; [\d.]+ batches/s, [\d.]+ samples/s, [\d.]+ MB/s", whole)
@@ -194,7 +194,7 @@ def test_the_benchmark_sends_its_first_batch_again_and_again(option, tmp_path):
     command = ["serve-dir", "-d", "highway:photos", "-b", "8", option, "-r", "25", f"zrpush+ipc://{tmp_path}/s"]
     with (
         subprocess.Popen([sys.executable, "-m", "highway", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
-        Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/s", timeout=60)]) as pipeline,
+        Pipeline([ZMQSource(f"zrpull+ipc://{tmp_path}/s", timeout=200)]) as pipeline,
     ):
         batches = list(itertools.islice(pipeline, 60))
         lines = [process.stdout.readline() for _ in range(3)]

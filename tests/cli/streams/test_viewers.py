@@ -15,6 +15,10 @@ from highway.datasets import COCO
 from highway.engine.ragged import RaggedOptions
 from highway.images.decode import decode
 from highway.images.drawing import COLORS
+from highway.wire.codec import named
+from highway.wire.envelope import Envelope
+from highway.wire.transports.zmq.socket import ZMQSender
+from highway.wire.url import parse
 
 NO_PASSPORT = Passport()
 IMAGES = np.zeros((2, 8, 6, 3), np.uint8)
@@ -56,19 +60,17 @@ def test_mon_raw_counts_bytes_without_decoding(send, capsys):
 
 
 def test_a_message_that_is_no_batch_is_told_and_left_out(tmp_path, capsys):
-    from highway.wire.transports.zmq.socket import ZMQSender
-    from highway.wire.url import parse
-
     sender = ZMQSender(parse(f"zpush+ipc://{tmp_path}/s", "send"))
     try:
         sender.send([b"no header", b"no data"])
         sender.send([b"no header", b"no data"])
-        assert mon.main([f"zpull+ipc://{tmp_path}/s", "-t", "1"]) == 1
+        sender.send(named("tensorcom").encode((IMAGES,), Envelope()))
+        assert mon.main([f"zpull+ipc://{tmp_path}/s", "-c", "1"]) == 0
     finally:
         sender.close(0)
     captured = capsys.readouterr()
     assert captured.err.count("left out: ") == 2 and "array 0: a header of 9 bytes" in captured.err
-    assert "0 batches, 0.0 MB; gaps 0, malformed 2 (could not be decoded)" in captured.out
+    assert "1 batches, 0.0 MB; gaps 0, malformed 2 (could not be decoded)" in captured.out
 
 
 # --- tensorstat ---
