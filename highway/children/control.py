@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from highway.children.pickling import pack, unpack
+from highway.process import script_interrupt
 
 LOOK = 1.0  # seconds between two looks whether the parent lives: a process that it has forked may hold its end of the socket
 
@@ -33,7 +34,7 @@ class Control:
         """
         frames = pack(message)
         try:
-            with self._sending:
+            with script_interrupt.held(), self._sending:  # the other end takes a part of a message for the begin of the next
                 self._connection.send_bytes(len(frames).to_bytes(4, "little"))
                 for frame in frames:
                     self._connection.send_bytes(frame)

@@ -24,6 +24,7 @@ from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.engine.threads import INTERRUPT_POLL, STOP_TIMEOUT, Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, LinkError, PipelineError, RemoteError
+from highway.process import script_interrupt
 from highway.wire.transports.shm import ShmReceiver
 
 log = logging.getLogger("highway")
@@ -66,7 +67,7 @@ class IsolatedRun(Run):
                 self._process = _IsolatedProcess(self._given, self._budget_mb)
 
     def _open(self) -> None:
-        with self._lock:
+        with script_interrupt.held(), self._lock:  # Ctrl-C in the middle would have the process told twice, or never
             if self._process is not None and not self._opened:
                 draining = self.workers[0].scope.draining
                 self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage()))

@@ -72,7 +72,7 @@ _seconds.__name__ = "number of seconds"  # as argparse calls it in messages
 
 def run(options: argparse.Namespace) -> int:
     """Run what the options name, and return the exit code."""
-    interrupt.leave_quietly()  # nothing runs yet that would have to end in order
+    interrupt.leave_quietly_again()  # nothing runs yet that would have to end in order
     if options.wait is not None:
         from highway.wire import receiver  # here, since a role without links needs no sockets
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from _thread import start_new_thread  # that of ``threading`` takes locks, which what is interrupted may hold
+from _thread import get_ident, start_new_thread  # that of ``threading`` takes locks, which what is interrupted may hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # each import is time in which Ctrl-C shows a traceback
 
 COMMANDS = ("highway", "tensormon", "tensorshow", "tensorstat", "serve-imagenet-dir", "serve-imagenet-shards")
 CODE = 130
+
+_runs_command = False
 
 
 def is_command() -> bool:
@@ -37,6 +39,12 @@ def leave_quietly() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
+def leave_quietly_again() -> None:
+    """Do as :func:`leave_quietly` in a command that :func:`run_command` runs; other code that calls one keeps its Ctrl-C."""
+    if _runs_command:
+        leave_quietly()
+
+
 def ignore_at_exit() -> None:
     """Have Ctrl-C do nothing when the interpreter is as good as gone: there it would be a signal without a handler, not an exit code."""
     atexit.unregister(_ignore)
@@ -46,14 +54,16 @@ def ignore_at_exit() -> None:
 def raise_again() -> None:
     """From now on Ctrl-C raises ``KeyboardInterrupt``, as usual; in a destructor or a callback, which would drop it, a moment later."""
     if signal.getsignal(signal.SIGINT) is _leave:
-        _except_for(lambda unraisable: unraisable.exc_type is KeyboardInterrupt and bool(start_new_thread(_interrupt_soon, ())))
+        _except_for(_interrupt_again)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_command(main: Callable[[], int]) -> int:
     """Run a command and return its exit code; before it calls :func:`raise_again`, and after it, Ctrl-C ends the process."""
+    global _runs_command
     if signal.getsignal(signal.SIGINT) is not _leave:  # called by other code, or Ctrl-C is ignored
         return main()
+    _runs_command = True
     try:
         try:
             return main()
@@ -86,12 +96,33 @@ class Withheld:
 def _except_for(handled: Callable[[Any], bool]) -> None:
     """Have ``handled`` see, and say whether it has dealt with, what ``sys.unraisablehook`` would otherwise print."""
     before = sys.unraisablehook
-    sys.unraisablehook = lambda unraisable: None if handled(unraisable) else before(unraisable)
+
+    def unraisable_hook(unraisable: Any) -> None:
+        if not handled(unraisable):
+            before(unraisable)
+
+    sys.unraisablehook = unraisable_hook
 
 
-def _interrupt_soon() -> None:
+def _interrupt_again(unraisable: Any) -> bool:
+    """Say whether what was dropped is an interrupt, which then comes once more."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        return False
+    start_new_thread(_interrupt_soon, (get_ident(),))
+    return True
+
+
+def _interrupt_soon(thread: int) -> None:
     time.sleep(0.01)  # behind the destructor or callback; if that takes longer, once more
+    while _is_in_hook(sys._current_frames().get(thread)):  # where it would be dropped for good
+        time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def _is_in_hook(frame: FrameType | None) -> bool:
+    while frame is not None and not (frame.f_code.co_name == "unraisable_hook" and frame.f_globals is globals()):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _ignore() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats
+from highway.engine.threads import STOP_TIMEOUT
 from highway.errors import StuckError
 from highway.run.control import ControlServer
 
@@ -123,9 +124,10 @@ def run(
             _deafen()
             raise
         finally:
+            until = time.monotonic() + STOP_TIMEOUT + 1.0  # stop() takes no longer than the first where a stage does not stop
             pipeline.stop()
             pool.shutdown(wait=False)
-            stuck = not select.select([ended], [], [], 1.0)[0]
+            stuck = not select.select([ended], [], [], max(1.0, until - time.monotonic()))[0]
             os.close(ended)
             if stuck:
                 raise StuckError("a stage does not stop; see the warning above")

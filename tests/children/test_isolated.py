@@ -5,7 +5,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -91,13 +90,13 @@ def test_the_rest_of_an_epoch_whose_loop_is_left_is_not_made():
 
 
 def test_what_is_left_of_an_epoch_is_not_made_in_the_process_either():
-    with Pipeline([Reader(range(80_000), epochs=2), Batch(8)], isolated=True) as pipeline:
+    with Pipeline([Reader(range(1_600_000), epochs=2), Batch(8)], isolated=True) as pipeline:
         epoch = iter(pipeline)
         next(epoch)
         epoch.close()
         assert pipeline.epoch == 1
         next(iter(pipeline))
-        assert pipeline.stats().stages[-1].items < 5_000
+        assert pipeline.stats().stages[-1].items < 100_000  # and not 200,000: what is made before the process hears of it takes no seconds
 
 
 def test_arrays_are_views_of_shared_memory_and_go_back_when_they_are_collected():
@@ -127,9 +126,9 @@ def test_items_may_be_kept_beyond_what_is_shared():
 def test_the_process_works_ahead_by_no_more_than_it_declares():
     with Pipeline([Pictures()], isolated=True) as pipeline:
         pipeline.dequeue()
-        last = wait_until(lambda: (stage := pipeline.stats().stages[-1]).blocked > 0.3 and stage)
+        last = wait_until(lambda: (stage := pipeline.stats().stages[-1]).blocked > 0.3 and stage.queued >= isolated_child.MOST and stage)
         assert last.capacity == isolated_child.MOST + 3 + 6  # pictures are so small that six more may wait
-        assert isolated_child.MOST <= last.queued <= last.capacity
+        assert last.queued <= last.capacity
         assert last.items <= last.capacity + 2  # one taken, one about to be handed over
 
 
@@ -166,10 +165,14 @@ def test_who_waits_does_not_look_around(tmp_path):
             with pytest.raises(TimeoutError):
                 pipeline.dequeue(timeout=timeout)
             wait_until(lambda: pipeline.stats().stages[0].starved > 0)
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-        with pytest.raises(TimeoutError):
-            pipeline.dequeue(timeout=0.5)
-        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before <= 2
+        called = []
+        sys.setprofile(lambda frame, event, function: called.append(function.__name__) if event == "c_call" else None)
+        try:
+            with pytest.raises(TimeoutError):
+                pipeline.dequeue(timeout=0.5)
+        finally:
+            sys.setprofile(None)
+        assert 1 <= sum(name in ("acquire", "poll", "select", "sleep") for name in called) <= 3
         assert set(threading.enumerate()) <= set(threads)
 
 

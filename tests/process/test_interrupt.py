@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import highway
+from highway.cli import main
 from highway.process import interrupt
 
 HOME = Path(highway.__file__).parents[1]
@@ -105,6 +106,12 @@ def test_a_library_leaves_ctrl_c_to_its_program():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     code = "import highway, signal; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(HOME)})
+
+
+def test_who_calls_a_command_keeps_ctrl_c(capsys):
+    assert main(["run", "nowhere.yaml"]) == 2
+    assert "nowhere.yaml" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_was_started_without_ctrl_c_keeps_it_so():

@@ -155,6 +155,28 @@ def test_a_command_where_python_drops_exceptions(tmp_path, where):
     assert finish(text, tmp_path) == (130, "", "")
 
 
+def test_a_command_that_deals_with_a_dropped_interrupt_for_long(tmp_path):
+    """The interrupt that takes its place must not come before that is done: it would be dropped for good."""
+    text = """
+        from highway.process import interrupt as of
+        def long(*_):
+            until = time.monotonic() + 0.2
+            while time.monotonic() < until: pass
+        begin = of.start_new_thread
+        of.start_new_thread = lambda *given: (begin(*given), long())
+        class D:
+            def __del__(self): interrupt(); time.sleep(0)
+        def main():
+            of.raise_again()
+            d = D()
+            del d
+            time.sleep(30)
+        of.leave_quietly()
+        sys.exit(of.run_command(main))
+    """
+    assert finish(text, tmp_path) == (130, "", "")
+
+
 def test_only_that_ctrl_c_came_as_the_program_ended_is_not_said(tmp_path):
     """Python says so where a signal comes between its last look at signals and the removal of their handler."""
     text = """

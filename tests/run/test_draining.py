@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -188,7 +189,7 @@ def test_a_cache_that_serves_for_ever_ends():
 
 @pytest.mark.parametrize("transport", ["ipc", "shm"])
 def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
-    location = f"{tmp_path}/link" if transport == "ipc" else f"draining-{tmp_path.name}-{id(tmp_path)}"
+    location = f"{tmp_path}/link" if transport == "ipc" else f"draining-{uuid.uuid4().hex}"
     source, gate = ZMQSource(f"zpull+{transport}://{location}"), Gate()
     with LinkSender(parse(f"zpush+{transport}://{location}", "send")) as sender, Pipeline([source, Stage(gate, buffer_size=1)]) as pipeline:
         begin(pipeline)
@@ -201,8 +202,8 @@ def test_what_has_arrived_at_a_link_is_yielded(transport, tmp_path):
         assert [int(item[0][0]) for item in pipeline] == list(range(20))
 
 
-def test_senders_over_shared_memory_turn_to_other_receivers(tmp_path):
-    location = f"turning-{tmp_path.name}-{id(tmp_path)}"
+def test_senders_over_shared_memory_turn_to_other_receivers():
+    location = f"turning-{uuid.uuid4().hex}"
     with LinkSender(parse(f"zrpush+shm://{location}", "send")) as sender:
         link = parse(f"zrpull+shm://{location}", "receive")
         with LinkReceiver(link, {}) as first, LinkReceiver(link, {}) as second:

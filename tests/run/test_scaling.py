@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from highway.engine.stats import PipelineStats, StageStats
-from highway.run import scaling
+from highway.run import replica, scaling, supervise
 from highway.run.engines import ENGINES
 from highway.run.report import RoleReport
 from highway.run.scaling import Look, wanted
@@ -95,7 +95,7 @@ class Played:
     def __init__(self, cluster, spec):
         self.cluster, self.name, self.arguments = cluster, spec.name, spec.arguments
         self.signals, self.code, self.begun, self.said = [], None, True, []
-        self.seconds, self.starved, self.last = 0.0, 0.0, time.monotonic()
+        self.seconds, self.starved, self.last = 0.0, 0.0, cluster.clock.monotonic()
 
     def poll(self):
         return self.code
@@ -113,7 +113,7 @@ class Played:
         said, self.said = self.said, []
         if not self.begun:
             return said
-        now = time.monotonic()
+        now = self.cluster.clock.monotonic()
         self.seconds, self.starved = self.seconds + now - self.last, self.starved + (now - self.last) * (1 - self.cluster.load)
         self.last = now
         source = StageStats("source", 1, busy=self.seconds - self.starved, starved=self.starved)
@@ -123,10 +123,21 @@ class Played:
         return Counts(sent=2) if self.name == "reader" else Counts()
 
 
+class Clock:
+    """Has time pass only while the launcher waits, so that what happens when does not depend on the machine."""
+
+    def __init__(self):
+        self.now = time.monotonic()
+
+    def monotonic(self):
+        return self.now
+
+
 class PlayedLauncher:
     """Starts what is played, and goes through a script between two looks: a generator that yields what it waits for."""
 
-    def __init__(self, script):
+    def __init__(self, clock, script):
+        self.clock = clock
         self.load, self.drains_slowly, self.refusal, self.begins = 0.0, False, "", True
         self.started, self.script, self.awaited = [], script(self), None
 
@@ -156,8 +167,13 @@ class PlayedLauncher:
     def wait(self, seconds):
         if self.awaited is None or self.awaited():
             self.awaited = next(self.script, lambda: False)
-        time.sleep(min(seconds, 0.005))  # the launcher's own wait: nothing here would end it
+        self.clock.now += min(seconds, 0.005)
         return False
+
+    def lasting(self, seconds):
+        """Return what holds from so many seconds on."""
+        until = self.clock.now + seconds
+        return lambda: self.clock.now >= until
 
     def close(self):
         pass
@@ -177,6 +193,9 @@ class Lines:
 @pytest.fixture
 def play(write, monkeypatch):
     """Launch the file, with changes, and play a script."""
+    clock = Clock()
+    for module in (replica, scaling, supervise):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(scaling, "PAUSE", 0.01)
 
     def play(script, *changes):
@@ -184,33 +203,27 @@ def play(write, monkeypatch):
         for old, new in changes:
             assert old in text
             text = text.replace(old, new)
-        launcher, lines = PlayedLauncher(script), Lines()
+        launcher, lines = PlayedLauncher(clock, script), Lines()
         wiring = ENGINES["local"].module.placed(load_checked(write(text)))
         return launch(wiring, launcher, [], lines), launcher, lines
 
     return play
 
 
-def lasting(seconds):
-    """Return what holds from so many seconds on."""
-    until = time.monotonic() + seconds
-    return lambda: time.monotonic() >= until
-
-
 def test_replicas_come_and_go_with_the_load(play):
     seen = []
 
     def script(cluster):
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         seen.append(cluster.names())
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 3
         seen.append(cluster.names())
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         seen.append(cluster.names())
         cluster.load = 0.1
         yield lambda: len(cluster.all("worker[")) == 1
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         seen.append(cluster.names())
         cluster.end_all()
 
@@ -232,7 +245,7 @@ def test_replicas_come_and_go_with_the_load(play):
 
 def test_only_replicas_that_were_started_are_shown(play):
     def script(cluster):
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         cluster.end_all()
 
     result, _, lines = play(script)
@@ -264,7 +277,7 @@ def test_one_that_hands_on_what_it_has_is_not_asked_twice_and_its_number_is_not_
         cluster.load = 0.0
         yield lambda: sum(len(process.signals) for process in cluster.all("worker[")) == 2
         cluster.load = 1.0
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         assert len(cluster.started) == 5
         cluster.end_all()
 
@@ -290,7 +303,7 @@ def test_one_that_fails_is_started_again_as_ever(play):
     def script(cluster):
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 3
-        yield lasting(0.1)
+        yield cluster.lasting(0.1)
         cluster.all("worker[1]")[0].end(-9, "no")
         yield lambda: len(cluster.all("worker[")) == 3
         cluster.end_all()
@@ -310,7 +323,7 @@ def test_one_that_is_lost_while_it_is_drained_is_as_bad_as_its_role_says(play, w
         yield lambda: cluster.started[-1].signals
         cluster.drains_slowly = False
         cluster.started[-1].end(-9, "gone")
-        yield lasting(0.1)
+        yield cluster.lasting(0.1)
         cluster.end_all()
 
     result, _, lines = play(script, ("on-failure", when))
@@ -327,7 +340,7 @@ def test_one_that_cannot_be_added_is_told_once_and_fails_nothing(play, monkeypat
 
     def script(cluster):
         cluster.load, cluster.refusal = 1.0, refusal
-        yield lasting(0.5)
+        yield cluster.lasting(0.5)
         cluster.refusal = ""
         yield lambda: len(cluster.all("worker[")) == 3
         cluster.end_all()
@@ -347,7 +360,7 @@ def test_one_that_waits_for_a_place_is_alone_in_that_and_is_taken_back_when_ther
     def script(cluster):
         cluster.load, cluster.begins = 1.0, False
         yield lambda: len(cluster.all("worker[")) == least + 1
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         seen.append(cluster.names())
         cluster.load = 0.1
         yield lambda: len(cluster.all("worker[")) == least
@@ -379,9 +392,9 @@ def test_none_is_added_once_one_has_come_to_the_end_of_the_stream(play):
     def script(cluster):
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 2
-        yield lasting(0.1)
+        yield cluster.lasting(0.1)
         cluster.all("worker[0]")[0].end()
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         cluster.end_all()
 
     result, launcher, _ = play(script)
@@ -394,11 +407,11 @@ def test_whom_somebody_else_has_drained_stays_away(play, number):
     def script(cluster):
         cluster.load = 1.0
         yield lambda: len(cluster.all("worker[")) == 3
-        yield lasting(0.1)
+        yield cluster.lasting(0.1)
         process = cluster.all(f"worker[{number}]")[0]
         process.said.append(RoleReport(draining=True))
         process.code = 143
-        yield lasting(0.3)
+        yield cluster.lasting(0.3)
         cluster.end_all()
 
     result, launcher, _ = play(script, ("    autoscale", "    replicas: 2\n    autoscale"))
