@@ -1,6 +1,5 @@
 """Channel: bounded, ordered, closable from both ends."""
 
-import sys
 import threading
 
 import pytest
@@ -33,10 +32,10 @@ def in_thread(function):
     return join
 
 
-def waits(thread):
-    """Say whether a thread waits for a condition."""
-    frame = sys._current_frames().get(thread.ident)
-    return frame is not None and frame.f_code is threading.Condition.wait.__code__
+def waiting(channel):
+    """Return how many writers wait, as it is between two steps of any of them."""
+    with channel._lock:
+        return channel._writers
 
 
 def test_items_leave_in_the_order_of_their_slots_not_of_their_filling():
@@ -106,11 +105,11 @@ def test_a_writer_alone_is_woken_when_half_of_the_queue_is_free(capacity, writer
     threads = [threading.Thread(target=channel.put, args=("more",), daemon=True) for _ in range(writers)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: all(map(waits, threads)))
+    wait_until(lambda: waiting(channel) == writers)
     for _ in range(takes - 1):
         channel.get()
     threads[0].join(0.05)  # time for one that is woken too early
-    assert all(map(waits, threads)) and len(channel) == capacity - (takes - 1)
+    assert waiting(channel) == writers and len(channel) == capacity - (takes - 1)
     channel.get()
     wait_until(lambda: len(channel) == capacity - takes + 1)
     while len(channel):
@@ -153,7 +152,7 @@ def test_small_items_wait_besides_the_others():
     for number in range(5):
         channel.put(number, more=3)
     join = in_thread(lambda: channel.put("more", more=3))
-    wait_until(lambda: channel._writers == 1)
+    wait_until(lambda: waiting(channel) == 1)
     assert (len(channel), channel.capacity) == (5, 5)
     assert [channel.get() for _ in range(5)] == list(range(5))
     assert join() == (None, None) and channel.get() == "more"
@@ -166,9 +165,9 @@ def test_more_than_the_capacity_wait_only_if_the_next_is_small(writers):
     for number in range(4):
         channel.put(number, more=3 if number > 1 else 0)
     join = in_thread(lambda: channel.put(4, more=0))
-    wait_until(lambda: channel._writers == 1)
+    wait_until(lambda: waiting(channel) == 1)
     assert (channel.capacity, len(channel)) == (5, 4)
-    assert [channel.get(), channel.get()] == [0, 1] and channel._writers == 1  # there would be room for small ones
+    assert [channel.get(), channel.get()] == [0, 1] and waiting(channel) == 1  # there would be room for small ones
     assert [channel.get() for _ in range(3)] == [2, 3, 4]
     assert join() == (None, None) and len(channel) == 0
 
@@ -194,7 +193,7 @@ def test_a_worker_that_waits_goes_on_when_another_one_turns_out_to_have_made_a_s
     channel.acquire()
     slot = channel.reserve()
     join = in_thread(channel.acquire)
-    wait_until(lambda: channel._writers == 1)
+    wait_until(lambda: waiting(channel) == 1)
     channel.fill(slot, "small", more=1)
     assert join() == (None, None)
 
@@ -284,7 +283,7 @@ def test_each_writer_that_waits_is_woken_when_several_items_leave_together():
     channel = Channel(2, writers=2)
     channel.put(Together([0, 1, 2]))
     writers = [in_thread(lambda number=number: channel.put(number)) for number in (3, 4)]
-    wait_until(lambda: channel._writers == 2)
+    wait_until(lambda: waiting(channel) == 2)
     assert channel.get(together=True) == [0, 1, 2]
     assert [join() for join in writers] == [(None, None), (None, None)]
     assert sorted([channel.get(), channel.get()]) == [3, 4]

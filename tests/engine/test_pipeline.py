@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine import cancel
+from highway.engine.left_out import WARN_EVERY
 from highway.engine.stats import StageStats
 from highway.modules import Take
 
@@ -223,13 +225,13 @@ def test_passports_travel_with_their_items():
     assert [(item, p.epoch, p.index, p.keys) for item, p in sink.got] == [(n, 2, n, (f"{n}.jpg",)) for n in range(0, 20, 2)]
 
 
-def test_the_engine_numbers_the_items_of_a_plain_source_and_names_their_origin():
+def test_the_engine_numbers_the_items_of_a_plain_source_and_names_their_origin(monkeypatch):
     sink = Collect()
-    before = time.time()
+    monkeypatch.setattr("highway.engine.workers.time", SimpleNamespace(time=lambda: 1234.5))
     Pipeline([range(3), sink]).run()
     passports = [passport for _, passport in sink.got]
     assert [(p.epoch, p.index) for p in passports] == [(0, 0), (0, 1), (0, 2)]
-    assert all(before <= p.times[0] <= time.time() and p.origin.host for p in passports)
+    assert all(p.times == (1234.5,) and p.origin.host for p in passports)
 
 
 def test_a_map_may_replace_the_passport():
@@ -374,14 +376,18 @@ def test_skipped_errors_are_counted_and_warned_about(caplog):
     assert "decode left out an item" in caplog.text and "ValueError: bad" in caplog.text and "item 3" in caplog.text
 
 
-def test_warnings_are_limited(caplog):
+def test_warnings_are_limited(caplog, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("highway.engine.left_out.time", SimpleNamespace(monotonic=lambda: clock.now))
+
     def fail(item):
+        clock.now = WARN_EVERY if item == 997 else clock.now
         raise ValueError("bad")
 
-    pipeline = Pipeline([range(1000), Stage(fail, on_error="skip")])
+    pipeline = Pipeline([range(1000), Stage(fail, on_error="skip", name="read")])
     assert list(pipeline) == []
     assert pipeline.stats().stages[1].errors == 1000
-    assert caplog.text.count("left out") == 1
+    assert [" ".join(record.getMessage().split()[:5]) for record in caplog.records] == ["read left out an item", "read left out 997 items,"]
 
 
 def test_the_error_budget_ends_the_run():
@@ -602,21 +608,35 @@ def test_stats_say_what_may_wait_at_most():
     assert link.memory == 64e6
 
 
-def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait():
-    def slow(n):
-        time.sleep(0.005)  # work, which is measured
+@pytest.fixture
+def clock(monkeypatch):
+    """That of statistics: ``now`` is a time of each thread, and passes only where a test says so."""
+    times = threading.local()
+    monkeypatch.setattr("highway.engine.stats.time", SimpleNamespace(perf_counter=lambda: getattr(times, "now", 0.0)))
+    return times
+
+
+def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait(clock, monkeypatch):
+    monkeypatch.setattr("highway.engine.threads.cpu_seconds", lambda: 0.0)
+    monkeypatch.setattr("highway.engine.threads.available_cores", lambda: 2)
+
+    def works(n):
+        clock.now = n + 1.0
         return n
 
-    pipeline = Pipeline([range(40), str, Stage(slow, name="slow"), str])
+    def waits(n):
+        with cancel.starved():
+            clock.now = n + 1.0
+        return n
+
+    pipeline = Pipeline([range(40), waits, Stage(works, name="slow"), waits])
     list(pipeline)
-    assert pipeline.stats().bottleneck.startswith("slow is the bottleneck: it was busy ")
-    assert "num_workers=2" in pipeline.stats().bottleneck
+    assert pipeline.stats().bottleneck == (
+        "slow is the bottleneck: it was busy 100% of the time; give it more workers (num_workers=2): 2.0 of 2 cores are free."
+    )
 
 
-def test_a_source_that_waits_is_starved_and_a_sink_that_waits_is_blocked_not_busy(monkeypatch):
-    clock = threading.local()  # of each thread, where only waiting takes time
-    monkeypatch.setattr("highway.engine.stats.time", SimpleNamespace(perf_counter=lambda: getattr(clock, "now", 0.0)))
-
+def test_a_source_that_waits_is_starved_and_a_sink_that_waits_is_blocked_not_busy(clock):
     class Waiting:
         def __iter__(self):
             with cancel.starved():
@@ -640,10 +660,7 @@ def test_a_source_that_waits_is_starved_and_a_sink_that_waits_is_blocked_not_bus
 
 def test_a_slow_consumer_is_named_as_the_bottleneck():
     with Pipeline([Forever(), str]) as pipeline:
-        for _ in range(30):
-            pipeline.dequeue()
-            time.sleep(0.005)  # work of the consumer, which is measured
-        assert pipeline.stats().bottleneck.startswith("The consumer is the bottleneck")
+        wait_until(lambda: pipeline.dequeue() and pipeline.stats().bottleneck.startswith("The consumer is the bottleneck"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
