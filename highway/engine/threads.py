@@ -189,6 +189,7 @@ class Run:
     def _cancel(self, upto: int | None = None) -> None:
         for workers in self.workers[:upto]:
             workers.scope.cancel()
+        for workers in self.workers[:upto]:  # not before: who is woken by it shall know why
             workers.outbox.cancel()
 
     def raise_error(self) -> None:
@@ -269,8 +270,7 @@ class Run:
             self.stop()
 
     def stats(self) -> PipelineStats:
-        until = self._ended_at or time.perf_counter()
-        seconds = until - self._started_at if self._started_at else 0.0
+        seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
         return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
 

@@ -14,8 +14,9 @@ from waiting import wait_until
 
 from highway import DROP, EndOfStream, Passport, Pipeline, PipelineError, Stage, Stamped, check_cancelled
 from highway.engine import cancel
+from highway.engine.channel import Channel
 from highway.engine.left_out import WARN_EVERY
-from highway.engine.stats import StageStats
+from highway.engine.stats import IDLE, StageStats
 from highway.modules import Take
 
 
@@ -285,6 +286,28 @@ def test_a_source_blocked_outside_highway_is_unwound_when_a_later_stage_returns_
             block_until_cancelled(None)
 
     assert list(Pipeline([Blocked(), Take(1)])) == [1]
+
+
+@pytest.mark.parametrize("end", [Take(1), fail_at("1", ValueError("bad"))])
+def test_a_stage_that_is_woken_when_a_later_one_ends_knows_that_it_was_cancelled(end, monkeypatch):
+    def blocked():
+        yield 1
+        block_until_cancelled(None)
+
+    def cancel_and_wait(channel):
+        cancel_channel(channel)
+        if channel is source.outbox:
+            wait_until(lambda: map_.meters[0].state == IDLE)
+
+    cancel_channel = Channel.cancel
+    with Pipeline([blocked, str, end]) as pipeline:
+        source, map_, _ = pipeline._run.workers
+        monkeypatch.setattr(Channel, "cancel", cancel_and_wait)
+        if isinstance(end, Take):
+            assert list(pipeline) == ["1"]
+        else:
+            with pytest.raises(ValueError, match="bad"):
+                list(pipeline)
 
 
 def test_dropped_items_are_left_out():
