@@ -3,6 +3,7 @@
 import copy
 import gc
 import json
+import math
 import operator
 import queue
 import shutil
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from highway import DROP, Pipeline, Stage
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
-from highway.engine import cancel
+from highway.engine import cancel, resume
 from highway.engine.cancel import is_draining
 from highway.engine.resume import MARK_EVERY, MarkerClock
 from highway.engine.stats import STARVED
@@ -53,6 +55,8 @@ from highway.modules import (
 )
 from highway.transforms import FlipX, RandomResizedCrop
 
+CONSTANTS = {name: value for name, value in vars(resume).items() if name.startswith("MARK_")}
+
 
 def plain(item):
     """What is compared: texts of the bytes of arrays, and all else as it is."""
@@ -63,11 +67,11 @@ def plain(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def _many_markers():
-    """So that small sources send several, however long a stage takes over one."""
+    """So that small sources send several, however quick they are, and however long a stage takes over one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("highway.engine.resume.MARK_EVERY", 4)
         patch.setattr("highway.engine.resume.MARK_APART", 0.0)
-        patch.setattr("highway.engine.resume.MARK_SHARE", 1.0)
+        patch.setattr("highway.engine.resume.MARK_SHARE", math.inf)
         yield
 
 
@@ -682,11 +686,12 @@ def test_who_waits_behind_another_thread_waits_no_longer_than_asked():
     with Pipeline([FromQueue(queue.Queue())]) as pipeline:
         other = threading.Thread(target=lambda: list(pipeline))
         other.start()
+        wait_until(pipeline._consumer._turn.locked)
         for block in (False, True):
             with pytest.raises(TimeoutError):
                 pipeline.dequeue(block, timeout=0.05)
         pipeline.stop()
-        other.join(10)
+        other.join(30)
         assert not other.is_alive()
 
 
@@ -850,11 +855,31 @@ def test_what_waiting_samples_were_cut_from_is_made_once_and_written_down_once()
     assert len(again) < 120_000
 
 
-def test_markers_take_a_small_part_of_the_time():
-    clock = MarkerClock()
-    assert clock.is_due(MARK_EVERY)
+@pytest.fixture
+def marker_clock(monkeypatch):
+    """A clock of markers by highway's own constants, and ``now``, which is its time."""
+    for name, value in CONSTANTS.items():
+        monkeypatch.setattr(resume, name, value)
+    time = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(resume, "time", SimpleNamespace(monotonic=lambda: time.now))
+    return MarkerClock(), time
+
+
+def test_a_marker_is_due_after_so_many_outputs_but_no_sooner_than_it_may_come_and_after_so_long(marker_clock):
+    clock, time = marker_clock
+    clock.begin(7)
+    for seconds, outputs, is_due in ((0.0, 9999, False), (0.009, 9999, False), (0.011, 99, False), (0.011, 100, True), (0.251, 0, True)):
+        time.now = 1000.0 + seconds
+        assert clock.is_due(7 + outputs) == is_due, (seconds, outputs)
+
+
+def test_markers_take_a_small_part_of_the_time(marker_clock):
+    clock, time = marker_clock
     clock.spent(10)
-    assert not clock.is_due(1000 * MARK_EVERY)
+    clock.spent(1)
+    for seconds, is_due in ((0.3, False), (499.9, False), (500.1, True)):
+        time.now = 1000.0 + seconds
+        assert clock.is_due(1000 * MARK_EVERY) == is_due
 
 
 def test_few_items_are_made_once_more(monkeypatch):
@@ -888,11 +913,11 @@ def test_passports_do_not_grow_without_end():
     with Pipeline([Repeat(Reader(range(100), 4)), Unbatch(), Shuffle(9), Batch(5), Unbatch(), Shuffle(7, reuse=2), Batch(3)]) as pipeline:
         counts = []
         for _ in range(3):
-            for _ in range(1000):
+            for _ in range(2000):
                 pipeline.dequeue()
             gc.collect()
             counts.append(len(gc.get_objects()))
-        assert counts[2] < counts[0] + 5000, counts  # what is on its way varies; a passport that stays for each sample would be 12,000
+        assert counts[2] < counts[0] + 10_000, counts  # what is on its way varies; a passport that stays for each sample would be 24,000
         assert len(json.dumps(pipeline.state_dict())) < 10_000
 
 
