@@ -23,10 +23,12 @@ class Rival:
     def __init__(self) -> None:
         self.kept_out = 0.0
         self._over = False
+        self._begun: Future[None] = Future()
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1, "highway-rival")
         self._worked: Future[float] = self._pool.submit(self._work)
+        self._begun.result()  # else it would miss what is held before its thread runs
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,6 +38,7 @@ class Rival:
 
     def _work(self) -> float:
         began, could_have = time.perf_counter(), _working_or_waiting()
+        self._begun.set_result(None)
         while not self._over:
             for _ in range(AT_ONCE):
                 pass

@@ -1,15 +1,19 @@
 """Maps that tests have children run: in a module of their own, since a child imports all of the module, and pytest takes it 0.2 s."""
 
 import gc
+import itertools
 import os
 import signal
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from highway import DROP, Passport, Stamped
+from highway.children import maps
 from highway.engine import cancel
 
 
@@ -19,6 +23,20 @@ def square(n):
 
 def with_pid(item):
     return item, os.getpid()
+
+
+@dataclass
+class WaitForOthers:
+    """Returns an item and its process, as soon as so many processes have had one."""
+
+    folder: str
+    count: int
+
+    def __call__(self, item):
+        Path(self.folder, str(os.getpid())).touch()
+        while len(os.listdir(self.folder)) < self.count:
+            time.sleep(0.01)
+        return item, os.getpid()
 
 
 def draw(item, rng):
@@ -105,15 +123,29 @@ def report_odd_ones(n):
     return n
 
 
-def take_a_millisecond(n):
-    time.sleep(0.001)
-    return n
+class TakeAMillisecond:
+    """Takes a millisecond; by the clock of the child that has it, however long it takes on a machine that has other things to do."""
+
+    def __init__(self, seconds=0.001):
+        self.seconds = seconds
+
+    def __reduce__(self):
+        return _with_a_clock_of_its_own, (type(self), self.seconds)
+
+    def __call__(self, n):
+        time.sleep(self.seconds)
+        return n
 
 
-def report_and_take_a_millisecond(n):
-    time.sleep(0.001)
-    cancel.report_error(ValueError(f"{n} is odd"))
-    return n
+class ReportAndTakeAMillisecond(TakeAMillisecond):
+    def __call__(self, n):
+        cancel.report_error(ValueError(f"{n} is odd"))
+        return super().__call__(n)
+
+
+def _with_a_clock_of_its_own(kind, seconds):
+    maps.time = SimpleNamespace(perf_counter=itertools.count(0.0, 0.001).__next__)  # looked at before and after each item
+    return kind(seconds)
 
 
 def slow_in_turns(n):

@@ -14,8 +14,11 @@ import pytest
 from process_maps import (
     Logged,
     Offset,
+    ReportAndTakeAMillisecond,
     Select,
     Squareroot,
+    TakeAMillisecond,
+    WaitForOthers,
     a_lock_at_5,
     add_one,
     die_after_3,
@@ -33,14 +36,13 @@ from process_maps import (
     nothing,
     numbers,
     odd_ones,
-    report_and_take_a_millisecond,
     report_odd_ones,
     slow_in_turns,
     square,
-    take_a_millisecond,
     with_pid,
     write_into,
 )
+from waiting import wait_until
 
 from highway import ConfigError, Passport, Pipeline, PipelineError, RemoteError, Stage, Stamped
 from highway.children import remote
@@ -63,8 +65,8 @@ def test_results_are_those_of_the_maps_in_order():
     assert run(slow_in_turns, square, source=range(30), num_processes=3) == [n * n for n in range(30)]
 
 
-def test_the_work_is_done_in_so_many_other_processes():
-    pids = {pid for _, pid in run(slow_in_turns, with_pid, source=range(30))}
+def test_the_work_is_done_in_so_many_other_processes(tmp_path):
+    pids = {pid for _, pid in run(WaitForOthers(str(tmp_path), 2), source=range(1000))}  # more than one has in flight
     assert len(pids) == 2
     assert os.getpid() not in pids
 
@@ -141,10 +143,10 @@ def test_neither_an_item_nor_a_result_waits_for_others():
 
 def test_many_small_items_may_be_in_flight_and_few_large_ones():
     for item, most, least in ((b"", 200, 10), (np.zeros(1_000_000, np.uint8), 6, 3)):
-        with Pipeline([[item] * 300, Stage(Processes([Select()], 1), buffer_size=2)]) as pipeline:
+        with Pipeline([[item] * 300, Stage(Processes([TakeAMillisecond(0)], 1), buffer_size=2)]) as pipeline:
             capacities = [pipeline.stats().stages[1].capacity for _ in pipeline]
             assert len(capacities) == 300
-            assert least <= max(capacities) <= most  # less for a while where the machine took the core from the process
+            assert least <= max(capacities) <= most
 
 
 @pytest.fixture
@@ -157,14 +159,14 @@ def waits(monkeypatch):
 
 
 def test_answers_gather_for_10_ms_at_most_while_the_child_has_work(waits):
-    assert run(take_a_millisecond, source=range(600), num_processes=1) == list(range(600))
+    assert run(TakeAMillisecond(), source=range(600), num_processes=1) == list(range(600))
     naps, looks = waits
-    assert len(looks) < 300
+    assert len(naps) > len(looks) / 2
     assert 0 < max(naps) <= 0.01
 
 
 def test_a_child_that_asks_what_to_do_about_an_error_is_answered_at_once(waits):
-    assert run(report_and_take_a_millisecond, source=range(200), num_processes=1, on_error="skip") == list(range(200))
+    assert run(ReportAndTakeAMillisecond(), source=range(200), num_processes=1, on_error="skip") == list(range(200))
     assert len(waits[0]) < 50
 
 
@@ -290,13 +292,13 @@ def test_a_child_that_was_killed_between_items_is_an_error_of_the_next():
                 pipeline.dequeue()
 
 
-def test_stopping_does_not_wait_for_a_child_at_work():
+def test_stopping_does_not_wait_for_a_child_at_work(monkeypatch, caplog):
+    monkeypatch.setattr("highway.engine.threads.STOP_TIMEOUT", 60.0)  # then it says who does not stop
     with Pipeline([itertools.count(), Processes([never_end], 2)]) as pipeline:
         with pytest.raises(TimeoutError):
             pipeline.dequeue(timeout=2)
-        began = time.monotonic()
         pipeline.stop()
-        assert time.monotonic() - began < 4
+    assert "does not stop" not in caplog.text
 
 
 def alive(pid):
@@ -321,7 +323,8 @@ try:
 except TimeoutError:
     pass
 print("ready", flush=True)
-time.sleep(3600)
+while True:
+    time.sleep(0.1)  # again and again, since Python may overlook a Ctrl-C that comes just before it begins to sleep
 """
 
 
@@ -329,17 +332,18 @@ time.sleep(3600)
 def test_children_do_not_outlive_their_parent(kind):
     code = PARENT.format(tests=str(Path(__file__).parent), stage="never_end")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as parent:
-        lines = list(itertools.takewhile(lambda line: line != "ready\n", parent.stdout))
-        assert len(lines) == 4, lines
-        listed = Path(f"/proc/{parent.pid}/task").glob("*/children")
-        children = {int(pid) for one in listed for pid in one.read_text().split()}
-        assert {int(line) for line in lines} < children
-        assert len(children) == 3
-        parent.send_signal(kind)
-        parent.wait(timeout=200)
-    deadline = time.monotonic() + 60
-    while any(map(alive, children)):
-        assert time.monotonic() < deadline, "children are left"
+        try:
+            lines = list(itertools.takewhile(lambda line: line != "ready\n", parent.stdout))
+            assert len(lines) == 4, lines
+            listed = Path(f"/proc/{parent.pid}/task").glob("*/children")
+            children = {int(pid) for one in listed for pid in one.read_text().split()}
+            assert {int(line) for line in lines} < children
+            assert len(children) == 3
+            parent.send_signal(kind)
+            parent.wait(timeout=200)
+        finally:
+            parent.kill()
+    wait_until(lambda: not any(map(alive, children)), 60)
 
 
 # --- scripts ---

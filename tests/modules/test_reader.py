@@ -503,13 +503,16 @@ def test_views_are_for_those_that_decode_and_for_no_class_with_samples_of_its_ow
 
 # --- on_error="skip" ---
 
-BAD = {2: OSError("bad"), 3: None, 11: np.zeros(3)}
+
+def bad():
+    """Return three samples that cannot be used; the notes on an error stay on it, so that each run has one of its own."""
+    return {2: OSError("bad"), 3: None, 11: np.zeros(3)}
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("kind", [Samples, ReadAtOnce])
 def test_with_skip_the_next_sample_of_the_order_takes_the_row_of_a_bad_one_and_passports_say_so(workers, kind):
-    dataset = kind(20, BAD, named=True)
+    dataset = kind(20, bad(), named=True)
     with Pipeline([Stage(Reader(dataset, 5, 1, shuffle=False, num_workers=workers), on_error="skip")]) as pipeline:
         found = list(pipeline.stamped())
         stage = pipeline.stats().stages[1]
@@ -539,7 +542,7 @@ def test_with_skip_a_bad_sample_is_counted_and_reported_once_in_each_epoch(caplo
 
 
 def test_with_skip_a_budget_of_errors_ends_the_run():
-    error = failure(Reader(Samples(20, BAD), 5, epochs=1), (OSError, TypeError, ValueError), on_error="skip", max_errors=2)
+    error = failure(Reader(Samples(20, bad()), 5, epochs=1), (OSError, TypeError, ValueError), on_error="skip", max_errors=2)
     assert error.count("max_errors=2 is spent: this is error 3") == error.count("is spent") == 1
 
 

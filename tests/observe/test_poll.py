@@ -1,5 +1,6 @@
 """A whole topology looked at from outside: who answers, what the links carry, what limits the rate."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -35,6 +36,25 @@ roles:
 def topology(tmp_path):
     (tmp_path / "feed.yaml").write_text(TEXT)
     return load(tmp_path / "feed.yaml")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Wait for an endpoint as long as a busy machine takes."""
+    monkeypatch.setattr("highway.observe.poll.ANSWER_TIMEOUT", 100.0)
+
+
+@pytest.fixture
+def free():
+    """A function that returns ports which nothing listens at, and which nobody else can take during the test."""
+    with contextlib.ExitStack() as taken:
+
+        def free():
+            bound = taken.enter_context(socket.socket())
+            bound.bind(("127.0.0.1", 0))
+            return bound.getsockname()[1]
+
+        yield free
 
 
 def stage(name, busy=0.0, starved=0.0, blocked=0.0, items=10, shape="map", **rest):
@@ -172,7 +192,7 @@ def test_a_host_alone_is_this_machine(tmp_path):
     assert found == [PollTarget("http://127.0.0.1:9400", "this machine")]
 
 
-def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(topology):
+def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(topology, free):
     plan = topology.plan
     with Endpoint(Wiring(topology, plan.processes("a")), MetricsSpec(0)) as first:
         asked = [PollTarget(first.url, ""), PollTarget(first.url, "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
@@ -183,7 +203,7 @@ def test_answers_are_merged_in_the_order_of_the_file_and_each_run_counts_once(to
         assert view.samples[1].ends == Ends(sends="raw")
 
 
-def test_a_run_that_takes_the_part_of_all_hosts_answers_for_them(topology):
+def test_a_run_that_takes_the_part_of_all_hosts_answers_for_them(topology, free):
     plan = topology.plan
     with Endpoint(Wiring(topology, plan.processes()), MetricsSpec(0)) as endpoint:
         asked = [PollTarget(endpoint.url, ""), PollTarget(f"http://127.0.0.1:{free()}", "a"), PollTarget(f"http://127.0.0.1:{free()}", "b")]
@@ -198,7 +218,8 @@ def test_another_topology_is_not_taken_for_this_one(topology):
     assert view.silent == [f"a does not answer at {endpoint.url.removeprefix('http://')}: it runs another topology, feed"]
 
 
-def test_a_server_that_is_no_endpoint_is_named(own_address):
+def test_a_server_that_is_no_endpoint_is_named(own_address, monkeypatch):
+    monkeypatch.setattr("highway.observe.poll.ANSWER_TIMEOUT", 0.2)
     with socket.create_server((own_address, 0)) as server:
         port = server.getsockname()[1]
         view = Poller([PollTarget(f"http://{own_address}:{port}", "a")]).poll()  # it accepts, and never answers
@@ -240,9 +261,3 @@ def test_figures_of_late_are_told_from_the_second_look_on(topology):
         endpoint.update([replace(first, stats=PipelineStats(more, 3.0))])
         (one,) = poller.poll().samples
     assert (one.recent.seconds, one.recent.items, one.state.stats.items) == (1.0, 5, 15)
-
-
-def free():
-    """Return a port that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
