@@ -26,6 +26,7 @@ It does not depend on the environment: whoever joins from another terminal must 
 
 _CREDENTIALS = struct.Struct("3i")
 CLOSING = 0.5  # seconds that a closed socket may take to let go of its path
+LOOKS = 20  # meanwhile; they are counted, since the process may be stopped for a while
 
 
 def interface(url: str, location: str) -> str:
@@ -85,15 +86,15 @@ def check_free(url: str, path: str) -> None:
 
     It is looked at for a moment, since a socket that was closed here a moment ago is closed in the background.
     """
-    deadline, user = time.monotonic() + CLOSING, None
-    while time.monotonic() < deadline:
+    user = None
+    for _ in range(LOOKS):
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect("\0" + path[1:] if path.startswith("@") else path)
             except OSError:
                 return
             user = peer_user(probe)
-        time.sleep(CLOSING / 20)  # nothing tells when ZeroMQ has closed a socket: look again until the deadline
+        time.sleep(CLOSING / LOOKS)  # nothing tells when ZeroMQ has closed a socket
     who = "another process" if user in (None, os.getuid()) else f"a process of user {user}"
     raise LinkError(errno.EADDRINUSE, f"{url}: cannot bind ipc://{path}: {who} listens there; choose another path")
 

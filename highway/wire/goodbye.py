@@ -31,7 +31,6 @@ SILENCE: Final = 3.0  # seconds that it may take between two bytes which say tha
 READING: Final = 0.1  # seconds between two of them
 HELLO: Final = 2.0  # seconds that it may take to say whom it means; on a busy machine it may not run for a while, once it has called
 GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that it is gone
-SETTLED: Final = 0.05  # seconds more until it gives it nothing any more: it tells of the end of a connection before it takes that in
 ROUND: Final = 0.05  # seconds between two rounds of marks
 PENDING: Final = 128  # receivers that may wait for their turn to leave
 
@@ -93,7 +92,7 @@ class LeaveServer:
                 while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
                     if _readable([self._closing], 0.002):
                         return
-                _readable([self._closing], SETTLED)
+                self._sender.settle(GONE)
         finally:
             self._sender.is_paused = False
         _readable([self._closing], time.monotonic() - started)

@@ -48,6 +48,10 @@ class PausableSender:
         with self._lock:
             return self._sender.unsent()
 
+    def settle(self, timeout: float) -> None:
+        with self._lock:
+            self._sender.settle(timeout)
+
     def unread(self) -> bool:
         with self._lock:
             return self._sender.unread()

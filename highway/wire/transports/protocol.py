@@ -82,6 +82,9 @@ class TransportSender(TransportEnd, Protocol):
     def unsent(self) -> int:
         """Return how many messages are known not to have left this process."""
 
+    def settle(self, timeout: float) -> None:
+        """Wait until nothing more is given to those of whom :meth:`peers` has said that they are gone; ``timeout`` seconds at most."""
+
     def unread(self) -> bool:
         """Say whether a receiver has still to read what would be lost if this end closed before."""
 

@@ -85,6 +85,9 @@ class ShmSender:
         """Return 0: a message that was sent is with its receiver."""
         return 0
 
+    def settle(self, timeout: float) -> None:
+        """Do nothing: a receiver that is gone is given nothing."""
+
     def unread(self) -> bool:
         """Return False: what was sent can be read when this end has closed."""
         return False

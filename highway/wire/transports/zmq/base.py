@@ -123,15 +123,14 @@ class BaseSocket:
             return
         if transport.has_port:
             location = address.interface(url, location)
-        deadline = time.monotonic() + RELEASE
-        while True:
+        for left in range(10, -1, -1):  # not until a time: the process may be stopped for a while
             try:
                 if has_path:
                     address.check_free(url, location)
                 self._call(self.socket.bind, url, f"{transport.name}://{location}")
                 break
             except LinkError as error:
-                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                if error.errno != errno.EADDRINUSE or not left:
                     raise
                 wait(RELEASE / 10)
         self.bound.append(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))

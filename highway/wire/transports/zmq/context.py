@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 import zmq
 from zmq.utils import garbage
+
+IO_THREADS: Final = 2  # a worker receives and sends at once
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
 sockets: Counter[int] = Counter()
@@ -23,8 +27,27 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
     """Return the context of this process."""
     pid = os.getpid()
     if pid not in _contexts:
-        _contexts[pid] = zmq.Context(io_threads=2)  # a worker receives and sends at once
+        _contexts[pid] = zmq.Context(io_threads=IO_THREADS)
     return _contexts[pid]
+
+
+def settle(timeout: float) -> None:
+    """Wait until ZeroMQ's threads have done what they are doing, and what follows from it; ``timeout`` seconds at most.
+
+    A thread that has failed to connect a socket of its own has done before that whatever it was told earlier. The end of a connection goes
+    from its thread to that of the address which was bound, back, and to the socket: hence three rounds.
+    """
+    context, deadline = current(), time.monotonic() + timeout
+    for _ in range(3):
+        for number in range(IO_THREADS):
+            with context.socket(zmq.PAIR) as probe, context.socket(zmq.PAIR) as events:
+                probe.linger, probe.affinity = 0, 1 << number
+                name = f"highway-nobody-{os.urandom(8).hex()}"
+                probe.monitor(f"inproc://{name}", zmq.Event.CONNECT_RETRIED)
+                events.connect(f"inproc://{name}")
+                probe.connect(f"ipc://@{name}")
+                events.poll(max(0, int((deadline - time.monotonic()) * 1000)))
+                probe.disable_monitor()
 
 
 def start_collector() -> None:

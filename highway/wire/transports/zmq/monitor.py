@@ -18,6 +18,7 @@ import zmq
 from highway.wire.address import peer_user
 from highway.wire.transports.protocol import Peers
 
+LEAST_WAITS = 50  # of 10 ms each, until an attempt to connect is given up: the process may be stopped for a while
 _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -70,9 +71,9 @@ class Monitor:
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
         """Wait until so many attempts to connect have succeeded or failed."""
-        deadline = time.monotonic() + timeout
-        while self._tried < count and time.monotonic() < deadline:
-            self._events.poll(10)
+        deadline, waits = time.monotonic() + timeout, 0
+        while self._tried < count and (time.monotonic() < deadline or waits < LEAST_WAITS):
+            waits += not self._events.poll(10)
             self.peers()
 
     def _check_user(self, fd: int) -> None:

@@ -5,6 +5,7 @@ Every wait lasts at most 100 ms, and then looks whether the stage was cancelled.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -21,6 +22,7 @@ from highway.engine.cancel import blocked, check_cancelled, starved, wait
 from highway.errors import ItemError
 from highway.wire.transports.memory import keep_freed_memory
 from highway.wire.transports.protocol import Frame, Peers, SourceAddress
+from highway.wire.transports.zmq import context
 from highway.wire.transports.zmq.base import COPY_BELOW, BaseSocket
 from highway.wire.transports.zmq.monitor import readable
 from highway.wire.url import Link
@@ -91,12 +93,13 @@ class ZMQSender(BaseSocket):
     def _fit_before_anything_is_sent(self, nbytes: int) -> None:
         """Wait until no connection closes, and set the mark; where they come and go all the time it stays, and bytes are counted."""
         deadline = time.monotonic() + CALM
-        while not self._fitted and time.monotonic() < deadline:
+        while not self._fitted:
+            is_last = time.monotonic() >= deadline  # before it is looked, since a process may be stopped for a while
             self._fit(nbytes)
-            if not self._fitted:
+            if is_last and not self._fitted:
+                self._fitted = self._is_raised = True
+            elif not self._fitted:
                 wait(ROOM_AFTER)
-        if not self._fitted:
-            self._fitted = self._is_raised = True
 
     def _make_room(self, timeout: float | None) -> bool:
         """Wait until the bytes that wait leave room for a message; a publisher, who waits for nobody, says after a moment that they do not.
@@ -177,6 +180,12 @@ class ZMQSender(BaseSocket):
         if peers is None:
             return 0
         return self._backlog.count()[0] if peers.seen or self.link.kind == "pub" else self._sent
+
+    def settle(self, timeout: float) -> None:
+        """Give nothing more to connections that have closed, which ZeroMQ tells before it takes it in."""
+        with contextlib.suppress(zmq.ZMQError):  # no descriptor is left
+            context.settle(timeout)
+        self.socket.getsockopt(zmq.EVENTS)
 
     def unread(self) -> bool:
         """Say whether a receiver has still to read something, which is lost if this end closes before: ZeroMQ drops what it has not read
