@@ -41,8 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         _own_base.append(tempfile.mkdtemp(prefix="hw-"))
         config.option.basetemp = _own_base[0]
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: what tests start would ignore it too
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -57,8 +57,8 @@ def test_a_worker_is_drained_in_mid_stream_and_nothing_is_lost(write, start, cal
     assert (code, error) == (0, "")
     delivered = int(re.fullmatch(r"worker\[1\] has ended; it delivered ([\d,]+) items\n", out)[1].replace(",", ""))
     wait_until_gone(pids["worker[1]"])
-    last = int(run.until(r"got (\d+)$")[1])
-    run.until(rf"got {last + 100}$")
+    for _ in range(100):  # of whatever numbers: those of a worker that stood still come late
+        run.until(r"got \d+$")
     assert call("drain", path, "--role", "worker", "--replica", "1") == (
         2,
         "",
@@ -147,8 +147,8 @@ def test_a_second_sigterm_does_not_wait_for_the_drain(write, start):
 
 def test_a_worker_that_joins_takes_its_share_and_all_items_arrive(joined, numbers):
     run, _, other = joined
-    last = int(run.until(r"got (\d+)$")[1])
-    run.until(rf"got {last + 100}$")
+    for _ in range(100):  # of whatever numbers: those of a worker that stood still come late
+        run.until(r"got \d+$")
     Path("stop").touch()
     code, out, error = other.end()
     assert code == 0, error

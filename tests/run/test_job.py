@@ -138,10 +138,11 @@ def test_a_job_ends_with_its_launcher(begin, monkeypatch):
 
 
 def test_a_job_whose_process_is_not_wanted_again_ends(begin, monkeypatch):
-    monkeypatch.setattr(job, "KEEP", 0.3)
     run = begin()
     run.want(1)
-    os.kill(run.until_pid(1), signal.SIGKILL)
+    pid = run.until_pid(1)
+    monkeypatch.setattr(job, "KEEP", 0.3)  # not before: it waits as long for the first start
+    os.kill(pid, signal.SIGKILL)
     assert run.ended()
 
 

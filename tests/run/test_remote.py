@@ -45,7 +45,7 @@ def test_a_process_whose_agent_is_killed_is_killed_and_not_drained(write, popen,
     Path("order").write_bytes(LaunchOrder.of(LaunchSpec("a", spec, ["file.yaml"])).to_json())
     home = str(Path(highway.__file__).parents[1])
     agent = popen([sys.executable, "-c", AGENT], env=os.environ | {"PYTHONPATH": f"{home}{os.pathsep}."})
-    pid = int(agent.stdout.readline().split()[1])
+    pid = next(int(line.split()[1]) for line in agent.stdout if line.startswith("pid "))
     os.kill(agent.pid, signal.SIGKILL)
     wait_until_gone(pid)
     assert not Path("ended in order").exists()
