@@ -1,5 +1,6 @@
 """tensorcom's own programs, ported: its README's servers and clients, and its notebooks, in processes of their own."""
 
+import hashlib
 import re
 import signal
 import sys
@@ -81,15 +82,14 @@ def test_the_readmes_four_publishers(serve, own_address):
     server = serve("serve-dir", "-d", photos(), "-b", "16", "-r", "1", f"zpub://{own_address}:788{{0..3}}")
     assert server.addresses == [f"tcp://{own_address}:788{n}" for n in range(4)]
     with Connection(f"zsub://{own_address}:788{{0..3}}", epoch=1000000) as training:
-        labels = set()
-        seen = 0
+        batches, seen = set(), 0
         for xs, ys in training:
             assert (xs.shape[1:], ys.shape) == ((224, 224, 3), (len(xs),))
-            labels.add((xs.tobytes(), ys.tobytes()))
+            batches.add(hashlib.sha256(xs).digest() + ys.tobytes())
             seen += 1
             if training.counters["senders"] == 4 and seen >= 20:
                 break
-        assert len(labels) == seen  # none came twice
+        assert len(batches) == seen  # none came twice
         assert training.counters["duplicates"] == 0
     lines = server.ends_by_ctrl_c()
     numbers = [int(line.split()[0]) for line in lines]
