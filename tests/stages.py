@@ -1,5 +1,6 @@
 """Stages of the topologies that tests run; fixtures put this file as ``mine.py`` where ``highway`` runs."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -171,9 +172,10 @@ class KillAt:
     number: int
 
     def __call__(self, item):
-        if number_of(item) >= self.number and not Path("killed").exists():
-            Path("killed").touch()
-            self.kill()
+        if number_of(item) >= self.number:
+            with contextlib.suppress(FileExistsError):  # two replicas may come there at once
+                Path("killed").touch(exist_ok=False)
+                self.kill()
         return item
 
     def kill(self):
