@@ -92,8 +92,9 @@ def test_a_run_ends_when_a_worker_is_killed_at_the_last_item(write, call, delay)
 
 
 def test_an_interrupted_run_says_what_was_on_its_way(write, start):
-    run = start("run", write(three(count=100_000, every=0.01)), "--plugin", "mine", "--json")
-    run.error.until("got 20$")
+    text = three(count=100_000, every=1000.0).replace("ZMQSink: {link: raw}", "$SayAndPass, ZMQSink: {link: raw}")
+    run = start("run", write(text), "--plugin", "mine", "--json")
+    run.error.until("item 200$")  # more than wait in the processes behind it while the trainer is at its first
     run.process.send_signal(signal.SIGINT)
     code, out, error = run.end()
     found, links = summary(out)
