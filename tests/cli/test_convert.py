@@ -111,6 +111,15 @@ def test_a_converted_cache_is_read_in_batches(photos, tmp_path):
         Pipeline([CacheReader(str(tmp_path / "nowhere"), 8)]).dequeue()
 
 
+@pytest.mark.parametrize("to", ["tfrecord", "parquet", "mds", "hdf5", "cache", "ten"])
+def test_a_file_name_that_is_no_utf8_is_said_with_the_way_out(photos, tmp_path, to, capsys):
+    os.rename(photos / "dog" / "03.jpg", os.fsencode(photos / "dog") + b"/\xff.jpg")
+    assert convert(photos, tmp_path / "o", "--to", to) == 1
+    said = capsys.readouterr().err
+    assert r"('dog/\udcff')" in said and "its key is the name of a file that is no UTF-8: rename that, or say --number-keys" in said
+    assert convert(photos, tmp_path / "n", "--to", to, "--number-keys") == 0
+
+
 @pytest.mark.parametrize("to", ["s-%d.tar", "s.lmdb"])
 def test_what_a_detection_set_says_comes_back(tmp_path, to, capsys):
     annotations = "annotations=highway:objects/instances_train.json"

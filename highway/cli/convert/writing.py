@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -107,4 +108,6 @@ def _add(writer: SampleWriter, sample: KeyedSample) -> None:
         writer.add(sample.key, sample.fields)
     except Exception as error:
         error.add_note(f"highway: it is about sample {sample.number} ({sample.key!r})")
+        if re.search("[\ud800-\udfff]", sample.key):
+            error.add_note("highway: its key is the name of a file that is no UTF-8: rename that, or say --number-keys")
         raise

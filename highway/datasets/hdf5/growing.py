@@ -94,6 +94,10 @@ class _Texts(_Column):
         if not isinstance(value, str) or "\0" in value:
             what = "a text with a zero in it" if isinstance(value, str) else f"a {type(value).__name__}"
             raise ItemError(f"field {self._name!r} holds {what}; expected a str, as in the first sample")
+        try:
+            value.encode()  # not later, when many samples have been written
+        except UnicodeEncodeError as error:
+            raise ItemError(f"field {self._name!r} holds a text that UTF-8 has no bytes for: {error}; write it as bytes") from error
         return str(value)
 
 
