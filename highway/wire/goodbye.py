@@ -2,8 +2,9 @@
 
 A sender listens beside its link, on a thread of its own: on a UNIX socket in the abstract namespace that is named after it, and, where its
 link leaves the machine, on a TCP port that its messages announce. A receiver that leaves says the sender's name there. The sender then
-sends no items, but marks: on each connection, nothing that was sent before a mark comes behind it. The receiver reads until it finds the
-mark, says so, closes its end of the link, and then this connection; the sender goes on with the receivers that are left.
+says how many it has sent, and sends no items, but marks with that number: on each connection, nothing that was sent before a mark comes
+behind it. The receiver reads until it finds such a mark (one with a lower number was for a receiver that left before), says so, closes its
+end of the link, and then this connection; the sender goes on with the receivers that are left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import errno
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ from highway.wire.url import Link
 
 MAGIC: Final = b"~HwyBye~"
 STILL_READING, FOUND = b"\0", b"\1"  # what a receiver says behind it: now and then, and once
+_NUMBER: Final = struct.Struct("<Q")  # what the sender says: how many messages it had sent when it paused
 PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender goes on all the same
 SILENCE: Final = 3.0  # seconds that it may take between two bytes which say that it reads still
 READING: Final = 0.1  # seconds between two of them
@@ -42,7 +45,7 @@ class LeaveServer:
         link: The link whose receivers they are.
         name: The sender's name.
         sender: What to pause.
-        mark: Returns the frames of a mark.
+        mark: Returns the frames of a mark behind so many messages.
 
     Attributes:
         port: Where it listens besides the UNIX socket; 0 for nowhere.
@@ -51,7 +54,7 @@ class LeaveServer:
         OSError: it cannot listen.
     """
 
-    def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[], Sequence[Frame]]) -> None:
+    def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[int], Sequence[Frame]]) -> None:
         self._name, self._sender, self._mark = name, sender, mark
         self._pid = os.getpid()
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
@@ -85,9 +88,11 @@ class LeaveServer:
         """Pause while a receiver leaves; then rest as long, so that who says it again and again stops nobody."""
         started = time.monotonic()
         before = _closed(self._sender.peers())
-        self._sender.is_paused = True
         try:
-            if self._is_gone_after_marks(connection, started):
+            number = self._sender.pause()
+            with contextlib.suppress(ConnectionError):  # it went at once
+                connection.send(_NUMBER.pack(number))
+            if self._is_gone_after_marks(connection, number, started):
                 noticed = time.monotonic() + GONE
                 while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
                     if _readable([self._closing], 0.002):
@@ -97,17 +102,21 @@ class LeaveServer:
             self._sender.is_paused = False
         _readable([self._closing], time.monotonic() - started)
 
-    def _is_gone_after_marks(self, connection: socket.socket, started: float) -> bool:
+    def _is_gone_after_marks(self, connection: socket.socket, number: int, started: float) -> bool:
         """Send marks until the receiver has found one; say whether it went in time."""
         is_found, heard = False, started
         while time.monotonic() <= started + PAUSE:
             if not is_found:
-                self._sender.mark(self._mark())
+                self._sender.mark(self._mark(number))
             ready = _readable([self._closing, connection], ROUND)
             if self._closing in ready:
                 return False
             if connection in ready:
-                if not (said := connection.recv(64)):
+                try:
+                    said = connection.recv(64)
+                except ConnectionError:  # it went without having read the number
+                    said = b""
+                if not said:
                     return True
                 is_found |= FOUND in said
                 heard = time.monotonic()
@@ -122,6 +131,7 @@ class Leave:
     def __init__(self) -> None:
         self._asked: dict[bytes, socket.socket] = {}
         self._told: set[bytes] = set()
+        self._numbers: dict[bytes, bytes] = {}  # of messages that each has sent when it paused, as far as they have come
         self._due = 0.0
         self.marked: set[bytes] = set()
         self.unreachable: set[bytes] = set()
@@ -140,9 +150,11 @@ class Leave:
         except OSError:
             self.unreachable.add(name)
 
-    def found(self, name: bytes) -> None:
-        """Note that a sender's mark has come."""
-        if name in self._told and name not in self.marked:
+    def found(self, name: bytes, number: int) -> None:
+        """Note that a sender's mark has come, if it is not one for a receiver that left before: then messages may be behind it."""
+        if not self.waits_for(name) or name not in self._told or len(said := self._numbers.get(name, b"")) < _NUMBER.size:
+            return
+        if number >= _NUMBER.unpack(said)[0]:
             self.marked.add(name)
             with contextlib.suppress(OSError):  # it has ended
                 self._asked[name].send(FOUND)
@@ -151,14 +163,18 @@ class Leave:
         """Say whether a sender that is there has still to send a mark."""
         if name in self.unreachable or name in self.marked:
             return False
-        with contextlib.suppress(BlockingIOError):
+        if name in self._told:
+            said = self._numbers.get(name, b"")
             try:
-                gone = name in self._told and self._asked[name].recv(1) == b""
+                more = self._asked[name].recv(max(1, _NUMBER.size - len(said)))
+            except BlockingIOError:
+                return True
             except ConnectionError:
-                gone = True
-            if gone:
+                more = b""
+            if not more:
                 self.unreachable.add(name)
-            return not gone
+                return False
+            self._numbers[name] = said + more
         return True
 
     def go_on(self) -> None:

@@ -20,17 +20,18 @@ class PausableSender:
     """A :class:`~highway.wire.transports.protocol.TransportSender` that a second thread may pause, and send marks with.
 
     Attributes:
-        is_paused: Whether the thread that sends is to wait; the other thread sets it.
+        is_paused: Whether the thread that sends is to wait; the other thread ends it.
     """
 
     def __init__(self, sender: TransportSender) -> None:
         self.bound = sender.bound
         self._sender = sender
         self._lock = threading.Lock()
+        self._sent = 0
         self.is_paused = False
 
     def send(self, frames: Sequence[Frame], timeout: float | None = None) -> None:
-        self._in_slices(self._sender.send, (frames,), timeout)
+        self._in_slices(self._send, (frames,), timeout)
 
     def send_to_each(self, frames: Sequence[Frame], receivers: int, timeout: float | None = None) -> None:
         for _ in range(receivers):
@@ -60,12 +61,22 @@ class PausableSender:
         with self._lock:
             self._sender.close(linger)
 
+    def pause(self) -> int:
+        """Have the thread that sends wait; return how many messages it has sent."""
+        self.is_paused = True
+        with self._lock:  # so that it is not in the middle of one
+            return self._sent
+
     def mark(self, frames: Sequence[Frame]) -> None:
         """Send a mark for each connection, or as many as there is room for; for the other thread."""
         with self._lock, contextlib.suppress(TimeoutError):
             peers = self._sender.peers()
             for _ in range(peers.live if peers else 0):
                 self._sender.send_to_each(frames, 1, MARK)
+
+    def _send(self, frames: Sequence[Frame], timeout: float | None) -> None:
+        self._sender.send(frames, timeout)
+        self._sent += 1
 
     def _in_slices(self, send: Callable[..., None], arguments: tuple[Any, ...], timeout: float | None) -> None:
         deadline = deadline_of(timeout)

@@ -97,7 +97,7 @@ class LinkReceiver:
                 return message
             if envelope.mark:
                 if self._leave is not None:
-                    self._leave.found(envelope.sender)
+                    self._leave.found(envelope.sender, envelope.number)
                 continue
             if not envelope.end:
                 self._senders.take(envelope, partial(self._source, envelope, frames))

@@ -155,8 +155,8 @@ class LinkSender:
                 log.warning("%s: %d messages were not delivered: no receiver came within %g s", self._link, unsent, linger)
         self.transport_end.close(linger)
 
-    def _mark(self) -> Sequence[Any]:
-        return self._codec.encode(self._empty, Envelope(sender=self.name, number=self._number, shared=True, mark=True), allow64=True)
+    def _mark(self, number: int) -> Sequence[Any]:
+        return self._codec.encode(self._empty, Envelope(sender=self.name, number=number, shared=True, mark=True), allow64=True)
 
     def _lost(self) -> int:
         peers = self.transport_end.peers()

@@ -285,6 +285,23 @@ def test_marks_are_no_items(sending, monkeypatch):
     assert number_of(receiver.recv(60).item) == 1
 
 
+def test_a_mark_for_a_receiver_that_left_before_does_not_count(sending, monkeypatch):
+    monkeypatch.setattr(goodbye, "GONE", 0.0)  # the first one is none that the link knows
+    sender, receiver = sending
+    with call(sender, MAGIC + sender.name) as connection:
+        assert connection.recv(8) == (1).to_bytes(8, "little")  # it says how many messages it has sent
+        assert receiver.transport_end.socket.poll(60_000)  # a mark, which stays where it is
+        connection.send(b"\1")
+    for number in range(1, 6):
+        sender.send(item(number), timeout=60)
+    receiver.leave()
+    numbers = []
+    while receiver.awaits_marks():
+        with contextlib.suppress(TimeoutError):
+            numbers.append(number_of(receiver.recv(0.05).item))
+    assert numbers == [1, 2, 3, 4, 5]
+
+
 def test_a_sender_of_another_user_or_none_is_unreachable():
     told = goodbye.Leave()
     told.tell(b"nobodyis", 0, "")
