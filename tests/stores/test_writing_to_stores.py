@@ -1,5 +1,6 @@
 """What is written to a store: whole or not at all, in parts if it is large, sent again if that fails, and nothing else is lost or left."""
 
+import asyncio
 import glob
 import json
 import os
@@ -119,6 +120,7 @@ def test_a_pipeline_that_stops_leaves_no_parts(store, parts, arrive, waiting, mo
     """Stopped in the middle it discards them; stopped when all have been sent it has them become the object."""
     monkeypatch.setattr(stores_writing, "_PATIENCE", 60)  # a busy machine is slow, too
     monkeypatch.setattr(obstore_client, "_CLOSING", 60)
+    closing, shield = threading.Event(), asyncio.shield
     given_up, give_up = threading.Event(), loop.Started.give_up
 
     def noticed(started):
@@ -126,7 +128,12 @@ def test_a_pipeline_that_stops_leaves_no_parts(store, parts, arrive, waiting, mo
             given_up.set()
         give_up(started)
 
+    def shielded(task):  # what makes an object of the parts, once all have been handed over
+        closing.set()
+        return shield(task)
+
     monkeypatch.setattr(loop.Started, "give_up", noticed)
+    monkeypatch.setattr(asyncio, "shield", shielded)
 
     class Sink:
         def consume(self, items):
@@ -139,6 +146,7 @@ def test_a_pipeline_that_stops_leaves_no_parts(store, parts, arrive, waiting, mo
     thread = threading.Thread(target=pipeline.run)
     thread.start()
     wait_until(lambda: sum(map(len, store.uploads.values())) == arrive and store.faults.count["slow"] == waiting)
+    assert closing.wait(0 if arrive == 1 else 30) is (arrive != 1)
     stopping = threading.Thread(target=pipeline.stop)
     stopping.start()
     assert given_up.wait(30)
