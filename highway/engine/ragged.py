@@ -1,7 +1,7 @@
 """Fields whose first axis differs from sample to sample, in a batch: padded, as lists, or one after the other."""
 
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -52,7 +52,8 @@ class RaggedOptions:
         """Return a batch of samples; ``size`` is that of all padded fields, if it is given.
 
         Raises:
-            ValueError: they do not go together, or a sample has more than fits; the message names the field.
+            ValueError: they do not go together, a sample has more than fits, or ``pad_to`` or ``fill`` is for a field that is not
+                padded; the message names the field.
             KeyError: there is no field of a name in ``fields``.
         """
         if self.ragged is None:
@@ -72,6 +73,9 @@ class RaggedOptions:
                 behind[name] = aligned_copy(np.append(0, np.cumsum(counts)).astype(np.int32))
             else:
                 values.append(arrays)
+        if self.ragged == "pad":
+            expect_named("pad_to", self.pad_to, behind)
+            expect_named("fill", self.fill, behind)
         return extended(samples[0], values, behind, _BEHIND[self.ragged]) if behind else rebuild(samples[0], values)
 
     def has(self, name: Field, sample: Item) -> bool:
@@ -178,6 +182,16 @@ def _padded(name: Field, arrays: Sequence[np.ndarray], counts: np.ndarray, size:
         row[:count] = array
         row[count:] = value
     return batch
+
+
+def expect_named(parameter: str, given: Any, fields: Collection[Field]) -> None:
+    """Raise a ValueError if a parameter says something by field of one that is none of these."""
+    for name in given if isinstance(given, dict) else ():
+        if name not in fields:
+            there = ", ".join(map(repr, fields)) or "none"
+            raise ValueError(
+                f"collate: {parameter}={given} is for a field {name!r}, but those that are filled up are {there}; correct the name"
+            )
 
 
 def fill_value(name: Field, dtype: np.dtype[Any], fill: Fill) -> Any:

@@ -169,8 +169,15 @@ class Bucket(RaggedOptions, _OfLengths):
         return _batch(samples, 0, self._collated)
 
     def _bucket(self, sample: Item) -> int:
-        length = self.by(sample) if callable(self.by) else len(get(sample, self.by))
-        return bisect_right(self.boundaries, int(length))
+        if callable(self.by):
+            return bisect_right(self.boundaries, int(self.by(sample)))
+        value = get(sample, self.by)
+        try:
+            return bisect_right(self.boundaries, len(value))
+        except TypeError:
+            raise ValueError(
+                f"Bucket: field {self.by!r} is {value!r:.40}, which has no length; by= takes a function of a sample, too"
+            ) from None
 
     def _collated(self, samples: list[Item]) -> Item:
         if not self.pad_to_boundary:

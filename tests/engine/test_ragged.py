@@ -94,6 +94,14 @@ def test_a_length_may_be_given():
         RaggedOptions("pad", FIELDS, pad_to=8).collated(SAMPLES)
 
 
+@pytest.mark.parametrize("given", [{"fill": {"lables": -1}}, {"pad_to": {"lables": 16}}, {"fill": {"boxes": 0, "id": -1}}])
+def test_a_name_that_is_no_padded_field_is_an_error(given):
+    wrong = list(*given.values())[-1]
+    message = rf"{next(iter(given))}=.* is for a field '{wrong}', but those that are filled up are 'boxes', 'labels'; correct the name"
+    with pytest.raises(ValueError, match=message):
+        RaggedOptions("pad", FIELDS, **given).collated(SAMPLES)
+
+
 def test_what_fills_the_rest_may_be_given_by_field():
     batch = RaggedOptions("pad", FIELDS, fill={"labels": -1}).collated(SAMPLES)
     assert batch["labels"][0, 3:].tolist() == [-1] * 13 and not batch["boxes"][0, 3:].any()

@@ -171,6 +171,11 @@ def test_fields_may_be_padded_to_the_greatest_length_of_their_bucket():
         batches(SEQUENCES, Bucket([4, 8], [16, 8, 4], by="tokens", pad_to_boundary=True))
 
 
+def test_what_has_no_length_is_said_with_the_field():
+    with pytest.raises(ValueError, match=r"Bucket: field 'id' is .*, which has no length; by= takes a function of a sample, too"):
+        batches(SEQUENCES, Bucket([4], [2, 2], by="id"))
+
+
 def test_a_bucket_need_not_pad():
     pairs = [(np.zeros(length), place) for place, length in enumerate([3, 5, 3, 5])]
     found = batches(pairs, Bucket([4], [2, 2], ragged=None))

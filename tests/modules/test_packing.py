@@ -256,3 +256,8 @@ def test_a_row_has_room_for_a_sequence_if_all_of_its_fields_have(counts, bins, m
 def test_a_wrong_parameter_is_named(make, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         make()
+
+
+def test_a_filling_for_a_field_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match=r"fill=\{'token': -1\.0\} is for a field 'token', but those that are filled up are 'tokens'"):
+        list(Pipeline([[{"tokens": np.arange(2)}], Pack(4, fill={"token": -1})]))

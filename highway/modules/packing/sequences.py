@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from highway.engine.batch import Field, Item, array_of, columns, extended, fields, names, rebuild
-from highway.engine.ragged import Fill, fill_value, ragged_arrays
+from highway.engine.ragged import Fill, expect_named, fill_value, ragged_arrays
 from highway.engine.stage import Passport, Stamped
 
 Length = int | dict[str | int, int]
@@ -139,6 +139,7 @@ def packed_rows(sequences: Sequences, columns: Sequence[Sequence[Any]], sizes: S
         length: Of the rows.
         fill: What stands behind the last sequence.
     """
+    expect_named("fill", fill, sequences.known)
     rows, segment_ids, positions = list[Any](), dict[Field, Any](), dict[Field, Any]()
     bounds = [0, *accumulate(sizes)]
     numbers = np.array([number for size in sizes for number in (*range(1, size + 1), 0)], np.int32)
