@@ -19,7 +19,7 @@ def run(popen):
 
     def run(*command, **environment):
         process = popen([sys.executable, *command], cwd=EXAMPLES, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
-        out, err = process.communicate(timeout=200)
+        out, err = process.communicate(timeout=270)
         assert process.returncode == 0, err
         return float(re.findall(r"(?:accuracy|recall):? ([\d.]+)", out)[-1])
 
