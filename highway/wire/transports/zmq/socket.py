@@ -122,14 +122,14 @@ class ZMQSender(BaseSocket):
             if time.monotonic() - since >= patience:
                 if not is_pub:
                     raise self._timed_out("no receiver took a message", timeout)
-                self._drop(waiting)
+                self._drop(waiting, peers)
                 return False
             with self._waiting:
                 wait(ROOM_AFTER)
 
-    def _drop(self, waiting: int) -> None:
+    def _drop(self, waiting: int, peers: Peers | None) -> None:
         self._is_dropping = True
-        if not self._told:
+        if not self._told and (peers is None or peers.live):  # else ZeroMQ has just not said yet that it needs them no more
             self._told = True
             log.warning(
                 "%s: %.0f MB wait for subscribers that are behind. Until they are read, messages are dropped for all, since they "
