@@ -148,7 +148,8 @@ def test_an_error_of_a_stage_is_raised():
 
 
 @pytest.fixture
-def topology(tmp_path):
+def topology(tmp_path, monkeypatch):
+    monkeypatch.setattr("highway.observe.profile.IDLE", 0.5)  # its reader waits for its batches, which are not made: there is no other end
     path = tmp_path / "photos.yaml"
     path.write_text("""
 roles:
