@@ -124,9 +124,9 @@ class BaseSocket:
         if transport.has_port:
             location = address.interface(url, location)
         for left in range(10, -1, -1):  # not until a time: the process may be stopped for a while
+            if has_path:
+                address.check_free(url, location)
             try:
-                if has_path:
-                    address.check_free(url, location)
                 self._call(self.socket.bind, url, f"{transport.name}://{location}")
                 break
             except LinkError as error:
