@@ -25,7 +25,7 @@ from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import rows_of, serve
 from highway.process.memory import available_memory, free_disk
-from highway.reading.ranks import ranks_here
+from highway.process.ranks import ranks_here
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache
