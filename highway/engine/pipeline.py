@@ -227,7 +227,7 @@ class Pipeline:
                 each is logged as a warning.
 
         Raises:
-            PipelineError: this pipeline has begun, or ``state`` is not a state, or belongs to other stages, parameters, data, seeds or ranks.
+            PipelineError: this pipeline has begun, or ``state`` is no state, or belongs to other stages, parameters, data, seeds or ranks.
         """
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
