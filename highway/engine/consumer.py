@@ -6,11 +6,12 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from highway.engine.identity import expect_same
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, resume
 from highway.engine.stage import Stamped
@@ -24,7 +25,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 1  # of states
+FORMAT = 2  # of states
 
 
 class Consumer:
@@ -166,7 +167,7 @@ class Consumer:
         }
 
     @cached_property
-    def _identities(self) -> dict[str, str]:
+    def _identities(self) -> dict[str, Any]:
         return self._run.identities()
 
     def remake(self, lineage: list[Any]) -> Stamped:
@@ -181,8 +182,12 @@ class Consumer:
         self._run.use_seed()
         return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
 
-    def go_on(self, state: Any) -> None:
+    def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Begin where the consumer of another run was, by its :meth:`state`; called before the run begins.
+
+        Args:
+            state: What :meth:`state` returned.
+            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
 
         Raises:
             PipelineError: it is no state, or that of another pipeline.
@@ -194,16 +199,14 @@ class Consumer:
             raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
         if state.get("digest") != _digest(state):
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
-        workers, here, there = self._run.workers, self._identities, dict(state["stages"])
+        workers, there = self._run.workers, dict(state["stages"])
+        here = [worker.stage.name for worker in workers]
         if state["seed"] != self._run.seed:
             raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
-        if list(here) != list(there):
+        if here != list(there):
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
-        if changed := [name for name in here if here[name] != there[name]]:
-            raise PipelineError(
-                f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved "
-                "(of files their paths, sizes and times count); give the same, or begin anew without the state"
-            )
+        if allow_changed is not None:
+            expect_same(there, self._identities, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, ranks = state["items"], _ranks(workers[0])
         if state["ranks"] != ranks and state["last"] is not None:
