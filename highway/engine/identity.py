@@ -25,7 +25,7 @@ _SOURCES = 64  # entries of a list that are asked for their fingerprints
 _DATA = "what it reads (of files their paths, sizes and times count)"
 
 
-class Snapshot:
+class Identities:
     """The stages of a pipeline as they are now.
 
     Args:
@@ -76,7 +76,7 @@ def _short(data: bytes, size: int) -> str:
 
 def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
     """Return the hashes of each stage, by the stage's name, as JSON can hold them."""
-    return Snapshot(workers).identities()
+    return Identities(workers).identities()
 
 
 def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]], allow_changed: Collection[str]) -> None:

@@ -19,7 +19,7 @@ from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
-from highway.engine.identity import Snapshot
+from highway.engine.identity import Identities
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
@@ -237,9 +237,9 @@ class Run:
         return length
 
     @cached_property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Identities:
         """The stages as they were when the run began, or a state was first saved or loaded."""
-        return Snapshot(self.workers)
+        return Identities(self.workers)
 
     def identities(self) -> dict[str, Any]:
         """Return hashes of each stage and what it reads, by its name."""

@@ -109,7 +109,7 @@ class Names(NamedTuple):
     Args:
         read: What it reads. A name alone, ``("self",)``, is used in another way, such as an argument of a call.
         assigned: What it assigns: attributes, and names outside of the function.
-        filled: What it changes in place, if that is a list, a dict or the like: by an assignment of an entry, or a method such as ``append``.
+        filled: What it changes in place, if that is a container: by assigning an entry, or by a method such as ``append``.
     """
 
     read: frozenset[tuple[str, ...]]
@@ -153,9 +153,7 @@ def names_of(code: types.CodeType) -> Names:
     return Names(*(frozenset(own.union(*parts)) for own, *parts in zip((read, assigned, filled), *inner, strict=True)))
 
 
-_FILLING = frozenset(
-    ["append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "popitem", "remove", "discard", "clear"]
-)
+_FILLING = {"append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "popitem", "remove", "discard"}
 
 
 def _before(steps: list[dis.Instruction], number: int) -> int:

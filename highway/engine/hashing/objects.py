@@ -24,7 +24,7 @@ from highway.parameters.ranges import Unhashed
 
 FLAT = {type(None), bool, int, float, complex, str, bytes}  # whose marshalled bytes are always the same
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
-_INERT = ("_thread", "threading", "logging")  # modules of what guards or reports, and changes no item
+INERT = ("_thread", "threading", "logging")  # modules of what guards or reports, and changes no item
 
 
 @functools.cache
@@ -155,7 +155,7 @@ def is_unknown(value: Any) -> bool:
     """Return whether only the type of a value can be hashed."""
     if isinstance(value, (*FLAT, *LEAVES, list, tuple, dict, set, frozenset, types.FunctionType, types.MethodType)):
         return False
-    if type(value).__module__ in _INERT or is_tensor(value) or as_array(value) is not None:
+    if type(value).__module__ in INERT or is_tensor(value) or as_array(value) is not None:
         return False
     is_own, state = pickled(value)
     if is_own:

@@ -29,6 +29,7 @@ from highway.engine.component import Traits, shape_by_method
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
+    INERT,
     LEAVES,
     as_array,
     attributes_held,
@@ -138,7 +139,7 @@ class Hasher:
             return self._method(value)
         if isinstance(value, types.FunctionType):
             return self._function(value)
-        if isinstance(value, LEAVES):
+        if isinstance(value, LEAVES) or type(value).__module__ in INERT:
             return None
         if callable(wrapped := getattr(value, "__wrapped__", None)) and type(value).__module__ == "functools":  # cache, lru_cache
             return self._partial(functools.partial(wrapped))
