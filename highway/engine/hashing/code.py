@@ -42,7 +42,8 @@ def is_users(value: Any) -> bool:
 
 @cache
 def _is_installed(file: str) -> bool:
-    return str(Path(file).resolve()).startswith(_INSTALLED)
+    path = Path(file).resolve()
+    return str(path).startswith(_INSTALLED) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
 def name_and_version(value: Any) -> str:

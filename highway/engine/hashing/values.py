@@ -66,7 +66,7 @@ class Hashed(NamedTuple):
 
 
 class Hasher:
-    """Hashes values. Each object is hashed once, as it is then.
+    """Hashes values. Each object is hashed once for a component, as it is then.
 
     Args:
         strict: Whether a value that cannot be hashed is an error; else it is known by its type. Also whether the weights of a model that is
@@ -82,7 +82,7 @@ class Hasher:
         self._strict, self._seed = strict, seed
         self.data: list[Callable[[], str]] = []
         self.unseen: list[str] = []
-        self._bytes, self._entries = MOST_BYTES, 2**16
+        self._bytes, self._entries = MOST_BYTES, 2**16  # that may still be hashed
         self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other one gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
@@ -94,13 +94,12 @@ class Hasher:
         Raises:
             UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
         """
-        self._known.pop(id(op), None)
+        self._bytes, self._entries = MOST_BYTES, 2**16
+        for found in (self._known, self._known_code, self._path):
+            found.clear()  # so that the hash does not depend on what was hashed before
         self._path[id(op)] = 0
-        try:
-            parts = self._parts(op, whole=True)
-            yield from (("", self._leaf(op)),) if parts is None else parts
-        finally:
-            self._path.clear()
+        parts = self._parts(op, whole=True)
+        yield from (("", self._leaf(op)),) if parts is None else parts
 
     def of(self, value: Any) -> Hashed:
         """Return the hash of a value.
@@ -238,7 +237,7 @@ class Hasher:
         for name, part in attributes_held(value):
             if name not in skipped and name.lstrip("_") not in skipped:
                 part = self._seed if name == "seed" and part is None else part
-                if not name.startswith("_") or (part is not None and not is_unknown(part)):
+                if not name.startswith("_") or (part is not None and (self._strict or not is_unknown(part))):
                     yield name, self.of(part)
 
     def _state(self, value: Any, state: tuple[Any, ...]) -> Iterator[tuple[str, Hashed]]:
