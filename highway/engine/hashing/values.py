@@ -2,10 +2,6 @@
 
 Values are what the program hands to a component: arguments, attributes, defaults, values that a function closes over. Code is what source
 files contain: functions, class attributes, and what functions read from their module. So each hash has two parts (:class:`Hashed`).
-
-The time is bounded. 64 MB of texts and arrays are hashed whole; of larger ones a sample is hashed, and their length, dtype and shape. Of a
-list of more than 16,384 entries (about a million, if they are numbers or texts, or lists or tuples of these), so many are hashed, evenly
-spread.
 """
 
 from __future__ import annotations
@@ -14,18 +10,16 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import hashlib
-import heapq
-import marshal
 import types
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from highway.engine.component import Traits, shape_by_method
+from highway.engine.hashing.bounded import Bounded, Hashed, summed
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
@@ -43,29 +37,12 @@ from highway.engine.hashing.objects import (
 )
 from highway.errors import HighwayError
 
-MOST_BYTES = 64 * 2**20
-MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # of a list
-_FEW = 16  # entries of a list, when so many are hashed already
-_BLOCKS, _BLOCK = 256, 4096  # of a sample: how many, and bytes of each
-
 
 class UnknownValueError(HighwayError):
     """A value that cannot be hashed."""
 
 
-class Hashed(NamedTuple):
-    """The hash of a value.
-
-    Args:
-        values: Changes with what the program hands over.
-        code: Changes with source files; empty if no code of the user's is in it.
-    """
-
-    values: bytes
-    code: bytes = b""
-
-
-class Hasher:
+class Hasher(Bounded):
     """Hashes values. Each object is hashed once for a component, as it is then.
 
     Args:
@@ -82,7 +59,7 @@ class Hasher:
         self._strict, self._seed = strict, seed
         self.data: list[Callable[[], str]] = []
         self.unseen: list[str] = []
-        self._bytes, self._entries = MOST_BYTES, 2**16  # that may still be hashed
+        super().__init__()
         self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other one gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
@@ -94,7 +71,7 @@ class Hasher:
         Raises:
             UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
         """
-        self._bytes, self._entries = MOST_BYTES, 2**16
+        self.begin()
         for found in (self._known, self._known_code, self._path):
             found.clear()  # so that the hash does not depend on what was hashed before
         self._path[id(op)] = 0
@@ -111,7 +88,7 @@ class Hasher:
         if kind is int:
             return Hashed(b"i%x" % value if value >= 0 else b"i-%x" % -value)
         if kind in (str, bytes):
-            return self._text(value)
+            return self.text(value)
         if kind in FLAT or kind is range:
             return Hashed(repr(value).encode())
         key = id(value)
@@ -266,11 +243,11 @@ class Hasher:
         if isinstance(value, enum.Enum):
             return summed(kind, [(value.name, self.of(value.value))])
         if isinstance(value, PurePath):
-            return self._text(str(value), "path")
+            return self.text(str(value), "path")
         if isinstance(value, type):
             return summed("type", [(value.__qualname__, self._class(value))])
         if isinstance(value, np.dtype):
-            return self._text(f"dtype {value!r}")
+            return self.text(f"dtype {value!r}")
         if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, np.ufunc)):
             owner = getattr(value, "__self__", None)  # of "text".join
             bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
@@ -278,17 +255,17 @@ class Hasher:
         if isinstance(value, (list, tuple)):
             own: Any = list if isinstance(value, list) else tuple  # a class that is derived from it may fail, as datasets may
             length = own.__len__(value)
-            entries = self._entries_of(lambda step: own.__getitem__(value, slice(None, None, step)), length)
+            entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
             return summed(f"{kind} {length}", [("", entries), *self._own(value)])
         if isinstance(value, dict):
-            pairs = self._entries_of(lambda step: list(islice(dict.items(value), None, None, step)), dict.__len__(value))
+            pairs = self.entries(lambda step: list(islice(dict.items(value), None, None, step)), dict.__len__(value))
             return summed(f"{kind} {dict.__len__(value)}", [("", pairs), *self._own(value)])
         if isinstance(value, (set, frozenset)):
-            return summed(f"{kind} {len(value)}", [("", self._set(value))])
+            return summed(f"{kind} {len(value)}", [("", self.set_of(value))])
         if is_tensor(value) and ((value.requires_grad and not self._strict) or as_array(value) is None):  # trained, or elsewhere
-            return self._text(f"{kind} {value.dtype} {tuple(value.shape)}")
+            return self.text(f"{kind} {value.dtype} {tuple(value.shape)}")
         if (array := as_array(value)) is not None:
-            return self._array(kind, array)
+            return self.array(kind, array)
         if self._strict and is_unknown(value):
             raise UnknownValueError(f"{value!r:.200}")
         return summed(kind, [("class", self._class(type(value)))])
@@ -298,61 +275,6 @@ class Hasher:
         if type(value).__module__ != "builtins":
             yield "class", self._class(type(value))
             yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_"))
-
-    def _text(self, value: str | bytes, kind: str = "") -> Hashed:
-        if len(value) <= 64:
-            self._bytes -= len(value)
-            return Hashed((kind + repr(value)).encode(errors="surrogatepass"))
-        length = len(value)
-        if length > max(self._bytes, _BLOCK):
-            value = value[:: length // _BLOCK + 1]
-        self._bytes -= len(value)
-        data = value if isinstance(value, bytes) else value.encode(errors="surrogatepass")
-        return Hashed(b"%d " % length + hashlib.blake2b(data, digest_size=16, person=(kind or type(value).__name__).encode()).digest())
-
-    def _entries_of(self, part: Callable[[int], list[Any]], length: int) -> Hashed:
-        """Return the hash of the entries of a list, of which ``part`` returns each so many-th."""
-        entries = part(1 + (length - 1) // MOST_PLAIN if length else 1)
-        kinds, flat = set(map(type, entries)), entries
-        if kinds and kinds <= {tuple, list}:
-            flat = list(islice(chain.from_iterable(entries), 4 * MOST_PLAIN))
-            kinds = {type(entry) for entry in flat}
-        if kinds <= FLAT:
-            size = 8 * len(flat) + (sum(len(entry) for entry in flat if type(entry) in (str, bytes)) if kinds & {str, bytes} else 0)
-            if size <= self._bytes:
-                self._bytes -= size
-                return Hashed(hashlib.blake2b(marshal.dumps(entries, 2), digest_size=16).digest())
-        most = max(min(MOST_ENTRIES, self._entries), _FEW)
-        if len(entries) > most:
-            entries = [*entries[:: len(entries) // most + 1], entries[-1]]
-        self._entries -= len(entries)
-        return summed("", (("", self.of(entry)) for entry in entries))
-
-    def _set(self, value: Any) -> Hashed:
-        entries = list(value)
-        if len(entries) > MOST_ENTRIES:
-            try:
-                return self.of([*heapq.nsmallest(_BLOCK, entries), *heapq.nlargest(_BLOCK, entries)])
-            except TypeError:  # they have no order
-                return Hashed(b"")
-        return summed("", (("", part) for part in sorted(map(self.of, entries))))
-
-    def _array(self, kind: str, array: np.ndarray) -> Hashed:
-        about = f"{kind} {array.dtype} {array.shape}".encode()
-        if array.dtype.hasobject:
-            entries = self._entries_of(lambda step: array.flat[::step].tolist(), array.size)
-            return summed(kind, [("about", Hashed(about)), ("", entries)])
-        digest = hashlib.blake2b(about, digest_size=16)
-        if array.nbytes <= self._bytes:
-            self._bytes -= array.nbytes
-            digest.update(np.ascontiguousarray(array).tobytes())
-        elif array.flags.c_contiguous:
-            data = array.reshape(-1).view(np.uint8)
-            for begin in np.linspace(0, max(len(data) - _BLOCK, 0), _BLOCKS, dtype=int).tolist():
-                digest.update(data[begin : begin + _BLOCK].tobytes())
-        else:
-            digest.update(array.flat[np.linspace(0, array.size - 1, min(_BLOCK, array.size), dtype=int)].tobytes())
-        return Hashed(digest.digest())
 
     # --- code ---
 
@@ -417,16 +339,6 @@ class Hasher:
         except (UnknownValueError, RecursionError):
             self.unseen.append(name)
             return kind
-
-
-def summed(kind: str, parts: Iterable[tuple[str, Hashed]]) -> Hashed:
-    """Return the hash of a value of parts with names."""
-    values, code, has_code = hashlib.blake2b(kind.encode(), digest_size=16), hashlib.blake2b(digest_size=16), False
-    for name, part in parts:
-        values.update(b"%s\0%d " % (name.encode(errors="surrogatepass"), len(part.values)) + part.values)
-        code.update(b"%d " % len(part.code) + part.code)
-        has_code |= part.code != b""
-    return Hashed(values.digest(), code.digest() if has_code else b"")
 
 
 def _is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:
