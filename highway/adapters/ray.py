@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from highway.engine import batch, cancel
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
+from highway.parameters.ranges import ENDS
 
 
 def to_ray_dataset(pipeline: Pipeline | Sequence[Pipeline]) -> ray.data.Dataset:
@@ -102,7 +103,7 @@ class RaySource:
 
     dataset: Any
     batch_size: int | None
-    epochs: int | None = 1
+    epochs: Annotated[int | None, ENDS] = 1
     drop_last: bool = False
 
     def __iter__(self) -> Iterator[Stamped]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 try:
     from tensorpack.dataflow import DataFlow
@@ -17,6 +17,7 @@ from highway.engine import cancel
 from highway.engine.pipeline import Pipeline
 from highway.engine.stage import Passport, Stamped
 from highway.errors import PipelineError
+from highway.parameters.ranges import ENDS
 
 
 class DequeueGenerator(DataFlow):
@@ -80,7 +81,7 @@ class DataFlowSource:
     numbers_epochs: ClassVar[bool] = True
 
     dataflow: DataFlow
-    epochs: int | None = 1
+    epochs: Annotated[int | None, ENDS] = 1
 
     def length(self) -> int:
         """Return how many datapoints a pass has.

@@ -144,9 +144,8 @@ class IsolatedRun(Run):
         found = self._ask("length")
         return super().length() if found is None else int(found)
 
-    def identities(self) -> dict[str, str]:
-        found = self._ask("identities")
-        return super().identities() if found is None else dict(found)
+    def identities(self) -> dict[str, Any]:
+        return self.snapshot.identities(self._ask("data"))  # of the stages as they are here: pickling may have changed them
 
     def stats(self) -> PipelineStats:
         self._last = self._ask("stages") or self._last

@@ -119,7 +119,7 @@ def _serve(parent: int, control: Control, items: ShmSender) -> None:
 def _work(run: Run, begin: Begin, items: ShmSender) -> None:
     """Run the pipeline to its end; raise what one of its stages does."""
     if begin.state is not None:
-        Consumer(run).go_on(begin.state)
+        Consumer(run).go_on(begin.state, None)  # the parent has compared the stages
     if begin.is_counted:
         run.count()
     run.background = begin.background
@@ -186,7 +186,7 @@ def _answer(what: str, run: Run, items: ShmSender) -> list[Any]:
     answers: dict[str, Callable[[], Any]] = {
         "stages": lambda: _stages(run, items.in_use()),
         "length": run.length,
-        "identities": run.identities,
+        "data": lambda: run.snapshot.data(),
     }
     try:
         return pack(answers[what]())

@@ -8,12 +8,13 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from highway.engine.component import Ranks
+from highway.engine.identity import expect_same, is_named
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, resume
 from highway.engine.source import ranks_of
@@ -30,7 +31,7 @@ ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
     "seed=) and those of its stages), else each pass has the same order and the same random numbers"
 )
-FORMAT = 1  # of states
+FORMAT = 2  # of states
 
 
 class Consumer:
@@ -204,7 +205,6 @@ class Consumer:
             "format": FORMAT,
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op),
-            "unordered": _unordered(self._run.workers),
             "last": self._last,
             "ended": self.has_ended,
             "stages": list(self._identities.items()),
@@ -219,7 +219,7 @@ class Consumer:
         }
 
     @cached_property
-    def _identities(self) -> dict[str, str]:
+    def _identities(self) -> dict[str, Any]:
         return self._run.identities()
 
     def remake(self, lineage: list[Any]) -> Stamped:
@@ -234,12 +234,13 @@ class Consumer:
         self._run.use_seed()
         return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
 
-    def go_on(self, state: Any, allow_changed: Collection[str] = ()) -> None:
+    def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Begin at the state of another run's consumer; called before the run begins.
+
 
         Args:
             state: What :meth:`state` returned.
-            allow_changed: Names of stages whose part of the state is accepted, with a warning, where it would be refused.
+            allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
 
         Raises:
             PipelineError: the state is not valid, or belongs to another pipeline.
@@ -251,17 +252,16 @@ class Consumer:
             raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
         if state.get("digest") != _digest(state):
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
-        workers, here, there = self._run.workers, self._identities, dict(state["stages"])
+        workers, there = self._run.workers, dict(state["stages"])
+        here = [worker.stage.name for worker in workers]
         if state["seed"] != self._run.seed:
             raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
-        if list(here) != list(there):
+        if here != list(there):
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
-        if changed := [name for name in here if here[name] != there[name]]:
-            raise PipelineError(
-                f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved "
-                "(of files their paths, sizes and times count); give the same, or begin anew without the state"
-            )
-        self._check_order(state, allow_changed)
+        if isinstance(allow_changed, str):
+            allow_changed = [allow_changed]
+        if allow_changed is not None:
+            expect_same(there, self._identities, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, last = state["items"], state["last"]
         if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and (last or state["states"]):  # else nothing was taken
@@ -279,12 +279,6 @@ class Consumer:
         self._run.skip(self._skipped)
         self._run.resumed_from = state
 
-    def _check_order(self, state: Mapping[str, Any], allow_changed: Collection[str]) -> None:
-        """Raise PipelineError if a map keeps the order of its items, and kept none when the state was saved, or the reverse."""
-        for name in {*_unordered(self._run.workers)} ^ {*state["unordered"]}:
-            before, now = ("False", "True") if name in state["unordered"] else ("True", "False")
-            _refuse(name, f"has ordered={now}, and had ordered={before} when the state was saved", allow_changed)
-
     def _expect_items_to_be_known_again(self) -> None:
         """Raise PipelineError if no order is kept, and a later stage makes other items if its input comes in another order."""
         if self._unordered is None:
@@ -296,7 +290,7 @@ class Consumer:
                     "items if its input comes in another order; keep the order, or put it before"
                 )
 
-    def _deal_anew(self, state: Mapping[str, Any], ranks: Ranks, allow_changed: Collection[str]) -> tuple[int, list[int] | None]:
+    def _deal_anew(self, state: Mapping[str, Any], ranks: Ranks, allow_changed: Collection[str] | None) -> tuple[int, list[int] | None]:
         """Have the source resume from a state of other ranks; return how many items after the marker to drop, and the last item.
 
         Raises:
@@ -319,16 +313,16 @@ class Consumer:
         return 0, None
 
 
-def _refuse(stage: str, why: str, allow_changed: Collection[str]) -> None:
-    """Raise PipelineError, or log a warning if the user allows this change of the stage."""
-    if stage not in allow_changed:
-        raise PipelineError(f"load_state_dict: {stage} {why}; begin without the state, or accept this: allow_changed=[{stage!r}]")
+def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
+    """Raise PipelineError, or log a warning if the user accepts this change of the stage."""
+    if allow_changed is None:
+        return
+    if not is_named(stage, allow_changed):
+        raise PipelineError(
+            f"load_state_dict: {stage} {why}; begin anew without the state, or accept that the rest of the run "
+            f"may lose or repeat items: load_state_dict(state, allow_changed=[{stage!r}])"
+        )
     log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
-
-
-def _unordered(workers: Sequence[StageWorkers]) -> list[str]:
-    """Return the names of the maps that keep no order."""
-    return [worker.stage.name for worker in workers if worker.shape == "map" and not worker.stage.ordered]
 
 
 def _shown(ranks: Ranks) -> str:

@@ -1,64 +1,134 @@
-"""A hash of each stage, by which a state knows the pipeline that it belongs to: its class, parameters, and what it reads."""
+"""What a state knows of the pipeline that saved it: hashes of each stage's parameters, its code and its data.
+
+Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes, data when the first state is saved or
+loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is logged:
+people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says what counts as a parameter, and what as code.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from highway.engine.component import layers, written
+from highway.engine.hashing import Hashed, Hasher
+from highway.errors import PipelineError
 
-from highway.engine.component import Traits, name_of, written
-from highway.engine.stage import Stage
-from highway.engine.workers import StageWorkers
+if TYPE_CHECKING:
+    from highway.engine.workers import StageWorkers
 
-_CHANGES_NO_ITEM = ("epochs", "budget", "buffer_size", "num_workers", "num_processes", "rank", "world_size")  # parameters
-_ENTRIES = 64  # of a list or an array that are looked at, from the first to the last
-_LETTERS = 4096  # of a text
+log = logging.getLogger("highway")
 
-
-def identities(workers: Sequence[StageWorkers]) -> dict[str, str]:
-    """Return a hash of each stage, by the stage's name; it changes with the component's parameters and what it reads."""
-    return {worker.stage.name: hashlib.blake2b(_stage(worker).encode(), digest_size=6).hexdigest() for worker in workers}
+_SOURCES = 64  # entries of a list that are asked for their fingerprints
+_DATA = "what it reads (of files their paths, sizes and times count)"
 
 
-def _stage(worker: StageWorkers) -> str:
-    own = worker.traits.identity
-    return f"{_described(written(worker.stage.op))} {own() if own is not None else ''}"
+class Identities:
+    """The stages of a pipeline as they are now.
+
+    Args:
+        workers: The stages.
+    """
+
+    def __init__(self, workers: Sequence[StageWorkers]) -> None:
+        hasher = Hasher(strict=False)
+        self._stages: dict[str, dict[str, Any]] = {}
+        self._data: dict[str, list[Callable[[], str]]] = {}
+        known: list[Any] = []  # a reader is what its user wrote of several stages
+        for worker in workers:
+            stage, op = worker.stage, written(worker.stage.op)
+            parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
+            parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
+            parts += [] if any(op is other for other in known) else hasher.parameters(op)
+            known.append(op)
+            parameters = {name: _short(b"".join(part.values for other, part in parts if other == name), 4) for name, _ in parts}
+            code = b"".join(part.code for _, part in parts)
+            self._stages[stage.name] = {"parameters": parameters, "code": _short(code, 6) if code else ""}
+            own = worker.traits.identity
+            self._data[stage.name] = [*([own] if own is not None else []), *hasher.data]
+            hasher.data = []
+
+    def identities(self, data: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+        """Return the hashes of each stage, by its name, as JSON can hold them.
+
+        Args:
+            data: Those of the stages' data, if another process has the data.
+        """
+        data = self.data() if data is None else data
+        return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
+
+    def data(self) -> dict[str, str]:
+        """Return the hash of what each stage reads; empty if a stage does not say that."""
+        return {name: _short(" ".join(_said(own)).encode(), 6) if own else "" for name, own in self._data.items()}
 
 
-def _described(value: Any, entries: int = _ENTRIES) -> str:
-    """Return a text that changes with a value, in a time that does not hang on its size: of a list, so many ``entries`` are looked at."""
-    kind = type(value).__qualname__  # not its module: that of a script has other names in a child process, or where it is imported
-    if value is None or isinstance(value, (int, float, range, np.dtype)):
-        return repr(value)
-    if isinstance(value, (str, bytes)):
-        return f"{len(value)} {value[:: len(value) // _LETTERS + 1]!r} {value[-1:]!r}"
-    if isinstance(value, (np.generic, np.ndarray)):
-        array = np.asarray(value)
-        sample = array.flat[_spread(array.size, _ENTRIES)]
-        return f"{array.dtype} {array.shape} {_described(sample.tolist()) if array.dtype.hasobject else sample.tobytes().hex()}"
-    if isinstance(value, (list, tuple)):
-        own: Any = list if isinstance(value, list) else tuple  # a class that is derived from it may fail, as datasets may
-        parts = [_described(own.__getitem__(value, place), entries // 8) for place in _spread(own.__len__(value), entries)]
-        return f"{kind} of {own.__len__(value)}: {', '.join(parts)}"
-    if isinstance(value, Mapping):
-        return f"{kind} {_described(list(value.items()), entries)}"
-    if isinstance(value, Stage):
-        return f"{value.name} {_described(written(value.op))}"
-    traits = Traits.of(value)
-    if traits.stamped is not None:  # it is a pipeline
-        return f"{value.seed} {[_described(stage) for stage in value.stages]}"
-    if traits.fingerprint is not None:
-        return traits.fingerprint()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value) if field.init and field.name not in _CHANGES_NO_ITEM]
-        return f"{kind}: {', '.join(f'{name}={_described(getattr(value, name))}' for name in names)}"
-    return f"{kind} {name_of(value)}"
+def _said(own: Sequence[Callable[[], str]]) -> Iterator[str]:
+    step = -(-len(own) // _SOURCES)
+    for say in [*own[::step], *(own[-1:] if step > 1 else ())]:
+        yield say()
 
 
-def _spread(length: int, count: int) -> list[int]:
-    """Return at most ``count`` places of so many, the first and the last among them."""
-    places: list[int] = np.linspace(0, length - 1, min(length, max(count, 2)), dtype=int).tolist()
-    return places
+def _short(data: bytes, size: int) -> str:
+    return hashlib.blake2b(data, digest_size=size).hexdigest()
+
+
+def identities(workers: Sequence[StageWorkers]) -> dict[str, dict[str, Any]]:
+    """Return the hashes of each stage, by the stage's name, as JSON can hold them."""
+    return Identities(workers).identities()
+
+
+def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]], allow_changed: Collection[str]) -> None:
+    """Compare the stages that saved a state with those that load it.
+
+    Args:
+        saved: The identities in the state.
+        current: Those of this pipeline, with the same stages.
+        allow_changed: Names of stages whose changes are accepted, and logged; that of a composite stands for all its stages.
+
+    Raises:
+        PipelineError: a stage that is not among them has other parameters or reads other data; or there is no such stage.
+    """
+    groups = {name: _group(name, current) for name in current}
+    if unknown := [name for name in allow_changed if not any(is_named(stage, [name]) for stage in current)]:
+        stages = ", ".join(dict.fromkeys(groups.values()))
+        raise PipelineError(f"load_state_dict: allow_changed names {', '.join(map(repr, unknown))}; the stages are {stages}")
+    changed: dict[str, dict[str, None]] = {}
+    for name, stage in current.items():
+        found = dict.fromkeys(_changes(saved[name], stage))
+        if found and is_named(name, allow_changed):
+            log.warning("load_state_dict: %s has changed (%s), which allow_changed accepts", name, ", ".join(found))
+        elif found:
+            changed.setdefault(groups[name], {}).update(found)
+        if not found and saved[name]["code"] != stage["code"]:
+            log.warning(
+                "load_state_dict: the code of %s, or a value that it reads from its class or module, is not what it was when the state was "
+                "saved; the rest of the run may differ",
+                name,
+            )
+    if changed:
+        what = "; ".join(f"{name}: {', '.join(found)}" for name, found in changed.items())
+        raise PipelineError(
+            f"load_state_dict: {', '.join(changed)} had other parameters, or read something else, when the state was saved ({what}); "
+            "use the same as then, begin anew without the state, or accept the changes, after which the rest of the run may differ: "
+            f"load_state_dict(state, allow_changed={list(changed)})"
+        )
+
+
+def is_named(stage: str, names: Collection[str]) -> bool:
+    """Return whether names include a stage, or a composite that it is part of."""
+    return any(stage == name or stage.startswith(f"{name}.") for name in names)
+
+
+def _group(name: str, names: Collection[str]) -> str:
+    """Return the name of the composite that a stage is part of; its own if it is part of none."""
+    composite = name.rpartition(".")[0]
+    return composite if composite and sum(is_named(other, [composite]) for other in names) > 1 else name
+
+
+def _changes(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    here, there = current["parameters"], saved["parameters"]
+    yield from (name or "value" for name in dict.fromkeys([*here, *there]) if here.get(name) != there.get(name))
+    if current["data"] != saved["data"]:
+        yield _DATA

@@ -215,19 +215,20 @@ class Pipeline:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
         return self._consumer.state()
 
-    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
-        """Go on where another pipeline of the same stages was: with the next item, and the rest of the epoch in the first loop.
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] | None = ()) -> None:
+        """Resume where another pipeline of the same stages was: with the next item, and the rest of the epoch in the first loop.
 
         At most as many items as come between two markers, :data:`highway.engine.resume.MARK_EVERY` of the source's, are made once more, and
         what waited in the stages.
 
         Args:
-            state: What :meth:`state_dict` has returned there.
-            allow_changed: Names of stages whose changes since the state was saved you accept, though the rest of the run may then differ;
-                each is logged as a warning.
+            state: What :meth:`state_dict` returned there.
+            allow_changed: Names of stages whose parameters, data or ranks may have changed since. A warning says what has changed; the rest
+                of the run may differ. ``None``: this pipeline is part of another component, which has compared the stages already.
 
         Raises:
-            PipelineError: this pipeline has begun, or ``state`` is no state, or belongs to other stages, parameters, data, seeds or ranks.
+            PipelineError: this pipeline has begun, the state is not a state, or it was saved with other stages, parameters, data, seeds or
+                ranks; or ``allow_changed`` names no stage.
         """
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")

@@ -28,7 +28,7 @@ class OpenSource:
         self._stamped = Traits.of(op).stamped
         if self._stamped is not None:  # it is a pipeline
             if state is not None:
-                op.load_state_dict(state)
+                op.load_state_dict(state, None)  # the pipeline around it has compared all stages
             try:
                 self._items = self._stamped()
             except EndOfStream:

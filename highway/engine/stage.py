@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 from highway.engine.component import Shape, Traits, name_of, shape_of
 from highway.errors import PipelineError
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Range
+from highway.parameters.ranges import HOW, Count, Range
 
 
 class Drop(enum.Enum):
@@ -130,14 +130,14 @@ class Stage:
     """
 
     op: Any
-    num_workers: Count | None = None
+    num_workers: Annotated[Count | None, HOW] = None
     ordered: bool = True
-    buffer_size: Count | None = None
-    on_error: OnError = "raise"
-    max_errors: Annotated[int, Range(ge=0)] | None = None
+    buffer_size: Annotated[Count | None, HOW] = None
+    on_error: Annotated[OnError, HOW] = "raise"
+    max_errors: Annotated[Annotated[int, Range(ge=0)] | None, HOW] = None
     name: str = ""
-    per_worker: bool = False
-    drops: bool = False
+    per_worker: Annotated[bool, HOW] = False
+    drops: Annotated[bool, HOW] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):

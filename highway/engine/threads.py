@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,7 @@ from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
-from highway.engine.identity import identities
+from highway.engine.identity import Identities
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
@@ -112,6 +113,8 @@ class Run:
         if self._opened:
             return
         script.forget(self)
+        if self.workers[0].is_asked and not cancel.in_stage():
+            self.snapshot  # noqa: B018  # before a stage changes itself
         self.spawn()
         self.use_seed()
         if not self._started_at:
@@ -247,9 +250,14 @@ class Run:
             return None
         return next((workers.traits.epochs for workers in reversed(self.workers) if workers.traits.repeats or workers.number == 0), None)
 
-    def identities(self) -> dict[str, str]:
-        """Return a hash of each stage and what it reads, by its name."""
-        return identities(self.workers)
+    @cached_property
+    def snapshot(self) -> Identities:
+        """The stages as they were when the run began, or a state was first saved or loaded."""
+        return Identities(self.workers)
+
+    def identities(self) -> dict[str, Any]:
+        """Return hashes of each stage and what it reads, by its name."""
+        return self.snapshot.identities()
 
     def drain(self) -> None:
         for workers in self.workers:

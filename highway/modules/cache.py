@@ -16,7 +16,7 @@ from highway.modules.caching.rows import CachedRows, NumbersOfRows
 from highway.modules.caching.run import CacheRun
 from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Epochs, Predicate, Seed
+from highway.parameters.ranges import ENDS, Count, Epochs, Predicate, Seed
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.sampling import Sampling
 from highway.stores.url import is_url
@@ -32,7 +32,7 @@ class Cache:
     """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
 
     The first epoch passes as it comes. A finished cache in a folder is used again by later runs, if it was made from the same files with
-    the same parameters and code (:mod:`highway.modules.caching.function_code` says what of it is seen), and with the same seed if anything
+    the same parameters and code (:mod:`highway.engine.hashing` says what of it is seen), and with the same seed if anything
     was drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
 
     A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,
@@ -91,7 +91,7 @@ class Cache:
     stack: bool = True
     shuffle: bool = True
     seed: Seed | None = None
-    epochs: Count | None = None
+    epochs: Annotated[Count | None, ENDS] = None
     key: str = ""
     batched: bool | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -14,7 +14,7 @@ from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ImageError
 from highway.modules.readers import images_at
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Epochs
+from highway.parameters.ranges import HOW, Count, Epochs
 from highway.process.aligned import aligned, aligned_copy
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.decode import DecodeOptions
@@ -53,7 +53,7 @@ class EncodedImageReader(Sampling, _OfFiles):
         OSError: there are no such folders, no images in one, or a file cannot be read (when it runs).
     """
 
-    num_workers: Count | None = 4
+    num_workers: Annotated[Count | None, HOW] = 4
 
     def open(self) -> Dataset:
         """Return the dataset."""

@@ -25,7 +25,7 @@ from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
 from highway.parameters.checks import checked
-from highway.parameters.ranges import Count, Predicate, Range
+from highway.parameters.ranges import HOW, Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
 from highway.wire.transports.shm import ShmReceiver, ShmSender
 
@@ -60,8 +60,8 @@ class Processes:
     """
 
     maps: Annotated[list[Component], Predicate(bool, "at least one map")]
-    num_processes: Count | None = None
-    budget_mb: Annotated[float, Range(gt=0)] = 1024.0
+    num_processes: Annotated[Count | None, HOW] = None
+    budget_mb: Annotated[float, Range(gt=0), HOW] = 1024.0
 
     def __post_init__(self) -> None:
         if (pipelines := self._pipelines()) and self.num_processes not in (None, len(pipelines)):
@@ -121,7 +121,7 @@ class _Remote:
 
     workers_parameter = "num_processes"  # what says how many
 
-    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: float) -> None:
+    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW]) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
         self._making_again: dict[int, RemoteMaps] = {}  # by thread
 
@@ -147,7 +147,7 @@ class _Remote:
 class _Sources:
     """A source whose items are made by whole pipelines, each in another process; they come in turns."""
 
-    def __init__(self, pipelines: list[list[Stage]], budget_mb: float) -> None:
+    def __init__(self, pipelines: list[list[Stage]], budget_mb: Annotated[float, HOW]) -> None:
         self._pipelines, self._budget_mb = pipelines, budget_mb
 
     @property

@@ -110,7 +110,7 @@ class _Passes:
 
     numbers_epochs = True
 
-    def __init__(self, source: Any, times: int | None) -> None:
+    def __init__(self, source: Any, times: Epochs) -> None:
         self.source, self.times = source, times
         self.enough = -1  # the last pass of which nothing more is needed
 

@@ -74,8 +74,27 @@ class Predicate:
     expected: str
 
 
+@dataclass(frozen=True)
+class Unhashed:
+    """A parameter that can be changed between ``state_dict()`` and ``load_state_dict()``: ``num_workers: Annotated[int, HOW]``.
+
+    The hash of a component covers every other parameter.
+
+    Args:
+        why: Why the items stay the same.
+        of_stage: Whether this holds only if the component is a whole stage of the pipeline, and no part of another component.
+    """
+
+    why: str
+    of_stage: bool = False
+
+
+HOW = Unhashed("it changes how the component runs")
+ENDS = Unhashed("it changes only where the items end", of_stage=True)
+RANK = Unhashed("the engine compares the ranks itself", of_stage=True)
+
 Count = Annotated[int, Range(ge=1)]
-Epochs = Annotated[int | None, Range(ge=1, words="at least 1, or None to repeat for ever")]
+Epochs = Annotated[int | None, Range(ge=1, words="at least 1, or None to repeat for ever"), ENDS]
 Probability = Annotated[float, Range(ge=0, le=1, words="a probability from 0 to 1")]
 Seed = Annotated[int, Range(ge=0, lt=2**63, words="a whole number, at least 0")]
 Shape = Annotated[tuple[int, int], Range(ge=1, words="(height, width) in pixels, at least 1")]

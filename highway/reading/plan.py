@@ -207,7 +207,8 @@ class RowRanges:
 
     @opened
     def _identity(self) -> str:
-        own = Traits.of(self.dataset).fingerprint
+        is_parameter = any(self.dataset is value for value in vars(self.stands_for).values())  # and is hashed as such
+        own = None if is_parameter else Traits.of(self.dataset).fingerprint
         return own() if own is not None else f"{length_of(self.dataset)} samples"
 
     def identity(self) -> str:

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
-from highway.parameters.ranges import Count, Range, Seed
+from highway.parameters.ranges import HOW, RANK, Count, Range, Seed
 from highway.reading.loader import stages_of
 from highway.reading.plan import ReaderLike
 from highway.reading.sampler import OnUneven, Shuffle
@@ -32,10 +32,10 @@ class Sampling:
     shuffle: Shuffle = True
     seed: Seed | None = None
     drop_last: bool = False
-    num_workers: Count | None = None
+    num_workers: Annotated[Count | None, HOW] = None
     window: Count | None = None
-    rank: Annotated[int, Range(ge=0)] | None = None
-    world_size: Count | None = None
+    rank: Annotated[Annotated[int, Range(ge=0)] | None, RANK] = None
+    world_size: Annotated[Count | None, RANK] = None
     on_uneven: OnUneven = "pad"
 
     at_once: ClassVar[int] = 8  # samples that are read together where they go out one by one

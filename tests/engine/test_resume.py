@@ -540,7 +540,7 @@ def test_a_cache_that_served_and_does_not_fit_any_more_is_an_error():
 
     _, state = state_after(build, 160)
     with build(1000) as pipeline:
-        pipeline.load_state_dict(state)
+        pipeline.load_state_dict(state, allow_changed=["Cache"])
         with pytest.raises(PipelineError, match="cache in memory cannot serve epoch 1: the samples do not fit"):
             pipeline.dequeue()
 
@@ -826,7 +826,7 @@ def test_a_state_is_small_and_holds_no_pixels():
     _, state = state_after(build, 60)
     assert len(json.dumps(state)) < 100 * 1000
     _, state = state_after(lambda: Pipeline([ImageFileReader("highway:photos/val", 8, (32, 32)), Augmentations([FlipX(p=0.5)])]), 60)
-    assert len(json.dumps(state)) < 500
+    assert len(json.dumps(state)) < 1500
 
 
 def test_what_waiting_samples_were_cut_from_is_made_once_and_written_down_once():
@@ -974,7 +974,7 @@ def test_a_pipeline_that_has_begun_takes_no_state():
             "saved by Reader.*-> Batch, and .* is Reader.*-> Shuffle",
         ),
         (lambda: Pipeline([Reader(range(250), epochs=3), Batch(5)]), "load_state_dict: Batch had other parameters"),
-        (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader.row_ranges, .* had other parameters, or read something else"),
+        (lambda: Pipeline([Reader(range(251), epochs=3), Batch(4)]), "Reader had other parameters, or read something else"),
         (lambda: Pipeline([Reader(range(250), epochs=3), Batch(4)], seed=1), "saved with seed=0; this pipeline has seed=1"),
     ],
 )
@@ -1199,6 +1199,6 @@ def test_a_state_with_an_order_is_none_without_and_the_reverse(before):
     with build(before) as pipeline:
         state = pipeline.state_dict()
     with build(not before) as pipeline:
-        with pytest.raises(PipelineError, match=f"double has ordered={not before}, and had ordered={before} when the state was saved"):
+        with pytest.raises(PipelineError, match=r"double had other parameters.*\(double: ordered\)"):
             pipeline.load_state_dict(state)
         pipeline.load_state_dict(state, allow_changed=["double"])

@@ -241,7 +241,10 @@ def test_maps_before_it_count():
 
 
 class Unknown:
-    """A map of which nobody can say what it holds."""
+    """A map that holds something of which nobody can say what it is."""
+
+    def __init__(self):
+        self.numbers = (n for n in range(3))
 
     def __call__(self, n):
         return n

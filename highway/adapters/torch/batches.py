@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from highway.adapters.torch.generators import generators_of, gone_back, states_o
 from highway.adapters.torch.loop import Loop, LoopState, Workers
 from highway.adapters.torch.samplers import SampleOrder, Samplers
 from highway.errors import ConfigError, PipelineError
+
+log = logging.getLogger("highway")
 
 FORMAT = 1  # of states
 
@@ -125,15 +128,23 @@ class DatasetBatches:
             "of": self._identity(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next loop go on from a state."""
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+        """Have the next loop resume from a state."""
         if not isinstance(state, Mapping) or state.get("format") != FORMAT or "begun" not in state:
             raise PipelineError(
                 f"load_state_dict: expected what state_dict() of a highway DataLoader over a dataset returned; got {str(state)[:60]}"
             )
         here, there = self._identity(), state["of"]
-        if changed := [f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)]:
-            raise PipelineError(f"load_state_dict: the state is that of another DataLoader: {'; '.join(changed)}")
+        if unknown := [name for name in allow_changed if name not in here]:
+            raise PipelineError(f"load_state_dict: allow_changed names {', '.join(unknown)}; what is compared is {', '.join(here)}")
+        changed = {name: f"{name}={here[name]!r}, was {there.get(name)!r}" for name in here if here[name] != there.get(name)}
+        if refused := [text for name, text in changed.items() if name not in allow_changed]:
+            raise PipelineError(
+                f"load_state_dict: the state is that of another DataLoader: {'; '.join(refused)}; use the same as then, or accept the "
+                f"changes, after which the rest of the run may differ: load_state_dict(state, allow_changed={list(changed)})"
+            )
+        if changed:
+            log.warning("load_state_dict: the DataLoader has changed, which allow_changed accepts: %s", "; ".join(changed.values()))
         self._resumed = LoopState(state["epoch"], dict(state["begun"]), state["batches"], set(state["ahead"]), is_untouched=True)
         self.epoch = state["epoch"]
 

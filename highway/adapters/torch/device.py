@@ -116,9 +116,9 @@ class DeviceLoader:
             raise self._state
         return self.loader.state_dict() if self._state is None else self._state  # type: ignore[attr-defined]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next loop go on from a state."""
-        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+    def load_state_dict(self, state: Mapping[str, Any], **how: Any) -> None:
+        """Have the next loop resume from a state; ``how`` is what the loader's own method takes besides, such as ``allow_changed``."""
+        self.loader.load_state_dict(state, **how)  # type: ignore[attr-defined]
         self._state = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import torch
@@ -217,15 +217,20 @@ class DataLoader:
         """Return where the last loop is, between two batches: what was read beyond counts for nothing."""
         return self._batches.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next loop go on from a state.
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+        """Have the next loop resume from a state.
 
-        Behind the last batch of an epoch that is the next one, whole, whether the loop has ended or is about to; :attr:`epoch` says which.
+        After the last batch of an epoch, that is the next epoch, whether the loop has ended or is about to; :attr:`epoch` is its number.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+            allow_changed: What may have changed since, and is logged: stages of the pipeline by name, or, over a dataset, what the error
+                names, such as ``"batch_size"``.
 
         Raises:
-            PipelineError: it is that of something else.
+            PipelineError: the state was saved by another loader, or ``allow_changed`` names nothing that is compared.
         """
-        self._batches.load_state_dict(state)
+        self._batches.load_state_dict(state, allow_changed)
 
     def as_torch(self) -> IterableDataset[Any]:
         """Return an ``IterableDataset`` of the batches, for who checks the type: ``torch.utils.data.DataLoader(it, batch_size=None)``."""
@@ -265,5 +270,5 @@ class _AsTorch(IterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._loader.load_state_dict(state)
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+        self._loader.load_state_dict(state, allow_changed)

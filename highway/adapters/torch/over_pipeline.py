@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,12 @@ class PipelineBatches:
     def state_dict(self) -> dict[str, Any]:
         return {"pipeline": self._pipeline.state_dict(), "given": self._given, "is_behind_last": self._is_behind_last or self._is_at_end}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
         if isinstance(state, Mapping) and "pipeline" in state:
-            self._pipeline.load_state_dict(state["pipeline"])
+            self._pipeline.load_state_dict(state["pipeline"], allow_changed)
             self._given, self._is_behind_last = state["given"], state["is_behind_last"]
         else:  # the pipeline's own
-            self._pipeline.load_state_dict(state)
+            self._pipeline.load_state_dict(state, allow_changed)
             self._given = None
 
     def close(self) -> None:

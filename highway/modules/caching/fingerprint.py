@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import hashlib
+import logging
 import os
-import types
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
+import highway
 from highway.datasets.dataset import keys_of
 from highway.datasets.file import FileState
-from highway.datasets.mixing.mixed import Parts, opened_parts
+from highway.datasets.mixing.mixed import Parts
 from highway.datasets.tar_stream import has_ranges
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
 from highway.engine.component import Traits, hangs_on_seed, written
+from highway.engine.hashing import Hasher, UnknownValueError
 from highway.engine.stage import Stage, unique
-from highway.errors import ConfigError, HighwayError
+from highway.errors import ConfigError
 from highway.images.decode import backend
 from highway.images.ops import cv2_or_none
-from highway.modules.caching.function_code import code_texts, is_users, methods, name_and_version, referred
 from highway.modules.webdataset import WebDatasetSource
 from highway.process.ranks import rank_and_world_size
 from highway.reading.loader import samples_of_epoch
@@ -33,17 +30,17 @@ from highway.reading.sampling import Sampling
 from highway.stores.file import states_of
 from highway.stores.url import is_url
 
-_HOW = ("epochs", "num_workers")  # parameters that say how often or how fast, not what
+log = logging.getLogger("highway")
 
 
 def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     """Return what made the items that come out of a source and the stages after it, as 32 hexadecimal digits.
 
-    Readers are known by their parameters, and the names, sizes and times of their files; functions by their code, as far as that can be
-    seen (:mod:`highway.modules.caching.function_code`); maps and streams that are dataclasses by their parameters and the code of their
-    methods; others by their method ``fingerprint()`` (:class:`~highway.engine.component.Traits`). The decoder and
-    highway's version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers
-    (:func:`chance`).
+    Components are known by their parameters and code (:mod:`highway.engine.hashing`), or by their method ``fingerprint()``
+    (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The decoder and highway's
+    version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
+
+    What code refers to, and what cannot be hashed, is named in a warning.
 
     Args:
         components: The stages, or bare components, in their order.
@@ -53,16 +50,38 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
         ConfigError: one of the components cannot be known in this way.
     """
     stages = unique([component if isinstance(component, Stage) else Stage(component) for component in components])
-    made = (name_and_version(HighwayError), backend(), cv2_or_none() is not None, chance(stages, seed))
+    made = (getattr(highway, "__version__", ""), backend(), cv2_or_none() is not None, chance(stages, seed))
     digest = hashlib.blake2b(repr(made).encode(), digest_size=16)
+    hasher = Hasher(strict=True, seed=seed % 2**63)
+    known: list[Any] = []
     for position, stage in enumerate(stages):
         op = written(stage.op)
         if position == 0 and not isinstance(op, (Sampling, WebDatasetSource)) and Traits.of(op).fingerprint is None:
             raise _unknown(stage.op)
-        if position and op is written(stages[0].op):  # its files are known already
+        if any(op is other for other in known):  # of a reader, which is several stages
             continue
-        for part in _Parts(seed % 2**63).of(stage.op):
-            digest.update(part.encode() + b"\0")
+        known.append(op)
+        try:
+            parts = [(name, part) for name, part in hasher.parameters(op)]
+        except UnknownValueError as error:
+            raise _unknown(stage.op, f"{error} in ") from None
+        for name, part in parts:
+            digest.update(f"{name} ".encode() + part.values + b" " + part.code + b"\0")
+        for say in hasher.data:
+            digest.update(say().encode() + b"\0")
+        hasher.data = []
+        if isinstance(op, Sampling):
+            digest.update(repr(rank_and_world_size(op.rank, op.world_size)).encode())
+            own = Traits.of(cast(ReaderLike, op).open()).fingerprint
+            digest.update(own().encode() if own is not None else b"")
+        elif isinstance(op, WebDatasetSource):
+            digest.update(" ".join(_states(op.shards)).encode())
+    if hasher.unseen:
+        log.warning(
+            "Cache: changes of %s, which maps before it refer to, cannot be seen, and would not make it anew; give Cache(key=...) a text "
+            "that you change with them",
+            ", ".join(dict.fromkeys(hasher.unseen)),
+        )
     return digest.hexdigest()
 
 
@@ -127,96 +146,8 @@ def _states(urls: Sequence[str]) -> Iterator[str]:
         yield f"{url!r} {stored.get(url) or (FileState.of(url) if os.path.exists(url) else None)}"
 
 
-class _Parts:
-    """Finds what values consist of, as texts; each function and class once.
-
-    Args:
-        seed: What those draw by that have no seed of their own.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._seen: set[int] = set()
-
-    def of(self, value: Any) -> Iterator[str]:
-        """Yield all that a value consists of.
-
-        Raises:
-            ConfigError: it cannot be known.
-        """
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if value is None or isinstance(value, (str, bytes, int, float, complex, enum.Enum, range, np.dtype, np.generic, os.PathLike)):
-            yield f"{kind} {value!r}"
-        elif (own := Traits.of(value).fingerprint) is not None:
-            yield f"{kind} {own()}"
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield from self._dataclass(value)
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            yield f"{value.dtype} {value.shape} {hashlib.blake2b(value.tobytes()).hexdigest()}"
-        elif isinstance(value, (list, tuple)):
-            yield f"{kind} {len(value)}"
-            for part in value:
-                yield from self.of(part)
-        elif isinstance(value, dict):
-            yield f"{kind} {len(value)}"
-            for pair in value.items():
-                yield from self.of(pair)
-        elif isinstance(value, (set, frozenset)):
-            yield f"{kind} {len(value)} {sorted(map(repr, value))}"
-        elif isinstance(value, partial):
-            yield from self.of((value.func, value.args, value.keywords))
-        elif isinstance(value, types.MethodType):
-            yield from self.of((value.__self__, value.__func__))
-        elif callable(value) and isinstance(getattr(value, "__qualname__", getattr(value, "__name__", None)), str):
-            yield from self._code(value)
-        else:
-            raise _unknown(value)
-
-    def _dataclass(self, value: Any) -> Iterator[str]:
-        yield from self._code(type(value))
-        for field in dataclasses.fields(value):
-            if field.init and field.name not in _HOW:
-                yield field.name
-                found = getattr(value, field.name)
-                yield from self.of(self._seed if field.name == "seed" and found is None else found)
-        if isinstance(value, Sampling):
-            yield repr(rank_and_world_size(value.rank, value.world_size))
-            dataset = cast(ReaderLike, value).open()
-            if all(dataset is not opened_parts(getattr(value, field.name)) for field in dataclasses.fields(value)):
-                yield from self.of(dataset)
-        elif isinstance(value, WebDatasetSource):
-            yield from _states(value.shards)
-
-    def _code(self, value: Any) -> Iterator[str]:
-        """Yield what a function or class does."""
-        yield name_and_version(value)
-        if id(value) in self._seen or not is_users(value):
-            return
-        self._seen.add(id(value))
-        if isinstance(value, type):
-            for name, method in methods(value):
-                yield name
-                yield from self._code(method)
-        elif isinstance(value, types.FunctionType):
-            yield from code_texts(value.__code__)
-            for name, found in referred(value):
-                yield name
-                yield from self._referred(found)
-
-    def _referred(self, value: Any) -> Iterator[str]:
-        """Yield what a value is that code refers to; of what cannot be known, or is kept there while it runs, the type."""
-        if isinstance(value, types.ModuleType):
-            yield name_and_version(value)
-            return
-        try:
-            parts = [] if isinstance(value, dict) and type(value) is not dict else list(self.of(value))  # a Counter, a defaultdict
-        except (ConfigError, RecursionError):
-            parts = []
-        yield from parts or [f"{type(value).__module__}.{type(value).__qualname__}"]
-
-
-def _unknown(value: Any) -> ConfigError:
+def _unknown(value: Any, part: str = "") -> ConfigError:
     return ConfigError(
-        f"Cache: it cannot be seen whether {value!r} still makes the same items: give Cache(key=...) a text that you change when it does, "
-        "or give the component a method fingerprint() that returns one"
+        f"Cache: it cannot be seen whether {part}{value!r} still makes the same items: give Cache(key=...) a text that you change when it "
+        "does, or give the component a method fingerprint() that returns one"
     )

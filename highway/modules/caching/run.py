@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from highway.datasets.cache_files.claim import expect_caches_only
 from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
@@ -24,6 +24,7 @@ from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_
 from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import rows_of, serve
+from highway.parameters.ranges import HOW
 from highway.process.memory import available_memory, free_disk
 from highway.process.ranks import ranks_here
 
@@ -47,7 +48,7 @@ class CacheRun:
     numbers_epochs: ClassVar[bool] = True
 
     cache: Cache
-    before: list[Stage]
+    before: Annotated[list[Stage], HOW]  # which are hashed as stages of their own
     file: CacheFile | None = field(default=None, init=False)
     _old: CacheFile | None = field(default=None, init=False)  # a finished cache from which samples were left out, to be tried again
     _folder: CacheFolder | None = field(default=None, init=False)

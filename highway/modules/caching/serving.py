@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from highway.engine.resume import Saved, keep
 from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
+from highway.parameters.ranges import HOW
 from highway.reading.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Reading:
     parallel: ClassVar[bool] = True
 
     stack: bool
-    repair: Callable[[CacheFile, DamagedError], None] | None = None
+    repair: Annotated[Callable[[CacheFile, DamagedError], None] | None, HOW] = None
 
     def __post_init__(self) -> None:
         self._stacker = Stacker(self.stack)

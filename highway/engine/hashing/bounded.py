@@ -1,0 +1,117 @@
+"""Hashes of texts, arrays and lists of any size, in a bounded time.
+
+64 MB of texts and arrays are hashed whole; of larger ones a sample is hashed, and their length, dtype and shape. Of a list of more than
+16,384 entries (about a million, if they are numbers or texts, or lists or tuples of these), so many are hashed, evenly spread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import marshal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from highway.engine.hashing.objects import FLAT
+
+MOST_BYTES = 64 * 2**20
+MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # of a list
+MOST_LISTED = 2**16  # entries of all lists
+_FEW = 16  # entries of a list, when so many are hashed already
+_BLOCKS, _BLOCK = 256, 4096  # of a sample: how many, and bytes of each
+
+
+class Hashed(NamedTuple):
+    """The hash of a value.
+
+    Args:
+        values: Changes with what the program hands over.
+        code: Changes with source files; empty if no code of the user's is in it.
+    """
+
+    values: bytes
+    code: bytes = b""
+
+
+class Bounded(ABC):
+    """What a hasher does with values of any size."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with another component: as much as for each of them may be hashed whole."""
+        self._bytes_left, self._entries_left = MOST_BYTES, MOST_LISTED
+
+    @abstractmethod
+    def of(self, value: Any) -> Hashed:
+        """Return the hash of a value."""
+
+    def text(self, value: str | bytes, kind: str = "") -> Hashed:
+        if len(value) <= 64:
+            self._bytes_left -= len(value)
+            return Hashed((kind + repr(value)).encode(errors="surrogatepass"))
+        length = len(value)
+        if length > max(self._bytes_left, _BLOCK):
+            value = value[:: length // _BLOCK + 1]
+        self._bytes_left -= len(value)
+        data = value if isinstance(value, bytes) else value.encode(errors="surrogatepass")
+        return Hashed(b"%d " % length + hashlib.blake2b(data, digest_size=16, person=(kind or type(value).__name__).encode()).digest())
+
+    def entries(self, part: Callable[[int], list[Any]], length: int) -> Hashed:
+        """Return the hash of the entries of a list, of which ``part`` returns each so many-th."""
+        entries = part(1 + (length - 1) // MOST_PLAIN if length else 1)
+        kinds, flat = set(map(type, entries)), entries
+        if kinds and kinds <= {tuple, list}:
+            flat = list(islice(chain.from_iterable(entries), 4 * MOST_PLAIN))
+            kinds = {type(entry) for entry in flat}
+        if kinds <= FLAT:
+            size = 8 * len(flat) + (sum(len(entry) for entry in flat if type(entry) in (str, bytes)) if kinds & {str, bytes} else 0)
+            if size <= self._bytes_left:
+                self._bytes_left -= size
+                return Hashed(hashlib.blake2b(marshal.dumps(entries, 2), digest_size=16).digest())
+        most = max(min(MOST_ENTRIES, self._entries_left), _FEW)
+        if len(entries) > most:
+            entries = [*entries[:: len(entries) // most + 1], entries[-1]]
+        self._entries_left -= len(entries)
+        return summed("", (("", self.of(entry)) for entry in entries))
+
+    def set_of(self, value: Any) -> Hashed:
+        entries = list(value)
+        if len(entries) > MOST_ENTRIES:
+            try:
+                return self.of([*heapq.nsmallest(_BLOCK, entries), *heapq.nlargest(_BLOCK, entries)])
+            except TypeError:  # they have no order
+                return Hashed(b"")
+        return summed("", (("", part) for part in sorted(map(self.of, entries))))
+
+    def array(self, kind: str, array: np.ndarray) -> Hashed:
+        about = f"{kind} {array.dtype} {array.shape}".encode()
+        if array.dtype.hasobject:
+            entries = self.entries(lambda step: array.flat[::step].tolist(), array.size)
+            return summed(kind, [("about", Hashed(about)), ("", entries)])
+        digest = hashlib.blake2b(about, digest_size=16)
+        if array.nbytes <= self._bytes_left:
+            self._bytes_left -= array.nbytes
+            digest.update(np.ascontiguousarray(array).tobytes())
+        elif array.flags.c_contiguous:
+            data = array.reshape(-1).view(np.uint8)
+            for begin in np.linspace(0, max(len(data) - _BLOCK, 0), _BLOCKS, dtype=int).tolist():
+                digest.update(data[begin : begin + _BLOCK].tobytes())
+        else:
+            digest.update(array.flat[np.linspace(0, array.size - 1, min(_BLOCK, array.size), dtype=int)].tobytes())
+        return Hashed(digest.digest())
+
+
+def summed(kind: str, parts: Iterable[tuple[str, Hashed]]) -> Hashed:
+    """Return the hash of a value of parts with names."""
+    values, code, has_code = hashlib.blake2b(kind.encode(), digest_size=16), hashlib.blake2b(digest_size=16), False
+    for name, part in parts:
+        values.update(b"%s\0%d " % (name.encode(errors="surrogatepass"), len(part.values)) + part.values)
+        code.update(b"%d " % len(part.code) + part.code)
+        has_code |= part.code != b""
+    return Hashed(values.digest(), code.digest() if has_code else b"")

@@ -1,0 +1,345 @@
+"""A hash of any value: of all that a component is made of, and of the code that it runs.
+
+Values are what the program hands to a component: arguments, attributes, defaults, values that a function closes over. Code is what source
+files contain: functions, class attributes, and what functions read from their module. So each hash has two parts (:class:`Hashed`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from pathlib import PurePath
+from typing import Any, cast
+
+import numpy as np
+
+from highway.engine.component import Traits, shape_by_method
+from highway.engine.hashing.bounded import Bounded, Hashed, summed
+from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
+from highway.engine.hashing.objects import (
+    FLAT,
+    INERT,
+    LEAVES,
+    as_array,
+    attributes_held,
+    is_container,
+    is_tensor,
+    is_trained,
+    is_unknown,
+    left_out,
+    pickled,
+    slots_of,
+)
+from highway.errors import HighwayError
+
+
+class UnknownValueError(HighwayError):
+    """A value that cannot be hashed."""
+
+
+class Hasher(Bounded):
+    """Hashes values. Each object is hashed once for a component, as it is then.
+
+    Args:
+        strict: Whether a value that cannot be hashed is an error; else it is known by its type. Also whether the weights of a model that is
+            being trained count.
+        seed: Stands for the ``seed`` of components that have none of their own; for a pipeline's hash, if that is not known otherwise.
+
+    Attributes:
+        data: The methods ``fingerprint`` and ``identity`` of what was hashed since this was emptied, to be called when time permits.
+        unseen: The names that code refers to, of values that cannot be hashed.
+    """
+
+    def __init__(self, strict: bool, seed: int | None = None) -> None:
+        self._strict, self._seed = strict, seed
+        self.data: list[Callable[[], str]] = []
+        self.unseen: list[str] = []
+        super().__init__()
+        self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other one gets its id
+        self._known_code: dict[int, tuple[bytes, Any]] = {}
+        self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
+        self._reading: set[tuple[int, Any]] = set()
+
+    def parameters(self, op: Any) -> Iterator[tuple[str, Hashed]]:
+        """Yield what a component consists of, by name: its parameters, or what its function closes over.
+
+        Raises:
+            UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
+        """
+        self.begin()
+        for found in (self._known, self._known_code, self._path):
+            found.clear()  # so that the hash does not depend on what was hashed before
+        self._path[id(op)] = 0
+        parts = self._parts(op, whole=True)
+        yield from (("", self._leaf(op)),) if parts is None else parts
+
+    def of(self, value: Any) -> Hashed:
+        """Return the hash of a value.
+
+        Raises:
+            UnknownValueError: the hasher is strict, and the value cannot be hashed.
+        """
+        kind = type(value)
+        if kind is int:
+            return Hashed(b"i%x" % value if value >= 0 else b"i-%x" % -value)
+        if kind in (str, bytes):
+            return self.text(value)
+        if kind in FLAT or kind is range:
+            return Hashed(repr(value).encode())
+        key = id(value)
+        if key in self._known:
+            return self._known[key][0]
+        if key in self._path:
+            return Hashed(b"cycle %d" % self._path[key])
+        self._path[key] = len(self._path)
+        try:
+            parts = self._parts(value)
+            found = self._leaf(value) if parts is None else summed(type(value).__qualname__, parts)
+        finally:
+            del self._path[key]
+        self._known[key] = found, value
+        return found
+
+    # --- what has parts with names ---
+
+    def _parts(self, value: Any, whole: bool = False) -> Iterator[tuple[str, Hashed]] | None:
+        """Return the parts of a value that has some with names; ``whole``: of a whole stage."""
+        if isinstance(value, functools.partial):
+            return self._partial(value)
+        if isinstance(value, types.MethodType):
+            return self._method(value)
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, LEAVES) or type(value).__module__ in INERT:
+            return None
+        if callable(wrapped := getattr(value, "__wrapped__", None)) and type(value).__module__ == "functools":  # cache, lru_cache
+            return self._partial(functools.partial(wrapped))
+        if hasattr(value, "stages") and Traits.of(value).stamped is not None:  # a pipeline
+            return iter([("seed", self.of(value.seed)), ("stages", self.of(value.stages))])
+        if self._note_data(value, whole) and type(value).__module__.partition(".")[0] != "highway":
+            return iter([("class", Hashed(type(value).__qualname__.encode()))])
+        if dataclasses.is_dataclass(value):
+            return self._object(value, whole)
+        if isinstance(value, (list, tuple, dict, set, frozenset)) or as_array(value) is not None or is_tensor(value):
+            return None
+        is_own, state = pickled(value)
+        if is_own:
+            return None if state is None else self._state(value, state)
+        return self._object(value, whole) if hasattr(value, "__dict__") or slots_of(type(value)) else None
+
+    def _partial(self, value: functools.partial[Any]) -> Iterator[tuple[str, Hashed]]:
+        yield "function", self.of(value.func)
+        for place, part in enumerate(value.args):
+            yield f"argument {place}", self.of(part)
+        for name, part in value.keywords.items():
+            yield name, self.of(part)
+
+    def _function(self, value: types.FunctionType) -> Iterator[tuple[str, Hashed]]:
+        yield "function", self._code(value)
+        for place, part in enumerate(value.__defaults__ or ()):
+            yield f"default {place}", self.of(part)
+        for name, part in (value.__kwdefaults__ or {}).items():
+            yield name, self.of(part)
+        for name, part in sorted(vars(value).items()):
+            if name != "__wrapped__":
+                yield name, self.of(part)
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                held = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            if name != "__class__":
+                yield from self._read(name, held, value.__code__)
+
+    def _method(self, value: types.MethodType) -> Iterator[tuple[str, Hashed]]:
+        """Yield a method, and of its object only what the method reads."""
+        yield "class", self._class(type(value.__self__))
+        yield from self._of_method(value.__self__, value.__func__)
+
+    def _of_method(self, owner: Any, function: Any) -> Iterator[tuple[str, Hashed]]:
+        if not isinstance(function, types.FunctionType) or not function.__code__.co_argcount or not is_users(function):
+            yield "self", self.of(owner)
+            yield "function", self.of(function)
+            return
+        yield from self._function(function)
+        if (mark := (id(owner), function.__code__)) not in self._reading:
+            self._reading.add(mark)
+            try:
+                yield from self._read(function.__code__.co_varnames[0], owner, function.__code__)
+            finally:
+                self._reading.discard(mark)
+
+    def _read(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
+        """Yield what a function reads of a value that it has by a name: some of its attributes, or all of it; nothing that it changes."""
+        names = names_of(code)
+        if _is_changed(names, (name,), value):
+            return
+        read = sorted(chain[1:] for chain in names.read if chain[0] == name)
+        if not read or () in read or not (hasattr(value, "__dict__") or isinstance(value, types.ModuleType)):
+            yield name, self.of(value)
+            return
+        for rest in read:
+            yield from self._attribute((name,), value, rest, names)
+
+    def _attribute(self, path: tuple[str, ...], value: Any, names: tuple[str, ...], changed: Names) -> Iterator[tuple[str, Hashed]]:
+        """Yield what a function reads that reads an attribute of a value, and maybe one of that."""
+        own = {} if isinstance(value, type) else getattr(value, "__dict__", {})
+        (first, *rest), path = names, (*path, names[0])
+        if first in own:
+            if _is_changed(changed, path, own[first]):
+                return
+            if rest and (hasattr(own[first], "__dict__") or isinstance(own[first], types.ModuleType)):
+                yield from self._attribute(path, own[first], tuple(rest), changed)
+            else:
+                yield ".".join(path), self.of(own[first])
+        elif not is_users(type(value)):
+            yield ".".join(path[:-1]), self.of(value)
+        else:
+            yield ".".join(path[:-1]), self._class(type(value))  # among whose code are its attributes
+            functions = (part for base in type(value).__mro__ for name, part in functions_of(base) if name == first)
+            if (function := next(functions, None)) is not None:
+                yield ".".join(path), summed("", self._of_method(value, function))
+
+    def _object(self, value: Any, whole: bool) -> Iterator[tuple[str, Hashed]]:
+        cls = type(value)
+        yield "class", self._class(cls)
+        if not self._strict and is_trained(value):
+            return
+        skipped = left_out(cls, whole)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+        for name, part in attributes_held(value):
+            if name not in skipped and name.lstrip("_") not in skipped:
+                part = self._seed if name == "seed" and part is None else part
+                if not name.startswith("_") or (part is not None and (self._strict or not is_unknown(part))):
+                    yield name, self.of(part)
+
+    def _state(self, value: Any, state: tuple[Any, ...]) -> Iterator[tuple[str, Hashed]]:
+        yield "class", self._class(type(value))
+        for place, part in enumerate(state):
+            yield f"state {place}", self.of(list(part) if isinstance(part, Iterator) else part)
+
+    def _note_data(self, value: Any, whole: bool) -> bool:
+        """Note what a value says of its data, and return whether it has a fingerprint."""
+        if not any(hasattr(type(value), name) for name in ("fingerprint", "identity", "stages")):
+            return False
+        traits = Traits.of(value)
+        if not whole and dataclasses.is_dataclass(value) and shape_by_method(value) == "composite":
+            with contextlib.suppress(HighwayError):  # it cannot run, and says so when it is to
+                self.data += [
+                    own for part in cast(Any, value).stages() if (own := Traits.of(getattr(part, "op", part)).identity) is not None
+                ]
+        if (own := traits.fingerprint or traits.identity) is not None:
+            self.data.append(own)
+        return traits.fingerprint is not None
+
+    # --- what has none ---
+
+    def _leaf(self, value: Any) -> Hashed:
+        kind = type(value).__qualname__
+        if isinstance(value, enum.Enum):
+            return summed(kind, [(value.name, self.of(value.value))])
+        if isinstance(value, PurePath):
+            return self.text(str(value), "path")
+        if isinstance(value, type):
+            return summed("type", [(value.__qualname__, self._class(value))])
+        if isinstance(value, np.dtype):
+            return self.text(f"dtype {value!r}")
+        if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, np.ufunc)):
+            owner = getattr(value, "__self__", None)  # of "text".join
+            bound = [] if isinstance(owner, types.ModuleType | None) else [("self", self.of(owner))]
+            return summed(kind, [*bound, ("name", Hashed(value.__name__.encode(), name_and_version(value).encode()))])
+        if isinstance(value, (list, tuple)):
+            own: Any = list if isinstance(value, list) else tuple  # a class that is derived from it may fail, as datasets may
+            length = own.__len__(value)
+            entries = self.entries(lambda step: own.__getitem__(value, slice(None, None, step)), length)
+            return summed(f"{kind} {length}", [("", entries), *self._own(value)])
+        if isinstance(value, dict):
+            pairs = self.entries(lambda step: list(islice(dict.items(value), None, None, step)), dict.__len__(value))
+            return summed(f"{kind} {dict.__len__(value)}", [("", pairs), *self._own(value)])
+        if isinstance(value, (set, frozenset)):
+            return summed(f"{kind} {len(value)}", [("", self.set_of(value))])
+        if is_tensor(value) and ((value.requires_grad and not self._strict) or as_array(value) is None):  # trained, or elsewhere
+            return self.text(f"{kind} {value.dtype} {tuple(value.shape)}")
+        if (array := as_array(value)) is not None:
+            return self.array(kind, array)
+        if self._strict and is_unknown(value):
+            raise UnknownValueError(f"{value!r:.200}")
+        return summed(kind, [("class", self._class(type(value)))])
+
+    def _own(self, value: Any) -> Iterator[tuple[str, Hashed]]:
+        """Yield the attributes of a list or dict of a class that is derived from these."""
+        if type(value).__module__ != "builtins":
+            yield "class", self._class(type(value))
+            yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_"))
+
+    # --- code ---
+
+    def _class(self, cls: type) -> Hashed:
+        """Return the hash of a class: its name, and as code its methods and attributes, those of the user's base classes too."""
+        return Hashed(cls.__qualname__.encode(), self._as_code(cls, self._class_parts))
+
+    def _class_parts(self, cls: type) -> Iterator[tuple[str, Hashed]]:
+        for base in filter(is_users, cls.__mro__):
+            for name, part in chain(functions_of(base), attributes_of(base)):
+                yield name, self._referred(f"{base.__name__}.{name}", part)
+
+    def _code(self, function: types.FunctionType) -> Hashed:
+        """Return the hash of what a function does: all of it code."""
+        return Hashed(function.__name__.encode(), self._as_code(function, self._function_parts))
+
+    def _function_parts(self, function: types.FunctionType) -> Iterator[tuple[str, Hashed]]:
+        yield "source", Hashed(text_of(function.__code__).encode(errors="surrogatepass"))
+        code = function.__code__
+        names = {chain[0] for chain in names_of(code).read} - {*code.co_freevars, *code.co_varnames}
+        for name in sorted(names & function.__globals__.keys()):
+            yield from self._global(name, function.__globals__[name], code)
+
+    def _as_code(self, value: Any, parts: Callable[[Any], Iterable[tuple[str, Hashed]]]) -> bytes:
+        if not is_users(value):
+            package = str(getattr(value, "__module__", "")).partition(".")[0]
+            return b"" if package in ("builtins", "highway") else name_and_version(value).encode()
+        key = id(value), "code"
+        if key in self._path:
+            return b"cycle"
+        if id(value) in self._known_code:
+            return self._known_code[id(value)][0]
+        self._path[key] = len(self._path)
+        try:
+            values, code = summed("", parts(value))
+        finally:
+            del self._path[key]
+        self._known_code[id(value)] = values + code, value
+        return values + code
+
+    def _global(self, name: str, value: Any, code: types.CodeType) -> Iterator[tuple[str, Hashed]]:
+        """Yield what code reads of a name in its module."""
+        read = sorted(chain[1:] for chain in names_of(code).read if chain[0] == name)
+        if isinstance(value, types.ModuleType):
+            yield name, Hashed(name_and_version(value).encode())
+            for names in read if is_users(value) else ():
+                if names and names[0] in vars(value):
+                    found = vars(value)[names[0]]
+                    if isinstance(found, types.ModuleType):
+                        yield from self._global(f"{name}.{names[0]}", found, code)
+                    yield f"{name}.{names[0]}", self._referred(f"{name}.{names[0]}", found)
+        else:
+            yield name, self._referred(name, value, code)
+
+    def _referred(self, name: str, value: Any, code: types.CodeType | None = None) -> Hashed:
+        """Return the hash of what code refers to; of what cannot be known, or is filled while it runs, that of its type."""
+        kind = Hashed(type(value).__qualname__.encode())
+        if isinstance(value, dict) and type(value) is not dict:  # a Counter, a defaultdict
+            return kind
+        try:
+            return self.of(value) if code is None else summed("", self._read(name, value, code))
+        except (UnknownValueError, RecursionError):
+            self.unseen.append(name)
+            return kind
+
+
+def _is_changed(names: Names, chain: tuple[str, ...], value: Any) -> bool:
+    return chain in names.assigned or (chain in names.filled and is_container(value))
