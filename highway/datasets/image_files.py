@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList
 from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
 from highway.stores.file import read_whole
 from highway.stores.url import is_url, join, shown
 
 if TYPE_CHECKING:
     from highway.stores.listing import Listing
+
+_Identity = tuple[int, int]  # device and inode
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -103,18 +106,22 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
 
 def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
     """Raise FileNotFoundError if one of the images in a list is not in its folder."""
-    names: dict[str, set[str]] = {"": {entry.name for entry in _entries(root)}}
+    names: dict[str, set[str]] = {"": _file_names(root)}
     missing = []
     for key in keys:
         folder, _, name = key.rpartition("/")
         if folder not in names:
             check_cancelled()
             path = os.path.join(root, folder)
-            names[folder] = {entry.name for entry in _entries(path)} if os.path.isdir(path) else set()
+            names[folder] = _file_names(path) if os.path.isdir(path) else set()
         if name not in names[folder]:
             missing.append(key)
     if missing:
         raise _not_there(labels, keys, missing, root)
+
+
+def _file_names(folder: str) -> set[str]:
+    return {entry.name for entry in _entries(folder) if not entry.is_symlink() or os.path.exists(entry.path)}
 
 
 def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: str) -> FileNotFoundError:
@@ -128,30 +135,33 @@ def label_names(root: str) -> list[str]:
     """Return the names of the label folders in ``root``, sorted; a label's number is its position.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, or there are no folders in it.
+        FileNotFoundError: there is no folder ``root``, there are no folders in it, or a link in it leads nowhere.
     """
     if is_url(root):
         return list(_by_label(root, _listing(root)))
-    names = [entry.name for entry in _entries(root) if entry.is_dir()]
+    entries = list(_reachable(root))
+    names = [entry.name for entry in entries if entry.is_dir()]
     if not names:
-        hint = "it has images, which ImageReader reads" if any(map(_is_image, _entries(root))) else "it has neither folders nor images"
+        hint = "it has images, which ImageReader reads" if any(map(_is_image, entries)) else "it has neither folders nor images"
         raise FileNotFoundError(f"data_dir {root!r}: expected one folder per label in it, but {hint}")
     return names
 
 
 def labelled_files(root: str) -> ImageFiles:
-    """List the images of each label's folder and of the folders below it; hidden ones and files of other types are left out.
+    """List the images of each label's folder and of the folders below it, following links; skip hidden files and files of other types.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, no label folders in it, or no images in one of these.
+        FileNotFoundError: there is no folder ``root``, no label folders in it, no images in one of these, or a link leads nowhere.
+        DatasetError: a link leads back to a folder above it.
     """
     if is_url(root):
         return _labelled_objects(root)
     keys: list[str] = []
     labels: list[int] = []
-    for number, name in enumerate(label_names(root)):
+    names, top = label_names(root), _identity(root)
+    for number, name in enumerate(names):
         check_cancelled()
-        found = list(_below(root, name))
+        found = list(_below(root, name, [top]))
         if not found:
             raise FileNotFoundError(_no_images(os.path.join(root, name), "remove the folder, or put images into it"))
         keys += found
@@ -163,24 +173,43 @@ def flat_files(root: str) -> ImageFiles:
     """List the images in ``root`` itself.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, or there are no images in it.
+        FileNotFoundError: there is no folder ``root``, there are no images in it, or a link in it leads nowhere.
     """
     if is_url(root):
         return _flat_objects(root)
-    keys = [entry.name for entry in _entries(root) if _is_image(entry)]
+    keys = [entry.name for entry in _reachable(root) if _is_image(entry)]
     if not keys:
         way_out = _USE_LABELS if any(e.is_dir() for e in _entries(root)) else "put images into it"
         raise FileNotFoundError(_no_images(root, way_out))
     return ImageFiles(root, keys, [])
 
 
-def _below(root: str, folder: str) -> Iterator[str]:
-    for entry in _entries(os.path.join(root, folder)):
+def _below(root: str, folder: str, above: list[_Identity]) -> Iterator[str]:
+    """Yield the keys of the images in a folder and below it. ``above`` identifies the folders that lead to it."""
+    path = os.path.join(root, folder)
+    if (here := _identity(path)) in above:
+        raise DatasetError(f"data_dir {root!r}: the link {path!r} leads back to a folder above it; remove the link")
+    for entry in _reachable(path):
         key = f"{folder}/{entry.name}"
         if _is_image(entry):
             yield key
-        elif entry.is_dir(follow_symlinks=False):  # a link may lead back up
-            yield from _below(root, key)
+        elif entry.is_dir():
+            yield from _below(root, key, [*above, here])
+
+
+def _identity(folder: str) -> _Identity:
+    """Return what identifies a folder, whichever links lead to it."""
+    state = os.stat(folder)
+    return state.st_dev, state.st_ino
+
+
+def _reachable(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder. A link that leads nowhere raises FileNotFoundError: skipping a label's folder would renumber others."""
+    for entry in _entries(folder):
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            target = os.readlink(entry.path)
+            raise FileNotFoundError(f"{entry.path!r}: this link leads to {target!r}, which does not exist; correct or remove the link")
+        yield entry
 
 
 def _entries(root: str) -> list[os.DirEntry[str]]:
