@@ -204,7 +204,7 @@ def _identity(folder: str) -> _Identity:
 
 
 def _reachable(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder. A link that leads nowhere raises FileNotFoundError: skipping a label's folder would renumber others."""
+    """Yield the entries of a folder. A link that leads nowhere raises FileNotFoundError, since skipping a label would renumber others."""
     for entry in _entries(folder):
         if entry.is_symlink() and not os.path.exists(entry.path):
             target = os.readlink(entry.path)

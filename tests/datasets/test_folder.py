@@ -1,5 +1,7 @@
 """Image files by number, and lists of their labels."""
 
+import copy
+import dataclasses
 import os
 
 import numpy as np
@@ -157,6 +159,18 @@ def test_a_fingerprint_changes_when_an_image_is_written_to(folder):
     before = dataset.fingerprint()
     os.utime(folder / "a" / "x.png", ns=(0, 0))
     assert dataset.fingerprint() != before
+
+
+def test_a_copy_with_another_folder_lists_that_folder(folder):
+    Image.new("RGB", (4, 4)).save(folder / "d" / "z.png")
+    first = ImageFolder(str(folder))
+    assert len(first) == 3
+    (folder.parent / "others" / "e").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(folder.parent / "others" / "e" / "0.png")
+    for other in (copy.copy(first), dataclasses.replace(first, data_dir="")):
+        other.data_dir = str(folder.parent / "others")
+        assert other.keys == ["e/0.png"]
+    assert len(first) == 3
 
 
 # --- links ---
