@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList
+from highway.datasets.paths import entries_of, files_below, reachable
 from highway.engine.cancel import check_cancelled
-from highway.errors import DatasetError
 from highway.stores.file import read_whole
 from highway.stores.url import is_url, join, shown
 
 if TYPE_CHECKING:
     from highway.stores.listing import Listing
-
-_Identity = tuple[int, int]  # device and inode
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -121,7 +119,7 @@ def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
 
 
 def _file_names(folder: str) -> set[str]:
-    return {entry.name for entry in _entries(folder) if not entry.is_symlink() or os.path.exists(entry.path)}
+    return {entry.name for entry in entries_of(folder) if not entry.is_symlink() or os.path.exists(entry.path)}
 
 
 def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: str) -> FileNotFoundError:
@@ -139,7 +137,7 @@ def label_names(root: str) -> list[str]:
     """
     if is_url(root):
         return list(_by_label(root, _listing(root)))
-    entries = list(_reachable(root))
+    entries = list(reachable(root))
     names = [entry.name for entry in entries if entry.is_dir()]
     if not names:
         hint = "it has images, which ImageReader reads" if any(map(_is_image, entries)) else "it has neither folders nor images"
@@ -158,10 +156,9 @@ def labelled_files(root: str) -> ImageFiles:
         return _labelled_objects(root)
     keys: list[str] = []
     labels: list[int] = []
-    names, top = label_names(root), _identity(root)
-    for number, name in enumerate(names):
+    for number, name in enumerate(label_names(root)):
         check_cancelled()
-        found = list(_below(root, name, [top]))
+        found = [key for key in files_below(root, name) if key.lower().endswith(SUFFIXES)]
         if not found:
             raise FileNotFoundError(_no_images(os.path.join(root, name), "remove the folder, or put images into it"))
         keys += found
@@ -177,49 +174,11 @@ def flat_files(root: str) -> ImageFiles:
     """
     if is_url(root):
         return _flat_objects(root)
-    keys = [entry.name for entry in _reachable(root) if _is_image(entry)]
+    keys = [entry.name for entry in reachable(root) if _is_image(entry)]
     if not keys:
-        way_out = _USE_LABELS if any(e.is_dir() for e in _entries(root)) else "put images into it"
+        way_out = _USE_LABELS if any(e.is_dir() for e in entries_of(root)) else "put images into it"
         raise FileNotFoundError(_no_images(root, way_out))
     return ImageFiles(root, keys, [])
-
-
-def _below(root: str, folder: str, above: list[_Identity]) -> Iterator[str]:
-    """Yield the keys of the images in a folder and below it. ``above`` identifies the folders that lead to it."""
-    path = os.path.join(root, folder)
-    if (here := _identity(path)) in above:
-        raise DatasetError(f"data_dir {root!r}: the link {path!r} leads back to a folder above it; remove the link")
-    for entry in _reachable(path):
-        key = f"{folder}/{entry.name}"
-        if _is_image(entry):
-            yield key
-        elif entry.is_dir():
-            yield from _below(root, key, [*above, here])
-
-
-def _identity(folder: str) -> _Identity:
-    """Return what identifies a folder, whichever links lead to it."""
-    state = os.stat(folder)
-    return state.st_dev, state.st_ino
-
-
-def _reachable(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder. A link that leads nowhere raises FileNotFoundError, since skipping a label would renumber others."""
-    for entry in _entries(folder):
-        if entry.is_symlink() and not os.path.exists(entry.path):
-            target = os.readlink(entry.path)
-            raise FileNotFoundError(f"{entry.path!r}: this link leads to {target!r}, which does not exist; correct or remove the link")
-        yield entry
-
-
-def _entries(root: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(root) as entries:
-            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"data_dir {root!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
-    except NotADirectoryError:
-        raise NotADirectoryError(f"data_dir {root!r}: this is a file; expected a folder") from None
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:

@@ -111,16 +111,16 @@ class ArrowTable(FilesTable):
         return mapped.schema, mapped.counts
 
     def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
-        mapped, columns = self._mapped[piece.file], self.selection.columns
+        mapped, columns = self._mapped[piece.file], self.in_files
         if mapped.is_mapped:
             batch, size = mapped.batches[piece.index], 0
             access = Access(partial(_memory, mapped, partial(self.open, piece.file)), IN_MEMORY.file)
         else:
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
-        batch = batch.select(list(dict.fromkeys(columns)))
+        batch = batch.select(columns)
         batch.validate(full=True)  # since nothing looks after offsets when single rows are read
-        return DecodedRows([batch], columns, access), size
+        return DecodedRows(self.with_partitions([batch], piece), self.selection.columns, access), size
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         mapped = self._mapped[file]
