@@ -72,7 +72,7 @@ class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
     Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in folders below a label's folder belong to it.
-    Hidden files, and those of other types, are left out.
+    Links to files and folders are followed. Hidden files and files of other types are skipped.
 
     Args:
         data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` stands for photographs that come with the
@@ -81,7 +81,9 @@ class ImageFolder(_Folder):
     A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
 
     Raises:
-        FileNotFoundError: there is no such folder, no label folders in it, or no images in one of these (when it is first read).
+        FileNotFoundError: there is no such folder, no label folders in it, no images in one of these, or a link leads nowhere (when the
+            dataset is first read).
+        DatasetError: a link leads back to a folder above it (when the dataset is first read).
 
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import FileState, UnchangingFile, fingerprint_of, open_file
+from highway.datasets.file import FileState, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.datasets.tar_index import TarIndex, indexes_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
@@ -39,10 +39,7 @@ class _Shards:
     def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
         self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
         self.ends = list(accumulate((len(index.ends) for index in indexes), initial=0))
-        self.open = lru_cache(_OPEN)(self._open)
-
-    def _open(self, shard: int) -> UnchangingFile:
-        return open_file(self.paths[shard], FileState(*self.indexes[shard].state.tolist()))
+        self.open = lru_cache(_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""

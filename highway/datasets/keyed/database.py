@@ -177,6 +177,6 @@ def _listed(database: Database) -> Keys:
             keys = database.read([LIST], lambda value: Keys(listed(value)))[0]
         except BadValue:  # there is none, or one of another writer, such as a pickle
             keys = None
-        if keys is not None and len(keys) == count - 1:
+        if keys is not None and len(keys) == count - 1 and keys.are_distinct():
             return keys
     return Keys(database.keys())

@@ -26,6 +26,7 @@ _FILE = "data.mdb"
 _MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
 _AT_ONCE = 1 << 24  # bytes that are written in one transaction
 _LONGEST = 511  # bytes of a key
+_RECORD = 48  # bytes of LMDB's own record of a named database
 
 
 def _library() -> Any:
@@ -46,7 +47,7 @@ class _Environment:
     def __init__(self, path: str) -> None:
         lmdb = _library()
         try:
-            self.lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, create=False)
+            self.lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, create=False, max_dbs=1)
         except lmdb.Error as error:
             raise DatasetError(f"{path}: {_reason(lmdb, error)}") from error
 
@@ -83,8 +84,23 @@ class _LMDBDatabase:
             self._file.check()
 
     def keys(self) -> Iterator[bytes]:
-        with self._lmdb.begin() as transaction:
-            yield from transaction.cursor().iternext(keys=True, values=False)
+        with self._lmdb.begin(buffers=True) as transaction, transaction.cursor() as cursor:
+            for key, value in cursor.iternext():
+                if len(value) == _RECORD and self._is_named_database(bytes(key), transaction):
+                    name = bytes(key).decode(errors="backslashreplace")
+                    raise DatasetError(
+                        f"{self._file.path}: {name!r} is the name of a database in this file, not the key of a sample, and named databases "
+                        "are not read; copy it into a file of its own: `mdb_dump -n -s NAME FILE | mdb_load -n NEWFILE`"
+                    )
+                yield bytes(key)
+
+    def _is_named_database(self, key: bytes, transaction: Any) -> bool:
+        lmdb = _library()
+        try:
+            self._lmdb.open_db(key, txn=transaction, create=False)
+        except (lmdb.IncompatibleError, lmdb.NotFoundError):
+            return False
+        return True
 
     def last_key(self) -> bytes | None:
         with self._lmdb.begin() as transaction, transaction.cursor() as cursor:
@@ -100,7 +116,7 @@ class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
     Keys that begin and end with ``__`` are no samples; if there is a list of all others in ``__keys__``, as tensorpack and our writer make
-    it, it is read, else they are listed by one pass, at some 4 million a second. The file is open once in each process, mapped for reading
+    it, it is read, else they are listed by one pass, at about a million a second. The file is open once in each process, mapped for reading
     only, without LMDB's locks: nobody must write to it meanwhile, and it must not be cut short, which would end the process.
 
     Args:

@@ -25,10 +25,10 @@ class _Shards:
     """The shards of a folder."""
 
     def __init__(self, folder: str, fields: dict[str, str] | None) -> None:
-        self.entries = read_index(folder).shards
-        self.ends = list(accumulate((entry.samples for entry in self.entries), initial=0))
-        self.open = lru_cache(_OPEN)(lambda number: Shard(folder, self.entries[number], fields, KEYS))
-        self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
+        self.entries = entries = read_index(folder).shards
+        self.ends = list(accumulate((entry.samples for entry in entries), initial=0))
+        self.open = lru_cache(_OPEN)(lambda number: Shard(folder, entries[number], fields, KEYS))  # refers to no self: see test_closing
+        self.has_keys = bool(entries) and all(KEYS in entry.column_names for entry in entries)
 
     def find(self, number: int) -> tuple[Shard, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""

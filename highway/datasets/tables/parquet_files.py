@@ -58,12 +58,11 @@ class ParquetTable(FilesTable):
             yield parquet.read_row_group(group, columns, use_threads=False)
 
     def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
-        columns = self.selection.columns
-        (table,) = self._read(piece.file, [piece.index], list(dict.fromkeys(columns)))
+        (table,) = self._read(piece.file, [piece.index], self.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
         table.validate(full=True)  # since nothing looks after offsets when single rows are read
-        return DecodedRows(table.to_batches(), columns), table.get_total_buffer_size()
+        return DecodedRows(self.with_partitions(table.to_batches(), piece), self.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         groups = range(self._metadata[file].num_row_groups)

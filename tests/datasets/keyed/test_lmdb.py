@@ -274,3 +274,30 @@ def test_a_database_without_samples_is_empty(tmp_path):
     with lmdb_writer(str(tmp_path / "a")):
         pass
     assert len(LMDB(str(tmp_path / "a"))) == 0
+
+
+def test_a_named_database_is_an_error_and_not_a_sample(tmp_path):
+    path = tmp_path / "a.lmdb"
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment:
+        for name in (b"images", b"labels"):
+            with environment.begin(write=True, db=environment.open_db(name)) as transaction:
+                transaction.put(b"0", b"sample")
+    with pytest.raises(DatasetError, match=r"data\.mdb: 'images' is the name of a database in this file.* `mdb_dump -n -s NAME FILE"):
+        len(LMDB(str(path)))
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        for n in range(10):
+            transaction.put(b"k%d" % n, b"sample")
+    with pytest.raises(DatasetError, match="'images' is the name of a database"):
+        len(LMDB(str(path)))
+
+
+@pytest.mark.parametrize("value", [bytes(48), b"\xff" * 48, bytes(40) + b"\xff" * 8, bytes(range(48))])
+def test_values_as_long_as_the_record_of_a_named_database_are_samples(tmp_path, value):
+    path = write(tmp_path / "a.lmdb", [(b"%02d" % n, value) for n in range(10)])
+    assert list(LMDB(path, decode="bytes")) == [value] * 10
+
+
+def test_a_list_of_keys_that_has_one_twice_is_not_believed(tmp_path):
+    items = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    path = write(tmp_path / "a.lmdb", [*items, (b"__keys__", msgpack.packb([b"a", b"a", b"c"]))], subdir=False)
+    assert list(LMDB(path).keys) == ["a", "b", "c"] and list(LMDB(path)) == [b"1", b"2", b"3"]
