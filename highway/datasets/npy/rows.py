@@ -38,10 +38,10 @@ class StoredRows:
         offset: Where its first row begins.
         shape: Of the array.
         dtype: Of the array.
-        end: Where the array ends, if there is more behind it.
+        end: Where the array ends; ``None``: not known, but no later than the file.
 
     Raises:
-        DatasetError: they would reach beyond that, or the end of the file.
+        DatasetError: the rows do not end there, or would end after the file.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StoredRows:
         self.shape, self.dtype = shape, dtype
         self._file, self._offset, self._row = file, offset, dtype.itemsize * math.prod(shape[1:])
         found = (file.state.size if end is None else end) - offset
-        if (expected := shape[0] * self._row) > found:
+        if (expected := shape[0] * self._row) > found or (end is not None and expected < found):
             raise DatasetError(f"{name}: expected {expected} bytes, for {shape} of {dtype}; found {found}")
 
     def __call__(self, numbers: Sequence[int]) -> np.ndarray:
@@ -162,13 +162,15 @@ class Npy(_OfFile):
 class _Columns:
     """The rows of several arrays of one length."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, verify: bool) -> None:
         file = open_file(path)
         path = file.path
         self.rows: dict[str, Rows] = {}
         lengths: dict[str, int] = {}
         try:
             with file.as_stream() as stream, zipfile.ZipFile(stream) as archive:
+                if verify and (damaged := archive.testzip()) is not None:
+                    raise zipfile.BadZipFile(f"the checksum of {damaged!r} does not match")
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
@@ -203,10 +205,12 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 class Npz(_OfFile):
     """The rows of all arrays in a ``.npz`` file, which have as many rows as each other.
 
-    Arrays that are compressed are loaded when it is first read, and stay in memory; others are read row by row.
+    Compressed arrays are loaded at the first read, and stay in memory; others are read row by row.
 
     Args:
         path: The file, or its URL.
+        verify: Whether to compare the checksums of all arrays at the first read, which reads the whole file. Without it, only the checksums
+            of compressed arrays are compared.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
     which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.
@@ -220,10 +224,11 @@ class Npz(_OfFile):
     """
 
     path: str
+    verify: bool = False
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path)
+        return _Columns(self.path, self.verify)
 
     def __len__(self) -> int:
         return self._columns.length
