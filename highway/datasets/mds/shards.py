@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
@@ -91,7 +92,7 @@ def read_index(folder: str) -> Index:
         raise FileNotFoundError(f"{shown(path)!r}: no such file; name the folder that has it; without it a dataset is not whole")
     try:
         index = msgspec.json.decode(read_whole(path), type=Index)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{shown(path)}: no index of MDS, damaged or cut short: {error}") from error
     for number, shard in enumerate(index.shards):
         where = f"{shown(path)}: shard {number}"
@@ -102,6 +103,8 @@ def read_index(folder: str) -> Index:
             raise DatasetError(f"{where} has {shard.samples} samples of the columns {names}; expected a name, encoding and size of each")
         if shard.raw_data.basename.startswith("/") or ".." in shard.raw_data.basename.split("/"):
             raise DatasetError(f"{where}: the file {shard.raw_data.basename!r} leads out of the folder")
+    if twice := [name for name, times in Counter(shard.raw_data.basename for shard in index.shards).items() if times > 1]:
+        raise DatasetError(f"{shown(path)}: several shards have the file {twice[0]!r}: the index is damaged")
     return index
 
 
@@ -141,6 +144,7 @@ class Shard:
         self.offsets = numbers[1:]
         if numbers[0] != count or self.offsets[0] < begin or self.offsets[-1] > size or (np.diff(self.offsets.astype(np.int64)) < 0).any():
             raise DatasetError(f"{self.path}: no shard of {count} samples, or damaged: it begins with {numbers[:4].tolist()}")
+        self._check_columns(self.file.read(begin, int(self.offsets[0]) - begin))
         names = {name: name for name in entry.column_names if name != leave_out or fields is not None}
         try:
             self._wanted = {new: self._column(old) for new, old in chosen(names, fields).items()}
@@ -149,6 +153,18 @@ class Shard:
         except ValueError as error:
             raise DatasetError(f"{self.path}: {error}") from None
         self._key = self._column(leave_out) if leave_out in entry.column_names else None
+
+    def _check_columns(self, config: bytes) -> None:
+        """Compare the columns in the index with those in the shard. Raises DatasetError."""
+        try:
+            found = msgspec.json.decode(config, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DatasetError(f"{self.path}: damaged: there is no JSON before its samples: {error}") from error
+        for name in ("column_names", "column_encodings", "column_sizes"):
+            if found.get(name, said := getattr(self._entry, name)) != said:
+                raise DatasetError(
+                    f"{self.path}: its {name} are {found[name]}, but {said} in {INDEX}: one of them is damaged, or of other data"
+                )
 
     def verify(self) -> None:
         """Compare the checksum in the index, the fastest if there are several. Raises DatasetError."""
