@@ -10,6 +10,7 @@ from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList
 from highway.datasets.paths import entries_of, files_below, reachable
 from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
 from highway.stores.file import read_whole
 from highway.stores.url import is_url, join, shown
 
@@ -93,7 +94,10 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
 
     Raises:
         FileNotFoundError: some of them are not there, or there is no such folder.
+        DatasetError: a name has a zero byte, as after damage.
     """
+    if damaged := next((key for key in keys if "\0" in key), None):
+        raise DatasetError(f"{shown(labels)}: {damaged!r} is no name of a file: it is damaged")
     if not is_url(root) and not os.path.isdir(root):
         raise FileNotFoundError(
             f"{shown(labels)} names files in {root!r}, and there is no such folder, seen from {os.getcwd()!r}; correct data_dir"

@@ -1,4 +1,4 @@
-"""The samples of WebDataset shards on disk by number."""
+"""Random access to the samples of WebDataset shards."""
 
 from __future__ import annotations
 
@@ -58,9 +58,11 @@ class _Shards:
 class Tar:
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    Where they lie is found by the shards' headers when it is first read, at some 150,000 files a second, or read from the files
-    ``SHARD.index`` beside them, without which a shard in a store is fetched whole for that. :class:`~highway.modules.WebDatasetSource`
-    reads shards that are compressed, or come from pipes.
+    At the first read, the headers of all shards are scanned, at about 150,000 files per second, unless there is a file ``SHARD.index``
+    next to each. A shard in a store without such a file is fetched once as a whole for this. To read shards that are compressed or come
+    from pipes, use :class:`~highway.modules.WebDatasetSource`.
+
+    A tar archive has checksums for its headers and none for the contents of files: damage in a file of the shard is not detected.
 
     Args:
         paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
@@ -74,7 +76,7 @@ class Tar:
     Raises:
         ConfigError: there are no shards, or a pipe among them.
         OSError: a shard cannot be opened, or an index not be written.
-        ShardError: a shard is compressed, damaged or cut short (when it is first read); a sample cannot be used.
+        ShardError: a shard is compressed, has no files, or is damaged or cut short (when it is first read); a sample cannot be used.
         DatasetError: a shard has changed since.
 
     >>> dataset = Tar("photos-{000..015}.tar", fields={"image": "jpg", "label": "cls"})

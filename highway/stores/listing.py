@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import time
+import zlib
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -197,7 +198,7 @@ def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
         return Listing(url, found["keys"], states, found["made"])
     except FileNotFoundError:
         return None
-    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         where = str(parse(place)) if is_url(place) else place
         raise DatasetError(f"{where}: no listing, damaged or cut short ({error}); remove it, or name another place by ?listing=") from error
 

@@ -105,7 +105,10 @@ class KeyedDataset(ABC):
         name: str | None = self.decode
         if name is None:
             first = [keys.encoded(0)] if len(keys) else []
-            name = next(iter(database.read(first, recognised)), "bytes")
+            try:
+                name = next(iter(database.read(first, recognised)), "bytes")
+            except BadValue as bad:
+                raise DatasetError(f"{shown(self.path)}: sample {keys[0]!r}: {bad.reason}") from bad.__cause__
             if name == "bytes" and self.fields is not None:
                 raise ConfigError(f"{shown(self.path)}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
         return _Contents(database, keys, decoder(name, self.fields))

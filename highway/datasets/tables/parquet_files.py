@@ -53,7 +53,7 @@ class ParquetTable(FilesTable):
         opened, metadata = self.open(file), self._metadata[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
-        parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False)
+        parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False, page_checksum_verification=True)
         for group in groups:
             yield parquet.read_row_group(group, columns, use_threads=False)
 
