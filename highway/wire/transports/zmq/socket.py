@@ -114,7 +114,7 @@ class ZMQSender(BaseSocket):
         allowed = max(self._budget, usual) + UNDER_WAY * self._largest
         while True:
             check_cancelled()
-            _, waiting = self._backlog.count()
+            _, waiting = self._waiting_messages()
             peers = self.peers()
             if waiting <= allowed * max(1, peers.live if peers else 1):
                 self._is_dropping = False
@@ -179,7 +179,16 @@ class ZMQSender(BaseSocket):
         peers = self.peers()
         if peers is None:
             return 0
-        return self._backlog.count()[0] if peers.seen or self.link.kind == "pub" else self._sent
+        return self._waiting_messages()[0] if peers.seen or self.link.kind == "pub" else self._sent
+
+    def _waiting_messages(self) -> tuple[int, int]:
+        """Return how many messages have not left, and their bytes.
+
+        ZeroMQ keeps the messages for a closed connection until the socket processes its commands, which happens only when the socket is
+        used. A sender that just waits would otherwise wait for these messages for ever.
+        """
+        self.socket.getsockopt(zmq.EVENTS)
+        return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
         """Give nothing more to connections that have closed, which ZeroMQ tells before it takes it in."""
