@@ -156,6 +156,18 @@ class FailWhen:
 
 
 @dataclass
+class KillWhen:
+    """Kill this process as soon as there is a file."""
+
+    path: str
+
+    def __call__(self, item):
+        while not Path(self.path).exists():
+            wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
 class Exit:
     """End this process at once, with this exit code."""
 

@@ -22,6 +22,7 @@ class Departure:
         failed: Whether it did not end as it should.
         counts: What it had received and sent; exact, however it ended.
         stats: Its last figures, up to half a second older than its end if it was killed.
+        was_killed: Whether it failed by a signal, and not by an error of its own.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Departure:
     failed: bool
     counts: Counts
     stats: PipelineStats | None = None
+    was_killed: bool = False
 
     @property
     def held(self) -> int:

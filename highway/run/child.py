@@ -14,6 +14,7 @@ WAITS = 0.8  # of the time between two reports that a source must have waited to
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
 _DRAINED = (0, 128 + signal.SIGTERM)
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 
 
 @dataclass(eq=False)
@@ -64,6 +65,11 @@ class Child:
         """Whether it has ended, but not as it should."""
         as_it_should = (self.code == 0 and self.done) or (self.leaving and self.code in _ASKED)
         return self.code is not None and not as_it_should
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal from outside has ended it, and not an error or a crash of its own."""
+        return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
 
     @property
     def how(self) -> str:

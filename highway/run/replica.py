@@ -110,7 +110,7 @@ class Replica:
             What there is to say of it, without its name; empty if it just ended.
         """
         child = self.child
-        self.departures.append(Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats))
+        self.departures.append(Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats, child.was_killed))
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"
         how = f"failed {child.failure}" if child.failed else ""

@@ -89,24 +89,3 @@ def read_to_the_end(receiver):
     with receiver:
         while tenbin.decode_list(receiver.recv_multipart())[0].size:
             pass
-
-
-def test_room_that_a_receiver_that_is_gone_had_taken_is_free_again(places):
-    (address,) = places("tcp", 1)
-    with zmq.Context() as context, LinkSender(parse(f"zrpush+{address}?budget_mb=4", "send")) as sender:
-        silent, reader = context.socket(zmq.PULL), context.socket(zmq.PULL)
-        for receiver in (silent, reader):
-            receiver.rcvhwm, receiver.linger = 1, 0
-            receiver.connect(address)
-        wait_until(lambda: sender.transport_end.peers().live == 2)
-        sender.send((np.zeros(1, np.uint8),))  # small: what comes later is bounded by its bytes
-        with pytest.raises(TimeoutError):
-            while True:
-                sender.send((np.zeros(8_000_000, np.uint8),), timeout=0.5)
-        silent.close()
-        with ThreadPoolExecutor() as pool:
-            ends = pool.submit(read_to_the_end, reader)
-            for _ in range(20):
-                sender.send((np.zeros(8_000_000, np.uint8),), timeout=60)
-            sender.finish()
-            ends.result(60)
