@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import struct
 import threading
@@ -20,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from highway.process.readable import readable
 from highway.wire import rendezvous
 from highway.wire.address import is_loopback, peer_user
 from highway.wire.pausable import PausableSender
@@ -76,7 +76,7 @@ class LeaveServer:
                 each.close()
 
     def _serve(self) -> None:
-        while self._closing not in (ready := _readable([self._closing, *self._listening], None)):
+        while self._closing not in (ready := readable([self._closing, *self._listening], None)):
             with contextlib.suppress(OSError):
                 connection, _ = ready[0].accept()
                 with connection:
@@ -95,12 +95,12 @@ class LeaveServer:
             if self._is_gone_after_marks(connection, number, started):
                 noticed = time.monotonic() + GONE
                 while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
-                    if _readable([self._closing], 0.002):
+                    if readable([self._closing], 0.002):
                         return
                 self._sender.settle(GONE)
         finally:
             self._sender.is_paused = False
-        _readable([self._closing], time.monotonic() - started)
+        readable([self._closing], time.monotonic() - started)
 
     def _is_gone_after_marks(self, connection: socket.socket, number: int, started: float) -> bool:
         """Send marks until the receiver has found one; say whether it went in time."""
@@ -108,7 +108,7 @@ class LeaveServer:
         while time.monotonic() <= started + PAUSE:
             if not is_found:
                 self._sender.mark(self._mark(number))
-            ready = _readable([self._closing, connection], ROUND)
+            ready = readable([self._closing, connection], ROUND)
             if self._closing in ready:
                 return False
             if connection in ready:
@@ -258,11 +258,3 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 def _closed(peers: Peers | None) -> int:
     return peers.seen - peers.live if peers else 0
-
-
-def _readable(sockets: list[socket.socket], timeout: float | None) -> list[socket.socket]:
-    poll = select.poll()
-    known = {each.fileno(): each for each in sockets}
-    for fd in known:
-        poll.register(fd, select.POLLIN)
-    return [known[fd] for fd, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)]
