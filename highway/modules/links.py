@@ -141,6 +141,7 @@ class ZMQSource:
             try:
                 for item in itertools.islice(self._items(receiver, QUIET), AT_ONCE):
                     items.append(item)
+                    receiver.counters["arrived"] = len(items)
             except TimeoutError:
                 if awaited:
                     continue

@@ -249,7 +249,8 @@ class _Watch:
         if self.stopping:
             self._kill()
         else:
-            self._stop(signal.SIGTERM if self.draining else signal.SIGINT)
+            delivered = all(replica.has_ended_by_itself for replica in sinks)
+            self._stop(signal.SIGTERM if self.draining else signal.SIGINT, wanted=not delivered)
 
     def _hear(self) -> None:
         while self.heard:
@@ -272,11 +273,11 @@ class _Watch:
             if not self.wiring.feeders[replica.process.role] and not replica.is_leaving:
                 replica.ask(signal.SIGTERM)
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, number: int, wanted: bool = True) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(signal.SIGINT if replica.role.autoscale else number)  # which would go on for as long as a drain may take
+            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # which would go on for as long as a drain may take
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
