@@ -220,6 +220,8 @@ class ZMQSink:
                 sender.finish()
             finally:
                 tally.here()[tally.RECEIVERS] = sender.receivers
+                if strangers := sender.strangers:
+                    counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> None:
         counts = tally.here()

@@ -167,12 +167,12 @@ class ZMQSender(BaseSocket):
         if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
         while readable(self.socket):
-            subscribed = self.socket.recv()[:1] == b"\1"
-            self._subscriptions += 1 if subscribed else -1
-            self._subscribed += subscribed
+            first = self.socket.recv()[:1]
+            self._subscriptions += (first == b"\1") - (first == b"\0" and self._subscriptions > 0)  # what else comes is no subscription
+            self._subscribed += first == b"\1"
         if connected is None:
             return Peers(self._subscriptions, self._subscribed, self._subscribed)
-        return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
+        return connected._replace(live=min(connected.live, self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left: those of 64 kB and more, and all messages if nobody has ever come."""
