@@ -156,6 +156,30 @@ class FailWhen:
 
 
 @dataclass
+class Wait:
+    """Wait with each item until there is a file."""
+
+    until: str
+
+    def __call__(self, item):
+        while not Path(self.until).exists():
+            wait(0.01)
+        return item
+
+
+@dataclass
+class KillWhen:
+    """Kill this process as soon as there is a file."""
+
+    path: str
+
+    def __call__(self, item):
+        while not Path(self.path).exists():
+            wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
 class Exit:
     """End this process at once, with this exit code."""
 

@@ -9,7 +9,6 @@ import io
 import lzma
 import os
 import re
-import select
 import subprocess
 import tarfile
 import zlib
@@ -22,6 +21,7 @@ from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, check_end, is_header
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
+from highway.process.readable import readable
 from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
@@ -252,6 +252,6 @@ class _PipeReader(io.RawIOBase):
         self._descriptor = descriptor
 
     def read(self, size: int = -1) -> bytes:
-        while not select.select([self._descriptor], [], [], 0.1)[0]:
+        while not readable([self._descriptor], 0.1):
             check_cancelled()
         return os.read(self._descriptor, size if size >= 0 else 1 << 16)

@@ -22,6 +22,8 @@ class Departure:
         failed: Whether it did not end as it should.
         counts: What it had received and sent; exact, however it ended.
         stats: Its last figures, up to half a second older than its end if it was killed.
+        was_killed: Whether it failed by a signal, and not by an error of its own.
+        unfinished: Whether it was stopped before it had delivered all that it had received, while others still wanted it.
     """
 
     name: str
@@ -29,18 +31,23 @@ class Departure:
     failed: bool
     counts: Counts
     stats: PipelineStats | None = None
+    was_killed: bool = False
+    unfinished: bool = False
 
     @property
     def held(self) -> int:
-        """Messages at most that it had received and neither sent on nor used up, if it did not end as it should; else 0.
+        """Messages at most that it had received and neither sent on nor used up, if it failed or was stopped too early; else 0.
 
-        That is what its queues hold, and no more than it had received without sending as many.
+        That is what its queues hold, and what its source had taken from the link to leave it, and no more than it had received without
+        sending as many.
         """
-        if not self.failed:
+        if not (self.failed or self.unfinished):
             return 0
-        unsent = max(0, self.counts.received - self.counts.sent)  # a stream may make several messages of one
-        room = sum(stage.capacity for stage in self.stats.stages) + 2 if self.stats else unsent  # one each at its source and its sink
-        return min(unsent, room)
+        if self.stats is None:
+            return max(0, self.counts.received - self.counts.sent)
+        unsent = max(0, self.counts.received - max(self.counts.sent, self.stats.items))  # a stream may make several messages of one
+        room = sum(stage.capacity for stage in self.stats.stages) + 2  # one each at its source and its sink
+        return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
         """A sentence for people, if it held something."""

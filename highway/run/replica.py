@@ -110,7 +110,9 @@ class Replica:
             What there is to say of it, without its name; empty if it just ended.
         """
         child = self.child
-        self.departures.append(Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats))
+        self.departures.append(
+            Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats, child.was_killed, child.unfinished)
+        )
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"
         how = f"failed {child.failure}" if child.failed else ""
@@ -128,10 +130,10 @@ class Replica:
         if self.phase == "waiting":
             self.phase = "failed" if self.child.failed else "ended"
 
-    def ask(self, number: int) -> None:
-        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it."""
+    def ask(self, number: int, wanted: bool = True) -> None:
+        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether somebody needs what it has."""
         if not self.is_over and self._child:
-            self._child.ask(number)
+            self._child.ask(number, wanted)
 
     def kill(self) -> None:
         """End its process and all that it has started."""

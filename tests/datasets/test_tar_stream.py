@@ -141,6 +141,13 @@ def test_a_pipe_is_read_no_further_than_it_has_to_be(tmp_path: Path) -> None:
     assert rest == data[first.header + first.size :]
 
 
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_command_is_read_in_a_process_with_many_descriptors(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(archive(random.Random(0)))
+    assert list(read_members(f"pipe:cat {path}")) == list(read_members(str(path)))
+
+
 def test_a_size_that_lies_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     more = tar_ahead.Ahead._more

@@ -1,13 +1,13 @@
 """A process that a launcher has started: what it has started ends with it, and nothing that is not its own is signalled."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from highway.process.readable import readable
 from highway.run.child import Child
 from highway.run.launchers.local import LocalProcess
 from highway.wire.tally import Tally
@@ -31,7 +31,7 @@ def started():
 
 def wait_for_the_end(process):
     with open(os.pidfd_open(process.popen.pid)) as opened:
-        assert select.select([opened], [], [], 30)[0]
+        assert readable([opened], 30)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pidfd")
@@ -54,10 +54,10 @@ def test_what_a_process_has_left_behind_ends_when_it_is_reaped(started):
     process = started("sh", "-c", "sleep 1000 & echo $!")
     left = os.pidfd_open(int(process.popen.stdout.readline()))
     wait_for_the_end(process)
-    assert not select.select([left], [], [], 0)[0]
+    assert not readable([left], 0)
     assert process.poll() == 0
     with open(left) as opened:
-        assert select.select([opened], [], [], 30)[0]
+        assert readable([opened], 30)
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(started):
