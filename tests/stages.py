@@ -222,3 +222,16 @@ class Deaf:
         print("pid", os.getpid(), "of", os.getppid(), flush=True)
         while True:
             time.sleep(1)
+
+
+@dataclass
+class HoldInterpreter:
+    """Start a program, say which processes these are, and never let go of the interpreter again."""
+
+    def __call__(self, item):
+        import ctypes
+        import subprocess
+
+        program = subprocess.Popen(["sleep", "1000"])
+        print("pid", os.getpid(), "program", program.pid, flush=True)
+        ctypes.PyDLL(None).sleep(1000)

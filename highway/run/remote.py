@@ -85,7 +85,7 @@ class Agent:
     def __init__(self, order: LaunchOrder, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
-        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))
+        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0)
         spec = order.spec
         self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]

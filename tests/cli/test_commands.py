@@ -284,6 +284,16 @@ def test_roles_die_with_their_launcher_even_if_that_is_killed(write, start, wait
         wait_until_gone(pid)
 
 
+@pytest.mark.slow
+def test_a_role_that_holds_the_interpreter_dies_with_its_launcher_and_so_does_what_it_has_started(write, start, wait_until_gone):
+    write("roles: {a: [$Numbers, $HoldInterpreter]}")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    found = run.until(r"pid (\d+) program (\d+)")
+    run.process.kill()
+    for pid in found.groups():
+        wait_until_gone(int(pid))
+
+
 def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder, write):
     (folder / "highway.py").write_text("raise SystemExit('the wrong highway')")
     write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")

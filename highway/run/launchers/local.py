@@ -20,6 +20,7 @@ from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.process.memory import anonymous_file
 from highway.run.launcher import LaunchSpec
+from highway.run.launchers import guard
 from highway.run.preflight import preflight
 from highway.run.report import RoleReport
 from highway.topology import Topology
@@ -48,6 +49,7 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, st
 
 
 CHUNK = 65536  # bytes that are read at once: all that a pipe holds
+ORPHANED = 8.0  # seconds that processes may take to end when their launcher was killed
 
 
 class LocalLauncher:
@@ -55,15 +57,19 @@ class LocalLauncher:
 
     Args:
         show: Called with each line that one prints: the name of its replica, the text, and whether that is from standard error.
+        orphaned: Seconds that the processes may take to end when this process was killed. After that they, and what they have started,
+            are killed by a program that is started with the first of them.
     """
 
-    def __init__(self, show: Callable[[str, str, bool], None]) -> None:
-        self._show = show
+    def __init__(self, show: Callable[[str, str, bool], None], orphaned: float = ORPHANED) -> None:
+        self._show, self._orphaned = show, orphaned
+        self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
         """Start a process in a group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead."""
+        self._guard = self._guard or _start_guard(self._orphaned)
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
             os.write(handed, spec.process.to_json().encode())
@@ -90,7 +96,8 @@ class LocalLauncher:
         assert popen.stdout is not None and popen.stderr is not None
         _Lines(self._selector, popen.stdout, lambda line: self._show(spec.name, line, False))
         _Lines(self._selector, popen.stderr, lambda line: self._show(spec.name, line, True))
-        process = LocalProcess(popen, tally, spec.process.address, reports)
+        process = LocalProcess(popen, tally, spec.process.address, reports, self._tell_guard)
+        self._tell_guard(f"+{popen.pid}")
         self._processes = [*(other for other in self._processes if other.popen.returncode is None), process]
         return process
 
@@ -108,14 +115,31 @@ class LocalLauncher:
         for key in list(self._selector.get_map().values()):
             key.data.close()
         self._selector.close()
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+            self._guard.wait()
+
+    def _tell_guard(self, line: str) -> None:
+        assert self._guard is not None and self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            self._guard.stdin.write(f"{line}\n".encode())
 
 
 class LocalProcess:
     """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], tally: Tally, address: str = "", reports: _Lines | None = None) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        tally: Tally,
+        address: str = "",
+        reports: _Lines | None = None,
+        tell_guard: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.popen, self.address = popen, address
-        self._tally, self._reports = tally, reports
+        self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
         """Return how it ended, if it has; what it has started and left behind is ended then too."""
@@ -146,7 +170,9 @@ class LocalProcess:
     def reap(self) -> None:
         """End it, if it runs, and all that it has started."""
         self.signal(signal.SIGKILL)
-        self.popen.wait()
+        if self.popen.returncode is None:
+            self._tell_guard(f"-{self.popen.pid}")  # before its number can be another's
+            self.popen.wait()
         self._tally.close()
 
     def _has_ended(self) -> bool:
@@ -154,6 +180,15 @@ class LocalProcess:
         if not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
             return self.popen.poll() is not None
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _start_guard(seconds: float) -> subprocess.Popen[bytes]:
+    """Start the program that ends what this process leaves behind if it is killed, in a session that no terminal's Ctrl-C reaches."""
+    command = [sys.executable, "-I", "-S", guard.__file__, str(seconds)]
+    with interrupt.Withheld():
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True
+        )
 
 
 class _Lines:
