@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -49,6 +50,8 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, st
 
 
 CHUNK = 65536  # bytes that are read at once: all that a pipe holds
+LONGEST = 65536  # bytes of a line that a process prints, and that is shown as one
+PROGRESS = 5.0  # seconds between two states of a progress bar that are shown
 ORPHANED = 8.0  # seconds that processes may take to end when their launcher was killed
 
 
@@ -194,7 +197,10 @@ def _start_guard(seconds: float) -> subprocess.Popen[bytes]:
 class _Lines:
     """The lines of a stream, handed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
 
-    With ``whole_only`` a last line without an end is left out, such as one that its writer was killed over.
+    What a carriage return takes back is not handed on, as a terminal would not show it for long: of a progress bar that writes one line
+    again and again, the current state is handed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
+
+    With ``whole_only`` lines are JSON: each is handed on as it is, but not a last line without an end, over which its writer was killed.
     """
 
     def __init__(
@@ -205,7 +211,8 @@ class _Lines:
         self._selector, self._stream, self._whole_only = selector, stream, whole_only
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
-        self._rest = b""
+        self._rest = b""  # of a line that has not ended
+        self._shown = time.monotonic()
 
     def take(self) -> list[str]:
         """Return the lines that were kept."""
@@ -226,12 +233,35 @@ class _Lines:
             self.close()
             lines += [self._rest] if self._rest and not self._whole_only else []
         for line in lines:
-            self._handle(line.decode(errors="replace"))
+            self._show(line)
+        if data and not self._whole_only:
+            self._shorten()
 
     def close(self) -> None:
         """Close the stream."""
         self._selector.unregister(self._stream)
         self._stream.close()
+
+    def _show(self, line: bytes) -> None:
+        self._shown = time.monotonic()
+        self._handle((line if self._whole_only else _last_state(line)).decode(errors="replace"))
+
+    def _shorten(self) -> None:
+        """Keep no more of a line without an end than the last state of a progress bar."""
+        before, returned, rest = self._rest.rpartition(b"\r")
+        if len(rest) > LONGEST:
+            self._show(rest)
+            self._rest = b""
+        elif returned and time.monotonic() >= self._shown + PROGRESS:
+            self._show(before)
+            self._rest = rest
+        elif returned:
+            self._rest = _last_state(before)[:LONGEST] + returned + rest
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line after its last carriage return that something follows."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
