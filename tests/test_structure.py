@@ -67,6 +67,7 @@ ONLY_IN = {
         "engine/workers.py",
         "images/scratch.py",
         "modules/other_transforms/torchvision.py",
+        "process/threads.py",
         "run/launchers/ray_runner.py",
         "run/role.py",
         "stores/cache.py",

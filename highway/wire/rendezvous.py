@@ -80,9 +80,9 @@ class FolderRendezvous:
 
 
 def _text_of(file: Path) -> str:
-    """Return what a file holds, as far as an address may be long; an empty text if it is no file. Whoever may write there writes anything."""
+    """Return what a file holds, up to the length of an address; empty if it is no file. Strangers may have written it."""
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
             return opened.read(LONGEST + 1).decode(errors="replace")
     except (FileNotFoundError, IsADirectoryError):
         return ""
