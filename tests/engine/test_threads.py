@@ -38,7 +38,7 @@ FEW = """
 import resource, threading
 from highway import {imports}
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-threading.stack_size(64 << 20)
+threading.stack_size({stack} << 20)
 resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
 {code}
 """
@@ -46,15 +46,15 @@ resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 @pytest.mark.parametrize(
-    ("imports", "room", "code", "said"),
+    ("imports", "stack", "room", "code", "said"),
     [
-        ("Pipeline, Stage", 400, "list(Pipeline([range(9), Stage(str, num_workers=60)]))", "takes 61 threads; set num_workers lower"),
-        ("Connection", 100, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: the system gives this process no more threads"),
+        ("Pipeline, Stage", 64, 400, "list(Pipeline([range(9), Stage(str, num_workers=60)]))", "takes 61 threads; set num_workers lower"),
+        ("Connection", 8, 20, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: the system gives this process no more threads"),
     ],
 )
-def test_a_process_that_gets_no_more_threads_says_so(imports, room, code, said):
+def test_a_process_that_gets_no_more_threads_says_so(imports, stack, room, code, said):
     """The room for the stacks of threads is short here; a limit on processes does not hold for root."""
-    text = FEW.format(imports=imports, room=room, code=code)
+    text = FEW.format(imports=imports, stack=stack, room=room, code=code)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=200)
     assert done.returncode == 1, (done.returncode == -signal.SIGABRT, done.stderr)
     assert said in done.stderr
