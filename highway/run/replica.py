@@ -110,7 +110,7 @@ class Replica:
         """
         child = self.child
         counts = child.handle.counts()
-        self.departures.append(Departure(self.name, child.how, child.failed, counts, child.stats))
+        self.departures.append(Departure(self.name, child.how, child.failed, counts, child.stats, child.handle.is_lost))
         self._counts = self._counts.plus(counts)
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"

@@ -73,6 +73,8 @@ def test_a_signal_without_a_name_is_told_by_its_number(started):
 class Played:
     """A process that has ended with an error, and a launcher of such."""
 
+    is_lost = False
+
     address = "elsewhere"
 
     def start(self, spec):

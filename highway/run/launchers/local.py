@@ -133,6 +133,8 @@ class LocalLauncher:
 class LocalProcess:
     """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`."""
 
+    is_lost = False  # its counts are in memory that this process shares with it
+
     def __init__(
         self,
         popen: subprocess.Popen[bytes],

@@ -50,7 +50,7 @@ class Relay:
 
 
 def _address(path: str) -> str:
-    """Return a path as a socket takes it: one that begins with ``@`` is a name in Linux's abstract namespace, for which there is no file."""
+    """Return a path as a socket takes it; ``@`` begins a name in Linux's abstract namespace, for which there is no file."""
     return f"\0{path[1:]}" if path.startswith("@") else path
 
 
