@@ -246,3 +246,31 @@ class Deaf:
         print("pid", os.getpid(), "of", os.getppid(), flush=True)
         while True:
             time.sleep(1)
+
+
+@dataclass
+class HoldInterpreter:
+    """Start a program, say which processes these are, and never let go of the interpreter again."""
+
+    def __call__(self, item):
+        import ctypes
+        import subprocess
+
+        program = subprocess.Popen(["sleep", "1000"])
+        print("pid", os.getpid(), "program", program.pid, flush=True)
+        ctypes.PyDLL(None).sleep(1000)
+
+
+@dataclass
+class ShowProgress:
+    """Print a progress bar that is written again and again, without a line break, and at its end a line of this many characters."""
+
+    states: int = 400_000
+    last: int = 0
+
+    def consume(self, items):
+        for _ in items:
+            for number in range(0, self.states, 1000):
+                print("".join(f"\r{state}/{self.states} |{'#' * 40}|" for state in range(number, number + 1000)), end="", flush=True)
+            print("\r100% of it", flush=True)
+            print("x" * self.last, flush=True)

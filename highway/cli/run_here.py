@@ -93,7 +93,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     gc.freeze()  # as a role's process does
     interrupt.raise_again()
     try:
-        with _endpoint(wiring, options, screen) as watchers, screen:
+        with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
             launcher = connect(wiring, options, screen.line)
             also = [launcher] if isinstance(launcher, Watcher) else []
             result = launch(wiring, launcher, arguments, screen, [*watchers, *also], options.drain_timeout)

@@ -91,17 +91,33 @@ class Run:
         return self._opened
 
     def spawn(self) -> None:
-        """Create the threads; they do nothing before :meth:`start` opens the gate."""
-        with self._lock:
-            if self._threads or self.stopped:
-                return
-            for workers in self.workers:
-                for number in range(len(workers.meters)):
-                    name = f"highway:{workers.stage.name}:{number}"
-                    self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
-                if workers.traits.start_threads is not None:
-                    workers.traits.start_threads()
-            for thread in self._threads:
+        """Start the threads; they do nothing before :meth:`start` opens the gate.
+
+        Raises:
+            RuntimeError: the system gives this process no more threads; then none of them is left.
+        """
+        try:
+            with self._lock:
+                if not self._threads and not self.stopped:
+                    self._start_threads()
+        except BaseException as error:  # Ctrl-C too
+            if isinstance(error, RuntimeError):
+                number = sum(len(workers.meters) for workers in self.workers)
+                error.add_note(
+                    f"{self} takes {number} threads; set num_workers lower, or raise the limit (ulimit -u, or the container's pids)"
+                )
+            self.stop()
+            raise
+
+    def _start_threads(self) -> None:
+        for workers in self.workers:
+            if workers.traits.start_threads is not None:
+                workers.traits.start_threads()
+        for workers in self.workers:
+            for number in range(len(workers.meters)):
+                name = f"highway:{workers.stage.name}:{number}"
+                thread = threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True)
+                self._threads.append(thread)  # before it starts: Ctrl-C may come while it does
                 thread.start()
 
     def start(self) -> None:
@@ -273,7 +289,7 @@ class Run:
 
     def join(self) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT
-        others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
+        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None where one did not start
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in others:

@@ -230,8 +230,8 @@ class _Watch:
             child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
-            senders = [one for other in self._replicas_of(starved) for one in other.departures]
-            if child.handle.counts().senders > len(senders):  # others send to it too
+            senders = sum(len(other.departures) for other in self._replicas_of(starved))
+            if child.handle.counts().senders > senders:  # others send to it too
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from forking import in_a_fork
 
+from highway.cli.summary import losses
 from highway.engine.stats import PipelineStats, StageStats
 from highway.observe.accounts import Departure, account
 from highway.observe.snapshot import Ends
 from highway.observe.state import ReplicaState
+from highway.run.supervise import Result
 from highway.topology import load
 from highway.topology.plan import Process
 from highway.topology.wiring import Wiring, depths_of
@@ -204,10 +206,48 @@ def test_more_than_was_sent_is_no_negative_loss():
     assert raw.missing is None
 
 
-def test_a_receiver_that_joined_is_a_reason():
-    departures = [departure("reader", "ended", False, sent=100, receivers=2), departure(how="ended", failed=False, received=40, sent=40)]
-    (raw, _) = account([state("reader", sent=100), state("worker", received=40, sent=40)], departures, ENDS, {"raw"})
-    assert raw.reasons == ["1 receiver outside this run took a share"]
+@pytest.mark.parametrize("counts", [{"receivers": 2}, {"senders": 2}], ids=["receiver", "sender"])
+def test_with_others_at_a_link_nobody_knows_what_is_missing_and_no_loss_is_told_unless_something_failed(counts):
+    states = [state("reader", sent=3200), state("worker", received=3121, sent=3121)]
+    receivers, senders = counts.get("receivers", 1), counts.get("senders", 1)
+    for failed, how in ((False, "ended"), (False, "was drained"), (True, "was killed by SIGKILL")):
+        worker = Departure("worker", how, failed, Counts(3121, senders, 3121, 0))
+        departures = [Departure("reader", "ended", False, Counts(0, 0, 3200, receivers)), worker]
+        (raw, done) = account(states, departures, ENDS, {"raw"})
+        who = f"1 {'receiver' if receivers > 1 else 'sender'} outside this run took part"
+        assert (raw.missing, raw.doubts, raw.reasons) == (None, [who], [f"worker {how}"] if failed else [])
+        assert list(losses(Result(0, "", states, [raw, done]))) == ([str(raw)] if failed else [])
+    assert str(raw) == (
+        "how many messages on the link raw did not arrive is not known (of 3,200 messages that were sent here, 3,121 were received here): "
+        f"worker was killed by SIGKILL and {who}"
+    )
+
+
+def test_a_process_that_was_lost_with_its_host_leaves_it_open_what_its_links_lost():
+    lost = Departure("worker", "was killed by SIGKILL", True, Counts(80, 1, 70, 1), is_lost=True)
+    departures = [
+        Departure("reader", "ended", False, Counts(0, 0, 100, 1)),
+        lost,
+        Departure("trainer", "ended", False, Counts(74, 1, 0, 0)),
+    ]
+    accounts = account(
+        [state("reader", sent=100), state("worker", received=80, sent=70), state("trainer", received=74)], departures, ENDS, {"raw", "done"}
+    )
+    told = list(losses(Result(0, "", (), accounts)))
+    assert [one.missing for one in accounts] == [None, None]
+    assert len(told) == 2
+    assert all("is not known" in one and "worker was lost with the place where it ran" in one for one in told)
+
+
+def test_no_more_messages_were_late_than_are_missing():
+    ends = {"reader": Ends(sends="raw", publishes=True), "worker": Ends("raw")}
+    late = StageStats("ZMQSource", 1, shape="source", counters={"late": 14_730, "gaps": 20})
+    states = [state("reader", sent=5000), replace(state("worker", received=1911), stats=PipelineStats([late], 1.0))]
+    (raw,) = account(states, [], ends, {"raw"})
+    assert (raw.missing, raw.reasons) == (
+        3089,
+        ["some were sent before a subscriber was there", "20 were passed over by a subscriber that was behind"],
+    )
 
 
 def test_a_process_holds_no_more_than_its_queues_do():

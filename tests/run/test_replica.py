@@ -10,7 +10,9 @@ import pytest
 from highway.process.readable import readable
 from highway.run.child import Child
 from highway.run.launchers.local import LocalProcess
-from highway.wire.tally import Tally
+from highway.run.replica import Replica
+from highway.topology import load_checked
+from highway.wire.tally import Counts, Tally
 
 
 @pytest.fixture
@@ -66,3 +68,40 @@ def test_a_signal_without_a_name_is_told_by_its_number(started):
     child = Child(process)
     assert child.poll()
     assert child.failure == "(killed by signal 40): it ended without a word"
+
+
+class Played:
+    """A process that has ended with an error, and a launcher of such."""
+
+    is_lost = False
+
+    address = "elsewhere"
+
+    def start(self, spec):
+        return self
+
+    def poll(self):
+        return 1
+
+    def reports(self):
+        return []
+
+    def counts(self):
+        return Counts(received=2, sent=1)
+
+
+def test_a_look_at_a_replica_costs_the_same_after_many_restarts(write):
+    topology = load_checked(write("roles: {a: {restart: {when: always, at_most: 5000, delay_s: 0.001}, stages: [Noise]}}"))
+    replica = Replica(topology.processes()[0], topology.roles["a"], lambda *_: None)
+    calls = []
+    for number in range(1, 1001):
+        replica.start(Played())
+        assert replica.child.poll()
+        replica.settle(may_restart=True)
+        seen = []
+        sys.setprofile(lambda _, event, __, seen=seen: seen.append(event))
+        state = replica.state()
+        sys.setprofile(None)
+        calls.append(len(seen))
+        assert state.counts == Counts(received=2 * number, sent=number)
+    assert calls[-1] == calls[0]
