@@ -15,6 +15,7 @@ import numpy as np
 
 from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
+from highway.datasets.records import trusted_pickle
 from highway.errors import DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
@@ -24,6 +25,8 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 _LONGEST = 1 << 16  # bytes of a header that are looked at
 _LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
 
+_PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
+_PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # an array of a .npz file that names its rows
 
 Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
@@ -101,7 +104,7 @@ class _NpyRows(StoredRows):
 
 def _check_rows(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.hasobject:
-        raise DatasetError(f"{name}: it holds Python objects, which only a pickle could bring back; save arrays of numbers or text")
+        raise DatasetError(f"{name}: {_PICKLED}")
     if not shape:
         raise DatasetError(f"{name}: a single value; expected an array with rows")
 
@@ -162,7 +165,7 @@ class Npy(_OfFile):
 class _Columns:
     """The rows of several arrays of one length."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, trusted: bool) -> None:
         file = open_file(path)
         path = file.path
         self.rows: dict[str, Rows] = {}
@@ -171,7 +174,7 @@ class _Columns:
             with file.as_stream() as stream, zipfile.ZipFile(stream) as archive:
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
-                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
+                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}", trusted)
         except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
             raise DatasetError(f"{path}: no .npz file, damaged or cut short; {error}") from error
         file.check()
@@ -183,18 +186,19 @@ class _Columns:
         self.keys = None if names is None else [str(name) for name in names(range(self.length))]
 
 
-def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[Rows, int]:
+def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
     """Return what reads the rows of an array, and how many it has."""
-    if member.compress_type == zipfile.ZIP_STORED:
+    if member.compress_type == zipfile.ZIP_STORED and not trusted:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
         stored = _NpyRows(file, name, begin, begin + member.file_size)
         return stored, stored.shape[0]
     try:
         with archive.open(member) as content:
-            array = np.lib.format.read_array(content, allow_pickle=False)
+            array = trusted_pickle.load_array(content) if trusted else np.lib.format.read_array(content, allow_pickle=False)
     except ValueError as error:
-        raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
-    _check_rows(name, array.shape, array.dtype)
+        reason = _PICKLED_NPZ if "Object arrays" in str(error) else f"no .npy file that can be read: {error}"
+        raise DatasetError(f"{name}: {reason}") from error
+    _check_rows(name, array.shape, np.dtype(bool) if trusted else array.dtype)
     return array.__getitem__, len(array)
 
 
@@ -207,9 +211,12 @@ class Npz(_OfFile):
 
     Args:
         path: The file, or its URL.
+        trusted_pickle: Whether to load arrays of Python objects, which are pickled, such as those of tensorpack's NumpySerializer.
+            Loading a pickle can run any code, so use this only for a file on this machine that you trust.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
-    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.
+    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples. In a file of tensorpack's
+    NumpySerializer, a sample is a datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -220,10 +227,15 @@ class Npz(_OfFile):
     """
 
     path: str
+    trusted_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trusted_pickle:
+            trusted_pickle.check_local("Npz", [self.path])
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path)
+        return _Columns(self.path, self.trusted_pickle)
 
     def __len__(self) -> int:
         return self._columns.length
@@ -233,9 +245,11 @@ class Npz(_OfFile):
         """The samples' keys, if the file names them."""
         return self._columns.keys
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; rows that lie one after the other are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack's, whose rows are datapoints
+            return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]
