@@ -56,7 +56,13 @@ def contrast(image: np.ndarray, factor: float) -> np.ndarray:
 
 @computed_in_float32
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0."""
+    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
+
+    Raises:
+        ValueError: the image is of floats, and has a value above 1.5.
+    """
+    if image.dtype != np.uint8:
+        ops.expect_shares(image, "gamma", "divide floats of 0 to 255 by 255 first, as ToFloat() does")
     return image if exponent == 1 else _by_level(image, lambda share: np.maximum(share, 0) ** exponent)
 
 

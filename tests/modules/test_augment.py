@@ -350,7 +350,7 @@ SOMETIMES = {"Sometimes": {"p": 0.5, "transforms": ["FlipX", {"OneOf": [["FlipY"
         ([{"CenterCrop": [224, "x"]}], "[0].CenterCrop[1]: expected int, got str 'x'"),
         (
             [{"ColorJitter": {"contrast": [0.5]}}],
-            "[0].ColorJitter.contrast: expected (least, greatest), at least 0 and finite, got a list of 1",
+            "[0].ColorJitter.contrast: expected (least, greatest), factors from 0 to 10, got a list of 1",
         ),
     ],
 )
