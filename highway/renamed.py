@@ -66,6 +66,7 @@ ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "BatchByShape.size": ("batch_size", {}),
     "BatchByShape.last": ("drop_last", _LAST),
     "Shuffle.buffer": ("buffer_size", {}),
+    "ImageFolder.classes": ("class_names", {}),
     "Rotate.order": ("interpolation", {}),
     "Zoom.order": ("interpolation", {}),
     "Resize.interp": ("interpolation", {}),

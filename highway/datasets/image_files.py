@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList
 from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
 from highway.stores.file import read_whole
 from highway.stores.url import is_url, join, shown
 
@@ -124,14 +125,43 @@ def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: s
     )
 
 
-def label_names(root: str) -> list[str]:
-    """Return the names of the label folders in ``root``, sorted; a label's number is its position.
+def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the label folders in ``root``; a label's number is its position.
+
+    Args:
+        root: The folder, or its URL.
+        classes: The names in the order of their numbers; ``None``: all folders, sorted.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, or there are no folders in it.
+        FileNotFoundError: there is no folder ``root``, there are no folders in it, or one of ``classes`` is not among them.
+        DatasetError: nobody names the classes, and the folders are called as the parts of a dataset are.
     """
-    if is_url(root):
-        return list(_by_label(root, _listing(root)))
+    found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
+    return _numbered(root, found, classes)
+
+
+def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) -> list[str]:
+    if classes is None:
+        if all(name.lower() in _SPLITS for name in found):
+            example = join(root, next((name for name in found if name.lower().startswith("train")), found[0]))
+            raise DatasetError(
+                f"data_dir {shown(root)!r}: its folders are called {', '.join(found)}: these are names of splits, not of classes; "
+                f"read one of them, {shown(example)!r}, or say that they are classes: "
+                f"ImageFolder({shown(root)!r}, class_names={list(found)})"
+            )
+        return list(found)
+    if missing := [name for name in classes if name not in set(found)]:
+        raise FileNotFoundError(
+            f"data_dir {shown(root)!r}: of {len(classes)} classes {len(missing)} have no folder in it, the first is {missing[0]!r}; "
+            "correct classes or data_dir"
+        )
+    return list(classes)
+
+
+_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+
+
+def _folders(root: str) -> list[str]:
     names = [entry.name for entry in _entries(root) if entry.is_dir()]
     if not names:
         hint = "it has images, which ImageReader reads" if any(map(_is_image, _entries(root))) else "it has neither folders nor images"
@@ -139,17 +169,19 @@ def label_names(root: str) -> list[str]:
     return names
 
 
-def labelled_files(root: str) -> ImageFiles:
+def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
     """List the images of each label's folder and of the folders below it; hidden ones and files of other types are left out.
 
+    Args and errors are as for :func:`label_names`.
+
     Raises:
-        FileNotFoundError: there is no folder ``root``, no label folders in it, or no images in one of these.
+        FileNotFoundError: there are no images in a label's folder.
     """
     if is_url(root):
-        return _labelled_objects(root)
+        return _labelled_objects(root, classes)
     keys: list[str] = []
     labels: list[int] = []
-    for number, name in enumerate(label_names(root)):
+    for number, name in enumerate(label_names(root, classes)):
         check_cancelled()
         found = list(_below(root, name))
         if not found:
@@ -203,12 +235,13 @@ def _listing(root: str, below: bool = True) -> Listing:
     return listing_of(root, below)
 
 
-def _labelled_objects(root: str) -> ImageFiles:
+def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
     listing = _listing(root)
     numbers: list[int] = []
     labels: list[int] = []
-    for label, (name, found) in enumerate(_by_label(root, listing).items()):
-        images = [number for number in found if listing.keys[number].lower().endswith(SUFFIXES)]
+    folders = _by_label(root, listing)
+    for label, name in enumerate(_numbered(root, list(folders), classes)):
+        images = [number for number in folders[name] if listing.keys[number].lower().endswith(SUFFIXES)]
         if not images:
             raise FileNotFoundError(_no_images(shown(join(root, name)), "remove the folder, or put images into it"))
         numbers += images
