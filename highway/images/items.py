@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,25 @@ def image_field(item: Item) -> Field:
     if not known:
         raise ValueError("an item without fields has no images")
     return next((name for name in ("image", "images") if name in known), known[0])
+
+
+_BOXES = ("boxes", "bboxes", "bbox")
+
+
+def expect_no_boxes(item: Item, owner: str, advice: str, named: Collection[Field] = ()) -> None:
+    """Raise ValueError if an item has a field of boxes that nobody has named, where the pixels of its image are moved.
+
+    Args:
+        item: A sample or a batch.
+        owner: What moves the pixels.
+        advice: How to have the boxes follow; ``{field}`` stands for their field.
+        named: The fields that are known.
+    """
+    if field := next((name for name in _BOXES if name in names(item) and name not in named), ""):
+        raise ValueError(
+            f"{owner}: pixels are moved here, and the boxes in the field {field!r} would stay; {advice.format(field=field)}; "
+            f"if they are to stay, rename their field before this stage: Rename({{{field!r}: 'original_{field}'}})"
+        )
 
 
 def is_batch(value: Any, owner: str) -> bool:

@@ -128,3 +128,11 @@ def test_a_class_with_a_call_of_its_own_and_whole_images_are_decoded_one_by_one(
 def test_without_the_extension_images_are_decoded_one_by_one(monkeypatch):
     monkeypatch.setattr("highway.modules.decode.extension_or_none", lambda: None)
     assert DecodeImage(0, shape=(8, 8)).ahead() is None
+
+
+def test_boxes_do_not_stay_where_their_image_is_cropped_or_scaled():
+    item = {"image": encoded(), "boxes": np.float32([[2, 2, 12, 12]])}
+    for stage in (DecodeImage(shape=(8, 8)), DecodeImage(crop=RandomResizedCrop((8, 8)), flip=0.5)):
+        with pytest.raises(ValueError, match="pixels are moved here, and the boxes in the field 'boxes' would stay; decode the whole"):
+            list(Pipeline([[item], stage]))
+    assert [whole["boxes"] is item["boxes"] for whole in Pipeline([[item], DecodeImage()])] == [True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -70,7 +69,7 @@ class Mosaic:
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
-    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    with_boxes: list[str | int] | None = None
     p: Probability = 1.0
     center_range: Centers = (0.3, 0.7)
     fit_mode: Literal["cover", "contain"] = "cover"
@@ -81,7 +80,8 @@ class Mosaic:
 
     def __post_init__(self) -> None:
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
-        self._targets = Targets("Mosaic", self.field, self.boxes, self.points, self.mask, self.with_boxes)
+        fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
+        self._targets = Targets("Mosaic", *fields, all_named=self.with_boxes is not None)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)
