@@ -59,6 +59,8 @@ def is_batch(value: Any, owner: str) -> bool:
         ValueError: it is neither, or may be one or the other.
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
+        if len(value) and isinstance(value[0], bytes):
+            raise ValueError(f"{owner}: the image field holds {short(value[0])}{_ways_out(value[0])}, and before Batch")
         return True
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
         raise ValueError(
@@ -106,6 +108,10 @@ def short(value: Any) -> str:
 def _ways_out(value: Any) -> str:
     if isinstance(value, bytes):
         return ": put DecodeImage before, which decodes the bytes of an image"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
+        return ": put DecodeImage before Batch, which decodes the bytes of an image"
+    if isinstance(value, (tuple, dict)):
+        return ", an item: the stage Augmentations([...]) applies transforms to the image in it"
     if isinstance(value, np.ndarray) and value.ndim == 4:
         return ", a batch: Augmentations([...]) changes each of its images"
     return ": np.asarray() makes it one" if isinstance(value, Image.Image) else ""

@@ -75,7 +75,8 @@ class DecodeImage(DecodeOptions, _OfField):
             self._is_checked = True
         data = batch.get(item, self.field)
         if not isinstance(data, bytes):
-            raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file")
+            advice = "; put DecodeImage before Batch" if isinstance(data, (np.ndarray, list)) else ""
+            raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file{advice}")
         return data
 
     def ahead(self) -> _Together | None:

@@ -271,7 +271,7 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
         ((LABELS,), {}, ValueError, r"the image field holds an array of shape \(6,\); expected images \(B, H, W, C\)"),
         (("a.jpg",), {}, ValueError, "the image field holds 'a.jpg'; expected images"),
         ((b"\xff\xd8" * 99,), {}, ValueError, r"holds an object of type bytes; .*: put DecodeImage before, which decodes the bytes"),
-        (([b"\xff\xd8" * 99],), {}, ValueError, r"got an object of type bytes: put DecodeImage before, which decodes the bytes"),
+        (([b"\xff\xd8" * 99],), {}, ValueError, r"an object of type bytes: put DecodeImage before, which decodes the bytes"),
         ((Image.new("RGB", (3, 3)),), {}, ValueError, r"holds an object of type Image; .*: np.asarray\(\) makes it one"),
         (
             (IMAGES[:, :0],),
