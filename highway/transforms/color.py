@@ -51,9 +51,18 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
 
-    change = staticmethod(F.contrast)
+    Args:
+        amount: How far the factor may be from 1: from 0 to 10.
+        per_channel: Whether the mean is that of each channel, and not of the grey of all.
+    """
+
+    amount: Distance = 0.4
+    per_channel: bool = False
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.contrast(image, params, self.per_channel)
 
 
 @checked

@@ -211,21 +211,32 @@ class CoarseDropout(_Holes):
         return _placed(size, self.height, self.width, numbers[1 : 1 + count])
 
 
+Side = Annotated[
+    int | float,
+    Predicate(
+        lambda side: side >= 1 if isinstance(side, int) else 0 <= side <= 1, "a share from 0 to 1 (0.25), or pixels as a whole number (16)"
+    ),
+]
+
+
 @checked
 @dataclass(frozen=True)
 class Cutout(_Holes):
     """Fill one box of a size, at a random place, with probability ``p``.
 
     Args:
-        height: Of the box, as a share of the image's.
+        height: Of the box: a float is a share of the image's, from 0 to 1; a whole number is pixels, at least 1.
         width: Likewise.
     """
 
-    height: Share = 0.25
-    width: Share = 0.25
+    height: Side = 0.25
+    width: Side = 0.25
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        return _placed(size, (self.height, self.height), (self.width, self.width), [rng.random(4).tolist()])
+        shares = (
+            min(1.0, side / most) if isinstance(side, int) else side for side, most in zip((self.height, self.width), size, strict=True)
+        )
+        return _placed(size, *((share, share) for share in shares), [rng.random(4).tolist()])
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:

@@ -28,6 +28,9 @@ Factors = Annotated[tuple[float, float], Range(gt=0, words=_ABOVE_0), Predicate(
 _ENLARGING = "(least, greatest) factors, above 0 and at most 10, such as (0.9, 1.2)"
 Enlargements = Annotated[tuple[float, float], Range(gt=0, le=10, words=_ENLARGING), Predicate(lambda some: some[0] <= some[1], _ENLARGING)]
 Shares = Annotated[tuple[float, float], Predicate(lambda some: 0 < some[0] <= some[1] <= 1, "(least, greatest), within 0 to 1")]
+Centers = Annotated[
+    tuple[float, float], Range(ge=0, le=1), Predicate(lambda shares: shares[0] <= shares[1], "(least, greatest), from 0 to 1")
+]
 Counts = Annotated[tuple[int, int], Range(ge=1), Predicate(lambda some: some[0] <= some[1], "(least, greatest), at least 1")]
 
 PerChannel = Annotated[

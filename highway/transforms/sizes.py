@@ -149,20 +149,20 @@ class RandomResize(_Scaled):
 
     Args:
         xrange: Least and greatest factor of the width, at most 10. Whole numbers are factors too, and no lengths in pixels.
-        yrange: Likewise of the height.
+        yrange: Likewise of the height. ``None``: the factor of the width, so that the proportions stay.
         minimum: Least height and width of the result in pixels.
         aspect_ratio_thres: How far apart the two factors may be, as a share of the one of the width: 0 keeps the proportions.
         interpolation: As for :class:`Resize`.
     """
 
     xrange: Enlargements
-    yrange: Enlargements
+    yrange: Enlargements | None = None
     minimum: Annotated[tuple[int, int], Range(ge=0)] = (0, 0)
     aspect_ratio_thres: Amount = 0.15
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        common = self.xrange[0] <= self.yrange[1] and self.yrange[0] <= self.xrange[1]
+        common = self.yrange is None or (self.xrange[0] <= self.yrange[1] and self.yrange[0] <= self.xrange[1])
         require(self.aspect_ratio_thres > 0 or common, self, "yrange", f"one that overlaps with xrange={self.xrange}")
 
     def draw(self, size: Size, rng: Generator | None) -> Size:
@@ -174,6 +174,8 @@ class RandomResize(_Scaled):
     def _factors(self, rng: Generator) -> tuple[float, float]:
         """Return two that are near enough to each other: the width's at random, the height's as near as it has to be."""
         x = uniform(*self.xrange, rng)
+        if self.yrange is None:
+            return x, x
         reach = x * self.aspect_ratio_thres
         low, high = max(self.yrange[0], x - reach), min(self.yrange[1], x + reach)
         if low <= high:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -15,15 +15,11 @@ from highway.images.ops import Box, Interpolation, Size
 from highway.images.sampling import fitting
 from highway.modules.targets import Target, Targets, joined, like, rows_where
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Predicate, Probability, Range, Shape
+from highway.parameters.ranges import Probability, Shape
 from highway.process.aligned import aligned
 from highway.transforms import Geometric, covering_box
 from highway.transforms.base import areas, placed
-from highway.transforms.parameters import PerChannel, Share
-
-Centers = Annotated[
-    tuple[float, float], Range(ge=0, le=1), Predicate(lambda shares: shares[0] <= shares[1], "(least, greatest), from 0 to 1")
-]
+from highway.transforms.parameters import Centers, PerChannel, Share
 
 
 @checked
