@@ -213,9 +213,7 @@ class CoarseDropout(_Holes):
 
 Side = Annotated[
     int | float,
-    Predicate(
-        lambda side: side >= 1 if isinstance(side, int) else 0 <= side <= 1, "a share from 0 to 1 (0.25), or pixels as a whole number (16)"
-    ),
+    Predicate(lambda side: side >= 1 if isinstance(side, int) else 0 <= side <= 1, "a share from 0 to 1, or pixels as a whole number (16)"),
 ]
 
 
@@ -233,10 +231,13 @@ class Cutout(_Holes):
     width: Side = 0.25
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        shares = (
-            min(1.0, side / most) if isinstance(side, int) else side for side, most in zip((self.height, self.width), size, strict=True)
-        )
-        return _placed(size, *((share, share) for share in shares), [rng.random(4).tolist()])
+        rows, columns = _share(self.height, size[0]), _share(self.width, size[1])
+        return _placed(size, (rows, rows), (columns, columns), [rng.random(4).tolist()])
+
+
+def _share(side: float, length: int) -> float:
+    """Return a side as a share of a length: whole numbers are pixels, and at most all of them."""
+    return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:

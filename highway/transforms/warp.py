@@ -101,7 +101,7 @@ class Rotate(Warp):
         fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
         mode: What new pixels hold: ``"constant"`` (``fill``), or ``"nearest"``, ``"reflect"`` or ``"mirror"``, as for :class:`Shift`.
             Boxes and points know only the image itself, not what comes in by reflection.
-        center_range: Least and greatest place of the centre of the turn, as shares of width and height; each is drawn. Not with ``reshape``.
+        center_range: Least and greatest place of the centre of the turn, as shares of width and height, both drawn. Not with ``reshape``.
         step_deg: Only multiples of so many degrees are drawn.
     """
 

@@ -90,7 +90,7 @@ def test_a_cutout_in_pixels_has_that_size_in_images_of_any_size():
         image = np.full((*size, 1), 9, np.uint8)
         assert (T.Cutout(height=7, width=11, p=1.0)(image, rng()) == 0).sum() == 77
     assert (T.Cutout(height=50, width=0.5, p=1.0)(np.full((30, 40, 1), 9, np.uint8), rng()) == 0).sum() == 30 * 20
-    with pytest.raises(ConfigError, match=r"height=0; expected a share from 0 to 1 \(0\.25\), or pixels as a whole number"):
+    with pytest.raises(ConfigError, match=r"height=0; expected a share from 0 to 1, or pixels as a whole number"):
         T.Cutout(height=0)
 
 
@@ -100,9 +100,7 @@ def test_a_random_resized_crop_scales_as_it_is_told():
         top, left, height, width = params = transform.draw(IMAGE.shape[:2], rng())
         expected = F.resize(IMAGE[top : top + height, left : left + width], (16, 16), interpolation)
         assert_array_equal(transform.image(IMAGE, params), expected)
-    with pytest.raises(
-        ConfigError, match="a crop with interpolation='bilinear', as decoding scales; another one belongs into Augmentations"
-    ):
+    with pytest.raises(ConfigError, match="a crop with interpolation='bilinear', as decoding scales; another"):
         DecodeImage(crop=T.RandomResizedCrop((16, 16), interpolation="bicubic"))
 
 
