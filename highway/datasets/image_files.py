@@ -133,14 +133,44 @@ def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: s
     )
 
 
-def label_names(root: str) -> list[str]:
-    """Return the names of the label folders in ``root``, sorted; a label's number is its position.
+def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the label folders in ``root``; a label's number is its position.
+
+    Args:
+        root: The folder, or its URL.
+        classes: The names in the order of their numbers; ``None``: all folders, sorted.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, there are no folders in it, or a link in it leads nowhere.
+        FileNotFoundError: there is no folder ``root``, there are no folders in it, one of ``classes`` is not among them, or a link in
+            it leads nowhere.
+        DatasetError: ``classes`` is ``None``, and the folders are called as splits of a dataset are.
     """
-    if is_url(root):
-        return list(_by_label(root, _listing(root)))
+    found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
+    return _numbered(root, found, classes)
+
+
+def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) -> list[str]:
+    if classes is None:
+        if all(name.lower() in _SPLITS for name in found):
+            example = join(root, next((name for name in found if name.lower().startswith("train")), found[0]))
+            raise DatasetError(
+                f"data_dir {shown(root)!r}: its folders are called {', '.join(found)}: these are names of splits, not of classes; "
+                f"read one of them, {shown(example)!r}, or say that they are classes: "
+                f"ImageFolder({shown(root)!r}, class_names={list(found)})"
+            )
+        return list(found)
+    if missing := [name for name in classes if name not in set(found)]:
+        raise FileNotFoundError(
+            f"data_dir {shown(root)!r}: of {len(classes)} classes {len(missing)} have no folder in it, the first is {missing[0]!r}; "
+            "correct classes or data_dir"
+        )
+    return list(classes)
+
+
+_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+
+
+def _folders(root: str) -> list[str]:
     entries = list(reachable(root))
     names = [entry.name for entry in entries if entry.is_dir()]
     if not names:
@@ -149,18 +179,20 @@ def label_names(root: str) -> list[str]:
     return names
 
 
-def labelled_files(root: str) -> ImageFiles:
+def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
     """List the images of each label's folder and of the folders below it, following links; skip hidden files and files of other types.
 
+    Args and errors are as for :func:`label_names`.
+
     Raises:
-        FileNotFoundError: there is no folder ``root``, no label folders in it, no images in one of these, or a link leads nowhere.
+        FileNotFoundError: there are no images in a label's folder, or a link leads nowhere.
         DatasetError: a link leads back to a folder above it.
     """
     if is_url(root):
-        return _labelled_objects(root)
+        return _labelled_objects(root, classes)
     keys: list[str] = []
     labels: list[int] = []
-    for number, name in enumerate(label_names(root)):
+    for number, name in enumerate(label_names(root, classes)):
         check_cancelled()
         found = [key for key in files_below(root, name) if key.lower().endswith(SUFFIXES)]
         if not found:
@@ -195,12 +227,13 @@ def _listing(root: str, below: bool = True) -> Listing:
     return listing_of(root, below)
 
 
-def _labelled_objects(root: str) -> ImageFiles:
+def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
     listing = _listing(root)
     numbers: list[int] = []
     labels: list[int] = []
-    for label, (name, found) in enumerate(_by_label(root, listing).items()):
-        images = [number for number in found if listing.keys[number].lower().endswith(SUFFIXES)]
+    folders = _by_label(root, listing)
+    for label, name in enumerate(_numbered(root, list(folders), classes)):
+        images = [number for number in folders[name] if listing.keys[number].lower().endswith(SUFFIXES)]
         if not images:
             raise FileNotFoundError(_no_images(shown(join(root, name)), "remove the folder, or put images into it"))
         numbers += images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
+from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
@@ -57,6 +59,9 @@ class Run:
             workers.is_asked = last.shape != "sink"
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
+        if isinstance(items := first.stage.op, (list, tuple)) and mistakes.log.isEnabledFor(logging.WARNING):
+            for workers in itertools.takewhile(lambda one: one.shape == "map" and one.traits.ahead is None, self.workers[1:]):
+                workers.watch(items)
         self._seed = seed
         self.stopped = False
         self.background = False  # nobody waits for it, who would be told of an error

@@ -218,3 +218,55 @@ def test_a_link_that_leads_back_up_is_an_error(classes, name, target):
         os.symlink("../dog", classes / "cat" / "dog")
     with pytest.raises(DatasetError, match=r"classes/.*' leads back to a folder above it; remove the link"):
         len(ImageFolder(str(classes)))
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A folder like Tiny ImageNet: ``wnids.txt`` is in another order than the names of the folders."""
+    for number, name in enumerate(["n01", "n02", "n03"]):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / "train" / name / "a.png")
+    (tmp_path / "wnids.txt").write_text("n03\nn01\nn02\n")
+    return tmp_path
+
+
+def test_a_file_of_classes_numbers_folders_as_it_numbers_lists(tiny):
+    wnids = str(tiny / "wnids.txt")
+    expected = {"n03/a.png": 0, "n01/a.png": 1, "n02/a.png": 2}
+    for dataset in (
+        ImageFolder(str(tiny / "train"), class_names=wnids),
+        ImageFolder(str(tiny / "train"), classes=wnids),
+        ImageFolder(str(tiny / "train"), class_names=["n03", "n01", "n02"]),
+        ImageFolder(str(tiny / "train"), class_names="../wnids.txt"),
+    ):
+        assert labels(dataset) == expected and dataset.classes == ["n03", "n01", "n02"]
+    (tiny / "val.txt").write_text("".join(f"{key} {key[:3]}\n" for key in expected))
+    assert labels(Files(str(tiny / "train"), str(tiny / "val.txt"), wnids)) == expected
+    assert ImageFolder(str(tiny / "train")).fingerprint() != ImageFolder(str(tiny / "train"), class_names=wnids).fingerprint()
+
+
+def test_folders_that_are_not_among_the_classes_are_left_out_and_missing_ones_are_an_error(tiny):
+    dataset = ImageFolder(str(tiny / "train"), class_names=["n02"])
+    assert labels(dataset) == {"n02/a.png": 0}
+    with pytest.raises(FileNotFoundError, match=r"of 2 classes 1 have no folder in it, the first is 'n09'; correct classes or data_dir"):
+        len(ImageFolder(str(tiny / "train"), class_names=["n01", "n09"]))
+
+
+@pytest.mark.parametrize("names", [["train", "val"], ["test", "train", "validation"], ["Train", "Test"], ["train"]])
+def test_folders_that_are_called_as_splits_are_not_taken_for_classes(tmp_path, names):
+    for name in names:
+        (tmp_path / name / "cat").mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "cat" / "a.png")
+    with pytest.raises(DatasetError) as caught, Pipeline([ImageFileReader(str(tmp_path), 1, (4, 4))]) as pipeline:
+        pipeline.dequeue()
+    train = sorted(names)[0] if len(names) == 1 else next(name for name in names if name.lower() == "train")
+    assert f"read one of them, '{tmp_path / train}', or say that they are classes: ImageFolder(" in str(caught.value)
+    dataset = ImageFolder(str(tmp_path), class_names=sorted(names))
+    assert dataset.classes == sorted(names) and len(dataset) == len(names)
+
+
+def test_a_class_called_train_among_others_is_a_class(tmp_path):
+    for name in ("train", "tram"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
+    assert ImageFolder(str(tmp_path)).classes == ["train", "tram"]

@@ -19,6 +19,7 @@ import numpy as np
 from highway.datasets.field_codecs import BAD_NPY
 from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
+from highway.datasets.records import trusted_pickle
 from highway.errors import DatasetError, StoreError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
@@ -29,6 +30,8 @@ _LONGEST = 1 << 16  # bytes of a header that are looked at
 _END = struct.Struct("<10xH10x")  # the end of a zip archive: how many files it has
 _LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
 
+_PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
+_PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # an array of a .npz file that names its rows
 
 _MOST_TIMES = 1 << 16  # times that an array is larger than its compressed bytes at most: deflate makes zeros 1032 times as small
@@ -88,20 +91,21 @@ class _NpyRows(StoredRows):
         name: What the array is called in messages.
         begin: Where its header begins.
         end: Where it ends.
+        pickled: The error if it holds Python objects.
 
     Raises:
         DatasetError: it has no rows that could be read one by one.
     """
 
-    def __init__(self, file: UnchangingFile, name: str, begin: int, end: int) -> None:
+    def __init__(self, file: UnchangingFile, name: str, begin: int, end: int, pickled: str = _PICKLED) -> None:
         header = io.BytesIO(file.read(begin, min(_LONGEST, end - begin)))
-        shape, fortran, dtype = _read_header(header, name)
+        shape, fortran, dtype = _read_header(header, name, pickled)
         if fortran and len(shape) > 1:
             raise DatasetError(f"{name}: it is in Fortran order, its rows lie apart; save np.ascontiguousarray(array)")
         super().__init__(file, name, begin + header.tell(), shape, dtype, end)
 
 
-def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return the shape of an array, whether it is in Fortran order, and its dtype. Raises DatasetError."""
     try:
         version = np.lib.format.read_magic(stream)
@@ -113,7 +117,7 @@ def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, n
     except BAD_NPY as error:
         raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
     if dtype.hasobject:
-        raise DatasetError(f"{name}: it holds Python objects, which only a pickle could bring back; save arrays of numbers or text")
+        raise DatasetError(f"{name}: {pickled}")
     if not shape:
         raise DatasetError(f"{name}: a single value; expected an array with rows")
     return shape, fortran, dtype
@@ -175,7 +179,7 @@ class Npy(_OfFile):
 class _Columns:
     """The rows of several arrays of one length."""
 
-    def __init__(self, path: str, verify: bool) -> None:
+    def __init__(self, path: str, verify: bool, trusted: bool) -> None:
         file = open_file(path)
         path = file.path
         self.rows: dict[str, Rows] = {}
@@ -187,7 +191,7 @@ class _Columns:
                     raise zipfile.BadZipFile(f"the checksum of {damaged!r} does not match")
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
-                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
+                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}", trusted)
         except (DatasetError, StoreError):
             raise
         except (*_BAD_ZIP, EOFError, OSError, RuntimeError, ValueError, OverflowError) as error:
@@ -210,14 +214,17 @@ def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
         raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
 
 
-def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[Rows, int]:
+def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
     """Return what reads the rows of an array, and how many it has."""
-    if member.compress_type == zipfile.ZIP_STORED:
+    if member.compress_type == zipfile.ZIP_STORED and not trusted:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
-        stored = _NpyRows(file, name, begin, begin + member.file_size)
+        stored = _NpyRows(file, name, begin, begin + member.file_size, _PICKLED_NPZ)
         return stored, stored.shape[0]
     with archive.open(member) as content:
-        shape, fortran, dtype = _read_header(content, name)
+        if trusted:
+            objects = trusted_pickle.load_array(content)
+            return objects.__getitem__, len(objects)
+        shape, fortran, dtype = _read_header(content, name, _PICKLED_NPZ)
         size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
         if size != found or member.file_size > _MOST_TIMES * member.compress_size:
             raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
@@ -237,9 +244,12 @@ class Npz(_OfFile):
         path: The file, or its URL.
         verify: Whether to compare the checksums of all arrays at the first read, which reads the whole file. Without it, only the checksums
             of compressed arrays are compared.
+        trusted_pickle: Whether to load arrays of Python objects, which are pickled, such as those of tensorpack's NumpySerializer.
+            Loading a pickle can run any code, so use this only for a file on this machine that you trust.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
-    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.
+    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples. In a file of tensorpack's
+    NumpySerializer, a sample is a datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -251,10 +261,15 @@ class Npz(_OfFile):
 
     path: str
     verify: bool = False
+    trusted_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trusted_pickle:
+            trusted_pickle.check_local("Npz", [self.path])
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path, self.verify)
+        return _Columns(self.path, self.verify, self.trusted_pickle)
 
     def __len__(self) -> int:
         return self._columns.length
@@ -264,9 +279,11 @@ class Npz(_OfFile):
         """The samples' keys, if the file names them."""
         return self._columns.keys
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; rows that lie one after the other are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack's, whose rows are datapoints
+            return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]
