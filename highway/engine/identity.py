@@ -36,14 +36,21 @@ class Identities:
         hasher = Hasher(strict=False)
         self._stages: dict[str, dict[str, Any]] = {}
         self._data: dict[str, list[Callable[[], str]]] = {}
+        self._failure: tuple[str, Exception] | None = None
         known: list[Any] = []  # a reader is what its user wrote of several stages
         for worker in workers:
             stage, op = worker.stage, written(worker.stage.op)
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
             parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
-            parts += [] if any(op is other for other in known) else hasher.parameters(op)
+            try:
+                parts += [] if any(op is other for other in known) else hasher.parameters(op)
+            except Exception as error:  # of the user's classes; it matters only to who asks for a state
+                self._failure = self._failure or (stage.name, error)
             known.append(op)
-            parameters = {name: _short(b"".join(part.values for other, part in parts if other == name), 4) for name, _ in parts}
+            values: dict[str, bytes] = {}
+            for part, (value, _) in parts:
+                values[part] = values.get(part, b"") + value
+            parameters = {name: _short(value, 4) for name, value in values.items()}
             code = b"".join(part.code for _, part in parts)
             self._stages[stage.name] = {"parameters": parameters, "code": _short(code, 6) if code else ""}
             own = worker.traits.identity
@@ -55,7 +62,16 @@ class Identities:
 
         Args:
             data: Those of the stages' data, if another process has the data.
+
+        Raises:
+            PipelineError: an object raised an error when it was hashed.
         """
+        if self._failure is not None:
+            name, error = self._failure
+            raise PipelineError(
+                f"state_dict: the parameters of {name} cannot be hashed: {type(error).__name__}: {error}; a method fingerprint() of the "
+                "object can return a text that changes with them"
+            ) from error
         data = self.data() if data is None else data
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
 
