@@ -1,8 +1,8 @@
-"""What a state knows of the pipeline that saved it: hashes of each stage's parameters, its code and its data.
+"""The pipeline that saved a state, as the state knows it: hashes of each stage's parameters, code and data.
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes, data when the first state is saved or
 loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is logged:
-people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says what counts as a parameter, and what as code.
+people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says which values count as parameters, and which as code.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Identities:
         self._stages: dict[str, dict[str, Any]] = {}
         self._data: dict[str, list[Callable[[], str]]] = {}
         self._failure: tuple[str, Exception] | None = None
-        known: list[Any] = []  # a reader is what its user wrote of several stages
+        known: list[Any] = []  # several stages may belong to one reader
         for worker in workers:
             stage, op = worker.stage, written(worker.stage.op)
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
             parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
             try:
                 parts += [] if any(op is other for other in known) else hasher.parameters(op)
-            except Exception as error:  # of the user's classes; it matters only to who asks for a state
+            except Exception as error:  # of the user's classes; only a state needs the hash
                 self._failure = self._failure or (stage.name, error)
             known.append(op)
             values: dict[str, bytes] = {}
@@ -76,7 +76,7 @@ class Identities:
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
 
     def data(self) -> dict[str, str]:
-        """Return the hash of what each stage reads; empty if a stage does not say that."""
+        """Return the hash of each stage's data; empty for a stage that reads none, or does not report them."""
         return {name: _short(" ".join(_said(own)).encode(), 6) if own else "" for name, own in self._data.items()}
 
 
@@ -101,7 +101,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Args:
         saved: The identities in the state.
         current: Those of this pipeline, with the same stages.
-        allow_changed: Names of stages whose changes are accepted, and logged; that of a composite stands for all its stages.
+        allow_changed: Names of stages whose changes are accepted, and logged; the name of a composite includes all its stages.
 
     Raises:
         PipelineError: a stage that is not among them has other parameters or reads other data; or there is no such stage.

@@ -1,4 +1,4 @@
-"""What a state and a cache are known by: the hash of all values and code that a stage consists of."""
+"""The hash of all values and code of a stage, by which states and caches are compared."""
 
 import dataclasses
 import enum
@@ -173,7 +173,7 @@ def test_an_object_that_cannot_be_hashed_is_an_error_of_the_state_and_not_of_the
 
     with build() as pipeline:
         assert pipeline.dequeue() == 0
-        with pytest.raises(PipelineError, match="the parameters of odd cannot be hashed: RuntimeError: no attributes here; .*fingerprint"):
+        with pytest.raises(PipelineError, match=r"the parameters of odd cannot be hashed: RuntimeError: no attributes here; .*fingerprint"):
             pipeline.state_dict()
 
 
@@ -562,7 +562,7 @@ def test_what_a_cache_cannot_see_is_named(caplog, tmp_path, monkeypatch):
 
     unseen = module_of("lines = (n for n in range(3))\ndef f(n): return n + next(lines)", tmp_path, monkeypatch).f
     fingerprint([Reader(NUMBERS), unseen])
-    assert "Cache: changes of lines, which maps before it refer to, cannot be seen" in caplog.text
+    assert "Cache: maps before it refer to lines, whose changes cannot be seen" in caplog.text
     with pytest.raises(ConfigError, match=r"<generator .*> in <.*Plain object.*key="):
         fingerprint([Reader(NUMBERS), Plain(n for n in range(3))])
     with pytest.raises(UnknownValueError):
@@ -645,7 +645,7 @@ GIVEN = {
 }
 TRIED = (2, 1, 0.5, "name", (8, 8), [1], ["name"], {"a": "b"}, abs, [])
 NOT_TRIED = {"Albumentations", "ColorSpace", "HuggingFace", "OneOf", "SomeOf", "TorchvisionV2"}  # they need a package, or are in a table
-INSTANCES = [  # whose parameters go together
+INSTANCES = [  # with parameters that depend on each other
     Augmentations(boxes=1, points=2, with_boxes=["a"], with_points=["b"], swap_points=[(0, 1)]),
     Batch(4, ragged="pad", fields=["a"], multiple=2, pad_to=9, fill=1),
     Reader(range(3), 4, ragged="pad", fields=["a"], multiple=2, pad_to=9, fill=1),
