@@ -82,8 +82,8 @@ class Traits:
         deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
             returns its state.
         identity: Of a source: returns a text that changes when its data change; states are compared by it.
-        fingerprint: Returns a text that changes when its output changes, by parameters, files or code. States and caches are compared by it,
-            in place of a hash of the object.
+        fingerprint: Returns a text that changes when its output changes, by parameters, files or code. States and caches are
+            compared by it, in place of a hash of the object.
     """
 
     parallel: bool = False
