@@ -29,6 +29,10 @@ if hasattr(providers, "is_local_module_file"):
 _own_base: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--resume-cases", type=int, default=2000, help="random pipelines of tests/engine/test_resume_changed.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have ``tmp_path``, and temporary folders of tests, below a short path: tests put sockets there, whose paths have 107 bytes at most.
 

@@ -70,7 +70,9 @@ class IsolatedRun(Run):
         with script_interrupt.held(), self._lock:  # Ctrl-C in the middle would have the process told twice, or never
             if self._process is not None and not self._opened:
                 draining = self.workers[0].scope.draining
-                self._process.tell(Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage()))
+                self._process.tell(
+                    Begin(self.seed, self._origin, self.resumed_from, draining, self.background, cancel.in_stage(), self.is_counted)
+                )
             self._opened = True
         if isinstance(source := self.workers[0].stage.op, Fed):
             source.forward(lambda value: self._tell("feed", value))
@@ -81,7 +83,7 @@ class IsolatedRun(Run):
                 try:
                     kind, value = self._process.receive(timeout)
                 except TimeoutError:
-                    raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on") from None
+                    raise TimeoutError from None
                 except LinkError as error:
                     self._end(None if self.stopped else self._process.lost(error))
                     break
@@ -138,6 +140,7 @@ class IsolatedRun(Run):
         return skips
 
     def length(self) -> int:
+        self.is_counted = True
         found = self._ask("length")
         return super().length() if found is None else int(found)
 

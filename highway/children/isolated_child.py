@@ -34,6 +34,7 @@ class Begin(NamedTuple):
         draining: Whether its source shall end at once.
         background: Whether nobody waits for it, who would be told of an error.
         lineage: Whether passports say what the items were made of.
+        is_counted: Whether the length was returned, which counts on every item.
     """
 
     seed: int
@@ -42,6 +43,7 @@ class Begin(NamedTuple):
     draining: bool
     background: bool
     lineage: bool
+    is_counted: bool
 
 
 class Begun(NamedTuple):
@@ -118,6 +120,8 @@ def _work(run: Run, begin: Begin, items: ShmSender) -> None:
     """Run the pipeline to its end; raise what one of its stages does."""
     if begin.state is not None:
         Consumer(run).go_on(begin.state, None)  # the parent has compared the stages
+    if begin.is_counted:
+        run.count()
     run.background = begin.background
     if begin.draining:
         run.drain()

@@ -251,7 +251,7 @@ class Channel:
                 raise EndOfStream("the stream has ended")
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
-                raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+                raise TimeoutError
             self._readers += 1
             try:
                 _wait(self._readable, remaining, meter, STARVED)

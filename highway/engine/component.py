@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Shape = Literal["source", "map", "stream", "sink", "composite"]
 Makes = Literal["batches", "samples"]
+OneToOne = Literal["in order", "reordered"]
+Ranks = list[list[int]]
 
 
 @runtime_checkable
@@ -43,6 +45,7 @@ _OF_TYPE: dict[Any, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "int | None": lambda value: isinstance(value, int),
     "Makes | None": lambda value: isinstance(value, str) and value in get_args(Makes),
+    "OneToOne | None": lambda value: isinstance(value, str) and value in get_args(OneToOne),
 }
 
 
@@ -56,6 +59,10 @@ class Traits:
         parallel: Of a map: whether it gets a worker for each core that this process may use, if nobody says how many.
         workers_parameter: The parameter that says how many workers it has.
         draws: Whether chance has a part in what it makes, and not in the order alone, if it takes an ``rng`` or its ``seed`` is ``None``.
+        drops: Of a map: whether it may return ``DROP``.
+        one_to_one: Of a map or stream: whether each input becomes exactly one output, whatever errors are skipped. ``"in order"``: before
+            the next input is taken. ``"reordered"``: at any time, with its own passport. ``None``: not known; a plain map is taken to
+            be one-to-one unless it drops items or skips errors.
         makes: What comes out of it: ``"batches"`` or ``"samples"``. ``None``: the same as goes in.
         epochs: Passes that it makes over its data; ``None``: without end, or it cannot be known.
         numbers_epochs: Whether its passports say in which epoch an item is, in order, so that a loop over the pipeline is one epoch.
@@ -78,7 +85,8 @@ class Traits:
         remake: For resuming. Of a source: takes epoch and index of an item, and which ``part`` of what it is (``None`` if its passport does
             not say), and returns it. Of a stream, or a map that returns ``Several``: takes the items that it made one of (each a
             ``Stamped``) and which part of them that is, and returns it, a stream with its passport.
-        ranks: Of a source that ranks share: returns which rank it is, and of how many.
+        ranks: Of a source: returns the ranks that its items depend on, as ``[[rank, world_size]]``, with a pair for each source inside it;
+            an empty list if its items are the same on every rank. A source without it is taken to depend on the rank of this process.
         deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
             returns its state.
         identity: Of a source: returns a text that changes when its data change; states are compared by it.
@@ -89,6 +97,8 @@ class Traits:
     parallel: bool = False
     workers_parameter: str = "num_workers"
     draws: bool = True
+    drops: bool = False
+    one_to_one: OneToOne | None = None
     makes: Makes | None = None
     epochs: int | None = None
     numbers_epochs: bool = False
@@ -106,7 +116,7 @@ class Traits:
     stamped: Callable[[], Iterator[Any]] | None = None
     length: Callable[..., int] | None = None
     remake: Callable[..., Any] | None = None
-    ranks: Callable[[], list[int]] | None = None
+    ranks: Callable[[], Ranks] | None = None
     deal_anew: Callable[[Any, list[int], list[int]], Any] | None = None
     identity: Callable[[], str] | None = None
     fingerprint: Callable[[], str] | None = None

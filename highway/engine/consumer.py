@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.identity import expect_same
+from highway.engine.component import Ranks
+from highway.engine.identity import expect_same, is_named
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, resume
+from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
 from highway.errors import EndOfStream, PipelineError
 
 if TYPE_CHECKING:
     from highway.engine.threads import Run
     from highway.engine.workers import StageWorkers
+
+log = logging.getLogger("highway")
 
 ENDED = (
     "the pipeline has ended; for several passes give its source epochs=, or build a new pipeline for each with other seeds (Pipeline(..., "
@@ -36,6 +42,7 @@ class Consumer:
         self._turn = threading.Lock()  # held by who waits for an item, so that none overtakes a marker
         self._place = threading.RLock()  # held while what follows changes
         self.epoch = 0
+        self._has_begun = False  # whether an item of this epoch was taken
         self._held: Stamped | None = None  # the first item of the next epoch: by it the end of one is seen
         self._skipped = -1  # the last epoch that a loop has left early
         self._loop: int | None = None  # the epoch that a loop is in
@@ -45,7 +52,10 @@ class Consumer:
         self._met: Marker | None = None  # it, unless it came in another run
         self._errors: Counter[int] = Counter()  # what was left out before it, by the stage's number
         self._taken = 0  # items that came behind it
-        self._last: tuple[int, int] | None = None  # epoch and index of the last item
+        self._last: tuple[int, int] | None = None  # epoch and index of the last item,
+        self._previous: tuple[int, int] | None = None  # and of the item before it
+        self._loops = 0  # loops that have begun
+        self.has_ended = False  # whether the end of the stream was reached, here or in the run that this run continues
         self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
@@ -57,14 +67,18 @@ class Consumer:
         Raises:
             TimeoutError: another thread has waited for one all the time.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(True, -1 if timeout is None else timeout):
-            raise TimeoutError(f"no item within {timeout:g} s; the pipeline goes on")
+            raise TimeoutError(_nothing_within(timeout))
         try:
             while True:
-                stamped = self._held or self._run.take(timeout)
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                stamped = self._held or self._run.take(left)
                 with self._place:
                     if self._is_next(stamped):
                         return stamped
+        except TimeoutError as error:
+            raise TimeoutError("; ".join([_nothing_within(timeout), *error.args])) from None
         finally:
             self._turn.release()
 
@@ -87,42 +101,78 @@ class Consumer:
         if self._taken <= self._repeated:
             return False
         self._repeated = 0
-        self.epoch = stamped.passport.epoch
-        self._last = stamped.passport[:2]
+        self.epoch, self._has_begun = stamped.passport.epoch, True
+        self._previous, self._last = self._last, stamped.passport[:2]
         if self._unordered is not None:
             self._given.append(self._last)
         return True
 
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
-        """Yield the items of an epoch, or the rest of one whose loop was left; of the next if there is no rest.
+        """Yield the items of an epoch: the rest of the epoch that the last loop did not finish, else the next epoch.
+
+        An epoch of which nothing is left, because maps dropped all its items, is a loop over no items.
 
         Raises:
             EndOfStream: there is no other epoch.
         """
-        number, self._loop, last = -1 if self._loop is None else self._loop, None, self._last
+        self._loops += 1
+        loop, number, self._loop = self._loops, -1 if self._loop is None else self._loop, None
         was_left, self._was_left = self._was_left, False
+        expected = self._next_epoch
         try:
             for stamped in items:
-                if 0 <= number < stamped.passport.epoch and not was_left:
-                    self._held, self._looped, self._loop = stamped, True, None
-                    self._taken, self._last = self._taken - 1, last  # it is not taken yet
-                    del self._given[-1:]
+                epoch = stamped.passport.epoch
+                is_empty = number < 0 and expected < epoch and self._run.workers[0].traits.skips_epochs
+                if is_empty or (0 <= number < epoch and not was_left):
+                    self._put_back(stamped)
+                    if loop == self._loops:  # else a later loop has begun that epoch
+                        self._finish(expected if is_empty else number)
                     return
-                last, was_left = self._last, False
-                number = self._loop = max(number, stamped.passport.epoch)
+                was_left = False
+                number = self._loop = max(number, epoch)
                 yield stamped.item
         except GeneratorExit:  # the loop was left
-            self._was_left = not self._run.skip(number)
-            if not self._was_left:
-                self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
-                self._given.clear()
+            if loop == self._loops:  # else a later loop has taken more
+                self._was_left = not self._run.skip(number)
+                if not self._was_left:
+                    self._finish(number)
+                    self._skipped, self._taken = number, 0
+                    self._given.clear()
             raise
+        if loop < self._loops:
+            return
         self._loop = None
-        if number < 0 and (self._looped or self._skipped >= 0):
+        if number >= 0 and not self._is_cut_short:
+            self._finish(number)
+        elif number < 0 and self.has_empty_epoch:
+            self._finish(expected)
+        elif number < 0 and (self._looped or self._skipped >= 0):
             raise EndOfStream(ENDED)
         self._looped = True
-        if number >= 0 and not (self._run.stopped or self._run.workers[0].scope.draining):
-            self.epoch = number + 1
+
+    def _finish(self, epoch: int) -> None:
+        """Have the next loop be over the epoch after this one."""
+        self.epoch, self._has_begun, self._loop, self._looped = epoch + 1, False, None, True
+
+    def _put_back(self, stamped: Stamped) -> None:
+        """Keep the item that was taken last for the next loop."""
+        self._held, self._taken, self._last = stamped, self._taken - 1, self._previous
+        del self._given[-1:]
+
+    @property
+    def _next_epoch(self) -> int:
+        """The epoch of the next loop, if no epoch is to be finished."""
+        return self.epoch + self._has_begun
+
+    @property
+    def has_empty_epoch(self) -> bool:
+        """Whether there is another epoch, of which maps have dropped all items; asked when the stream has ended."""
+        epochs = self._run.epochs()
+        return epochs is not None and self._next_epoch < epochs and not self._is_cut_short
+
+    @property
+    def _is_cut_short(self) -> bool:
+        return self._run.stopped or self._run.workers[0].scope.draining
 
     def state(self) -> dict[str, Any]:
         """Return what ``state_dict()`` does, for :meth:`go_on`.
@@ -154,10 +204,13 @@ class Consumer:
         return {
             "format": FORMAT,
             "seed": self._run.seed,
-            "ranks": _ranks(source),
+            "ranks": ranks_of(source.stage.op),
+            "unordered": _unordered(self._run.workers),
             "last": self._last,
+            "ended": self.has_ended,
             "stages": list(self._identities.items()),
             "epoch": self.epoch,
+            "begun": self._has_begun,
             "loop": self._loop,
             "skipped": self._skipped,
             "items": max(self._taken, self._repeated) if self._unordered is None else 0,
@@ -183,14 +236,14 @@ class Consumer:
         return Remaker(self._run.workers, len(self._run.workers)).items([lineage])[0]
 
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
-        """Begin where the consumer of another run was, by its :meth:`state`; called before the run begins.
+        """Begin at the state of another run's consumer; called before the run begins.
 
         Args:
             state: What :meth:`state` returned.
             allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
 
         Raises:
-            PipelineError: it is no state, or that of another pipeline.
+            PipelineError: the state is not valid, or belongs to another pipeline.
         """
         if not isinstance(state, Mapping) or state.get("format") != FORMAT:
             what = f"a {type(state).__name__}"
@@ -207,63 +260,89 @@ class Consumer:
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
         if allow_changed is not None:
             expect_same(there, self._identities, allow_changed)
+        self._check_order(state, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
-        items, ranks = state["items"], _ranks(workers[0])
-        if state["ranks"] != ranks and state["last"] is not None:
-            items = self._deal_anew(workers, state, items)
+        items, last = state["items"], state["last"]
+        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and (last or state["states"]):  # else nothing was taken
+            items, last = self._deal_anew(state, ranks, allow_changed)
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
             worker.left_out.earlier = self._errors[number]
             resume(worker, self._marker.states.get(number), Remaker(workers, number, state["made"]))
-        self.epoch, self._loop, self._skipped, self._repeated = state["epoch"], state["loop"], state["skipped"], items
-        self._last = state["last"] and tuple(state["last"])
+        self.epoch, self._has_begun, self._loop = state["epoch"], state["begun"], state["loop"]
+        self._skipped, self._repeated = state["skipped"], items
+        self._last = last and tuple(last)
         self._left_out = {(epoch, index) for epoch, index in state["given"]}
-        self._looped = self.epoch > 0 or self._loop is not None
+        self._looped = self.epoch > 0 or self._loop is not None or state["ended"]
+        self.has_ended = state["ended"] and not self._run.numbers_epochs
         self._run.skip(self._skipped)
         self._run.resumed_from = state
 
+    def _check_order(self, state: Mapping[str, Any], allow_changed: Collection[str] | None) -> None:
+        """Raise PipelineError if a map keeps the order of its items, and kept none when the state was saved, or the reverse."""
+        for name in {*_unordered(self._run.workers)} ^ {*state["unordered"]}:
+            before, now = ("False", "True") if name in state["unordered"] else ("True", "False")
+            _refuse(name, f"has ordered={now}, and had ordered={before} when the state was saved", allow_changed)
+
     def _expect_items_to_be_known_again(self) -> None:
-        """Raise PipelineError where no order is kept, and a stage behind makes other items of those that come in another order."""
+        """Raise PipelineError if no order is kept, and a later stage makes other items if its input comes in another order."""
         if self._unordered is None:
             return
         for worker in self._run.workers[self._unordered.number :]:
-            traits = worker.traits
-            if worker.shape != "map" and (traits.repeats or traits.length is None or traits.length(2**40) != 2**40):
+            if worker.shape != "map" and worker.traits.one_to_one is None:
                 raise PipelineError(
-                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), so {worker.stage.name} behind it "
-                    "makes other items of the same; keep the order, or put it before"
+                    f"state_dict: {self._unordered.stage.name} keeps no order (ordered=False), and {worker.stage.name} makes other "
+                    "items if its input comes in another order; keep the order, or put it before"
                 )
 
-    def _deal_anew(self, workers: Sequence[StageWorkers], state: Mapping[str, Any], items: int) -> int:
-        """Have the source go on from a state of other ranks, and return how many items behind the marker are to be left out.
+    def _deal_anew(self, state: Mapping[str, Any], ranks: Ranks, allow_changed: Collection[str] | None) -> tuple[int, list[int] | None]:
+        """Have the source resume from a state of other ranks; return how many items after the marker to drop, and the last item.
 
         Raises:
-            PipelineError: a stage has a state of that rank's items, or makes more or fewer of them.
+            PipelineError: a stage holds items of its own rank, or may give more or fewer items than it takes.
         """
-        source, *rest = workers
-        mine = f"this is rank {' of '.join(map(str, _ranks(source) or ()))}"
+        source, *rest = self._run.workers
+        why = f"is not exact on other ranks: the state was saved on {_shown(state['ranks'])}, and this is {_shown(ranks)}"
         for worker in rest:
-            saved = self._marker.states.get(worker.number) or {}
-            keeps_count = worker.shape == "map" or (worker.traits.length is not None and worker.traits.length(1000) == 1000)
-            if saved.get("state") is not None or saved.get("held") or not keeps_count:
-                raise PipelineError(
-                    f"load_state_dict: the state was saved by rank {' of '.join(map(str, state['ranks']))}, and {mine}; "
-                    f"{worker.stage.name} holds items of that rank: go on with the same ranks, or batch in the reader"
-                )
-        if source.traits.deal_anew is None or state["ranks"][1] == (_ranks(source) or (0, 1))[1]:
-            return items
+            if not worker.keeps_count:
+                _refuse(worker.stage.name, why, allow_changed)
+                self._marker.states.pop(worker.number, None)
+        if source.traits.deal_anew is None or len(state["ranks"]) != 1:
+            _refuse(source.stage.name, why, allow_changed)
+            return state["items"], state["last"]
+        before, now = state["ranks"][0], ranks[0]
+        if before[1] == now[1]:
+            return state["items"], state["last"]
         self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": None}
-        self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], state["ranks"])
-        return 0
+        self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], before)
+        return 0, None
+
+
+def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
+    """Raise PipelineError, or log a warning if the user allows this change of the stage; ``None``: the caller has done so."""
+    if allow_changed is None:
+        return
+    if not is_named(stage, [allow_changed] if isinstance(allow_changed, str) else allow_changed):
+        raise PipelineError(f"load_state_dict: {stage} {why}; begin without the state, or accept this: allow_changed=[{stage!r}]")
+    log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
+
+
+def _unordered(workers: Sequence[StageWorkers]) -> list[str]:
+    """Return the names of the maps that keep no order."""
+    return [worker.stage.name for worker in workers if worker.shape == "map" and not worker.stage.ordered]
+
+
+def _shown(ranks: Ranks) -> str:
+    return " and ".join(f"rank {rank} of {world_size}" for rank, world_size in ranks) or "any rank"
+
+
+def _nothing_within(timeout: float | None) -> str:
+    return f"no item within {timeout:g} s; the pipeline continues"
 
 
 def _digest(state: Mapping[str, Any]) -> str:
     text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def _ranks(source: StageWorkers) -> list[int] | None:
-    return source.traits.ranks() if source.traits.ranks is not None else None
 
 
 def _state_of(state: Mapping[str, Any]) -> Any:

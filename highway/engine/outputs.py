@@ -20,10 +20,11 @@ _STAMPED, _PASSPORT = partial(tuple.__new__, Stamped), partial(tuple.__new__, Pa
 
 
 def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
-    """Return what a map has returned for the item of a passport, with its own; several as ``Together``, and ``DROP`` as it is.
+    """Return the result of a map with its passport; several items as ``Together``, and ``DROP`` unchanged.
 
     Raises:
-        TypeError: it is ``None``.
+        TypeError: the result is ``None``.
+        PipelineError: the result is ``DROP``, which the map has to declare here.
     """
     if result is None:
         raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
@@ -33,7 +34,10 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
         made_of = zip(repeat(workers.number), repeat((passport,)), result.parts)
         passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
         return Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True))) or DROP
-    return result if result is DROP else Stamped(result, passport)
+    if result is DROP:
+        workers.note_drop()
+        return DROP
+    return Stamped(result, passport)
 
 
 def yielded(workers: StageWorkers, output: Stamped) -> Stamped:

@@ -6,15 +6,18 @@ import os
 import sys
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, Self
 
 from highway.engine import cancel, script
+from highway.engine.component import Ranks
 from highway.engine.consumer import ENDED, Consumer
+from highway.engine.source import ranks_of
 from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import Run
-from highway.errors import Cancelled, EndOfStream, PipelineError
+from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
 
 STOPPED = "the pipeline was stopped; build a new one"
 
@@ -40,6 +43,7 @@ class Pipeline:
         budget_mb: Megabytes of shared memory that the items of an isolated pipeline may take; one of them may take half.
 
     Raises:
+        ConfigError: ``seed`` is no integer.
         PipelineError: the stages do not fit together, or one cannot be sent to a process of its own.
 
     >>> with Pipeline([range(3), str]) as pipeline:
@@ -58,6 +62,10 @@ class Pipeline:
         isolated: bool = False,
         budget_mb: float = 1024.0,
     ) -> None:
+        try:
+            seed = None if seed is None else index(seed)
+        except TypeError:
+            raise ConfigError(f"Pipeline: seed={seed!r}; expected an integer, or None") from None
         expanded = expand(stages)
         origin = origin or Origin(os.uname().nodename)
         self._arguments = (stages, seed, origin, False, isolated, budget_mb)
@@ -71,7 +79,7 @@ class Pipeline:
         last = self._run.workers[-1]
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
-        self._ended = self._stopped = False
+        self._stopped = False
         if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
             script.run_at_end(self._run, self, frame)
 
@@ -123,16 +131,17 @@ class Pipeline:
         if self.ends_in_sink:
             script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
-        self._run.start()
-        try:
-            return self._consumer.take(timeout)
-        except (EndOfStream, Cancelled):
-            pass  # which is no context of the error that follows
+        if self._run.has_begun or not self._consumer.has_ended:  # else the state was saved at the end
+            self._run.start()
+            try:
+                return self._consumer.take(timeout)
+            except (EndOfStream, Cancelled):
+                pass  # which is no context of the error that follows
         cancel.check_cancelled()
-        self._ended = self._ended or not self._stopped
+        has_ended = self._consumer.has_ended = self._consumer.has_ended or not self._stopped
         self._run.join()
         self._run.raise_error()
-        raise EndOfStream(ENDED if self._ended else STOPPED)
+        raise EndOfStream(ENDED if has_ended else STOPPED)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the items of an epoch; where the source does not number epochs, all items until the end.
@@ -140,14 +149,17 @@ class Pipeline:
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
-        stamped = self.stamped()
-        return self._consumer.one_epoch(stamped) if self.numbers_epochs else (item for item, _ in stamped)
+        if not self.numbers_epochs:
+            return (item for item, _ in self.stamped())
+        return self._consumer.one_epoch(iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped())
 
     def __len__(self) -> int:
-        """Return how many items an epoch has, on this rank; maps are taken to hand on every item.
+        """Return how many items an epoch has, on this rank.
+
+        After this, a map that returns ``DROP`` without declaring it (``Stage(f, drops=True)``) ends the run with an error.
 
         Raises:
-            TypeError: a stage does not know.
+            TypeError: a stage does not know the number, or a map drops items.
             OSError: the source's files cannot be read.
         """
         return self._run.length()
@@ -161,10 +173,14 @@ class Pipeline:
         Raises:
             EndOfStream: as a loop over the pipeline does.
         """
-        if self._ended or self._stopped:
+        if self._is_over:
             self._run.raise_error()
-            raise EndOfStream(ENDED if self._ended else STOPPED)
+            raise EndOfStream(ENDED if self._consumer.has_ended else STOPPED)
         return self._stamped()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._consumer.has_ended or self._stopped
 
     def _stamped(self) -> Iterator[Stamped]:
         drained = False
@@ -217,6 +233,10 @@ class Pipeline:
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
         self._consumer.go_on(state, allow_changed)
+
+    def ranks(self) -> Ranks:
+        """Return the ranks that the source depends on; for a pipeline that this pipeline is the source of."""
+        return ranks_of(self._run.workers[0].stage.op)
 
     def remake(self, epoch: int, index: int, part: Any) -> Stamped:
         """Return an item again that came out of this pipeline; for a pipeline that this one is the source of."""

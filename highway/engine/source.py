@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from highway.engine.component import Traits, name_of
+from highway.engine.component import Ranks, Traits, name_of
 from highway.errors import EndOfStream, PipelineError
+from highway.process.ranks import rank_and_world_size
 
 
 class OpenSource:
@@ -28,7 +29,12 @@ class OpenSource:
         if self._stamped is not None:  # it is a pipeline
             if state is not None:
                 op.load_state_dict(state, None)  # the pipeline around it has compared all stages
-            self._items = self._stamped()
+            try:
+                self._items = self._stamped()
+            except EndOfStream:
+                if state is None:
+                    raise
+                self._items = iter(())  # the state was saved at its end
         elif isinstance(op, Sequence):
             self.first = state or 0
             self._items = itertools.islice(op, self.first, None)
@@ -67,6 +73,20 @@ class OpenSource:
 def remake_of(op: Any) -> Callable[..., Any] | None:
     """Return what makes items of a source or stream again, called as ``remake`` of :class:`Traits`; ``None`` if nothing does."""
     return (lambda epoch, index, part: op[index]) if isinstance(op, Sequence) else Traits.of(op).remake
+
+
+def ranks_of(op: Any) -> Ranks:
+    """Return the ranks that the items of a source depend on, as ``ranks`` of :class:`Traits`.
+
+    A source that does not declare its ranks is taken to depend on the rank of this process.
+
+    Raises:
+        ConfigError: the environment names a rank that is not valid.
+    """
+    own = Traits.of(op).ranks
+    if own is not None:
+        return own()
+    return [] if isinstance(op, Sequence) else [list(rank_and_world_size())]
 
 
 def _iterator(op: Any) -> Iterator[Any]:

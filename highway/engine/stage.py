@@ -9,6 +9,7 @@ import copy
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from types import BuiltinFunctionType, FunctionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
@@ -120,10 +121,12 @@ class Stage:
             ``copy.deepcopy`` (so by the component's ``__deepcopy__``, if it has one) on the worker's thread when it begins. ``op``
             itself is copied only, never called. The copies start alike, so one that draws by a generator of its own must seed it by
             ``rng``.
-        name: Name in statistics and messages, and part of what randomness hangs on; the class's or function's name when empty.
+        name: Name in statistics and messages; random numbers depend on it. The class's or function's name if empty.
+        drops: Whether a map may return ``DROP``. A map that does not declare this must hand on every item on several ranks, and after
+            ``len(pipeline)`` was called: both count on it.
 
-    A ``Stage`` around a composite hands ``num_workers``, ``ordered``, ``per_worker`` and the error policy on to the maps in it, and the
-    error policy to its source too.
+    A ``Stage`` around a composite passes ``num_workers``, ``ordered``, ``per_worker``, ``drops`` and the error policy on to the maps in
+    it, and the error policy to its source too.
     """
 
     op: Any
@@ -134,6 +137,7 @@ class Stage:
     max_errors: Annotated[Annotated[int, Range(ge=0)] | None, HOW] = None
     name: str = ""
     per_worker: Annotated[bool, HOW] = False
+    drops: Annotated[bool, HOW] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.op, Stage):
@@ -192,6 +196,8 @@ def expand(stages: Sequence[Any]) -> list[tuple[Stage, Shape]]:
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; num_workers={stage.num_workers} is for maps")
         if stage.per_worker and shape != "map":
             raise PipelineError(f"{stage.label} is a {shape}, which runs in one thread; per_worker=True is for maps")
+        if stage.drops and shape != "map":
+            raise PipelineError(f"{stage.label} is a {shape}; drops=True is for maps that return DROP")
         if stage.per_worker and _holds_functions_only(stage.op):
             raise PipelineError(
                 f"{stage.label}: per_worker=True, but what a function uses cannot be copied with it; hold that in an object: "
@@ -216,8 +222,9 @@ def _flatten(stages: Sequence[Any], at_start: bool) -> list[Stage]:
         elif shape_of(stage.op, first, stage.label) == "composite":
             parts = [replace(part, name=f"{stage.label}.{part.label}") for part in map(_as_stage, stage.op.stages())]
             inherited = [_inherit(stage, part, first and not n) for n, part in enumerate(_flatten(parts, first))]
-            if stage.per_worker and not any(part.per_worker for part in inherited):
-                raise PipelineError(f"{stage.label}: per_worker=True is for maps, and there is none in it")
+            for setting in ("per_worker", "drops"):
+                if getattr(stage, setting) and not any(getattr(part, setting) for part in inherited):
+                    raise PipelineError(f"{stage.label}: {setting}=True is for maps, and it contains no map")
             flat += inherited
         else:
             flat.append(stage)
@@ -240,6 +247,7 @@ def _inherit(outer: Stage, part: Stage, is_source: bool) -> Stage:
             changes |= {"per_worker": True} if outer.per_worker else {}
             changes |= {} if outer.num_workers is None else {"num_workers": outer.num_workers}
             changes |= {} if outer.ordered else {"ordered": False}
+            changes |= {"drops": True} if outer.drops else {}
     return replace(part, **changes)
 
 
@@ -253,10 +261,10 @@ def _holds_functions_only(op: Any) -> bool:
 
 
 def unique(stages: Sequence[Stage]) -> list[Stage]:
-    """Return stages with names of their own: the second ``Map`` is ``Map-2``. Randomness hangs on these names."""
-    seen: dict[str, int] = {}
-    named = []
+    """Return the stages with unique names: the second ``Map`` is ``Map-2``. Random numbers and states depend on these names."""
+    labels = {stage.label for stage in stages}
+    names: list[str] = []
     for stage in stages:
-        count = seen[stage.label] = seen.get(stage.label, 0) + 1
-        named.append(replace(stage, name=stage.label if count == 1 else f"{stage.label}-{count}"))
-    return named
+        numbered = (f"{stage.label}-{number}" for number in count(2))
+        names.append(stage.label if stage.label not in names else next(name for name in numbered if name not in labels.union(names)))
+    return [replace(stage, name=name) for stage, name in zip(stages, names, strict=True)]

@@ -68,6 +68,7 @@ class Run:
         self._gate.acquire()
         self._opened = self._has_given = False
         self.resumed_from: Any = None  # the state that it goes on from
+        self.is_counted = False  # whether the length was returned
         self._unfinished = len(self.workers)
         self._threads: list[threading.Thread] = []
         self._started_at = self._ended_at = 0.0
@@ -156,9 +157,9 @@ class Run:
         """Wait for the first item, and say so if pipelines that have not begun may be what it waits for."""
         try:
             item = self._get(EXPLAIN_AFTER if timeout is None else timeout)
-        except TimeoutError as error:
+        except TimeoutError:
             if timeout is not None:
-                raise TimeoutError(f"{error}; {others}") from None
+                raise TimeoutError(others) from None
             log.warning("%s has waited for an item for %g s; %s", self, EXPLAIN_AFTER, others)
             item = self._get(None)
         self._has_given = True
@@ -236,7 +237,20 @@ class Run:
         length = 0
         for workers in self.workers:
             length = _length(workers, length)
+        self.count()
         return length
+
+    def count(self) -> None:
+        """Have each map hand on every item, unless it declares to drop items; called when the length was returned."""
+        self.is_counted = True
+        for workers in self.workers:
+            workers.is_counted = True
+
+    def epochs(self) -> int | None:
+        """Return how many epochs the pipeline gives, those without items too; ``None`` if no stage declares this."""
+        if any(workers.shape == "stream" and not _keeps_epochs(workers) for workers in self.workers):
+            return None
+        return next((workers.traits.epochs for workers in reversed(self.workers) if workers.traits.repeats or workers.number == 0), None)
 
     @cached_property
     def snapshot(self) -> Identities:
@@ -285,9 +299,24 @@ class Run:
         return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
 
 
+def _keeps_epochs(workers: StageWorkers) -> bool:
+    """Return whether a stream gives items of each epoch that it receives, or epochs of its own."""
+    return workers.traits.per_epoch or workers.traits.repeats or workers.traits.one_to_one is not None
+
+
 def _length(workers: StageWorkers, length: int) -> int:
-    """Return how many items come out of a stage in an epoch, if so many come in; a map is taken to hand on all."""
+    """Return how many items leave a stage in an epoch, if ``length`` items enter it.
+
+    Raises:
+        TypeError: the stage does not know.
+    """
     own, source = workers.traits.length, workers.shape == "source"
+    if workers.shape == "map" and (workers.drops or workers.has_dropped) and workers.traits.one_to_one is None:
+        what = "declares to drop items (drops=True)" if workers.drops else "has dropped items"
+        raise TypeError(
+            f"the length of an epoch is not known: {workers.stage.name} {what}; count the items in a loop, or replace the map by one that "
+            "marks items in place of dropping them"
+        )
     if own is not None:
         return own() if source else own(length)
     if source and hasattr(workers.stage.op, "__len__"):

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Generator, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from highway.engine import cancel
@@ -17,7 +18,7 @@ from highway.engine.left_out import LeftOut
 from highway.engine.outputs import returned, weight, yielded
 from highway.engine.randomness import generator, stage_key
 from highway.engine.resume import Marker, MarkerClock, Saved, keep, mark
-from highway.engine.source import OpenSource
+from highway.engine.source import OpenSource, ranks_of
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
@@ -57,6 +58,9 @@ class StageWorkers:
         self.demand: threading.Event | None = None  # set when the sink has asked for an item, if the source waits for that
         self._ends_between = shape == "source" and not self.traits.finishes
         self._takes_rng = shape == "map" and takes_rng(stage.op)
+        self.drops = stage.drops or self.traits.drops
+        self.has_dropped = False  # whether a map that does not declare it has returned DROP
+        self.is_counted = False  # whether len(pipeline) was returned, which counts on every item of a map that does not declare to drop
         self.numbers_epochs = False  # whether the passports of what comes in say in which epoch it is
         self.in_work = EpochInWork(self.scope)
         self.number = 0
@@ -230,6 +234,32 @@ class StageWorkers:
                 outputs.close()
 
     # --- what the stage's code says of itself ---
+
+    @property
+    def keeps_count(self) -> bool:
+        """Whether each input of this stage becomes exactly one output, in order, and no input waits in the stage."""
+        if self.traits.one_to_one is not None:
+            return self.traits.one_to_one == "in order" and self.stage.ordered
+        return self.shape == "map" and self.stage.ordered and not self.drops and self.stage.on_error != "skip"
+
+    def note_drop(self) -> None:
+        """Note that the map has dropped an item.
+
+        Raises:
+            PipelineError: the map does not declare this, and the number of its items matters.
+        """
+        if self.drops:
+            return
+        self.has_dropped = True
+        world_size = self._world_size
+        if self.is_counted or world_size > 1:
+            counted = "len(pipeline), which list(pipeline) calls, counted this item"
+            why = counted if self.is_counted else f"all {world_size} ranks must get equally many items"
+            raise PipelineError(f"{self.stage.name} returned DROP, which it does not declare: {why}; declare it: Stage(map, drops=True)")
+
+    @cached_property
+    def _world_size(self) -> int:
+        return max((world_size for _, world_size in ranks_of(self.before[0].stage.op)), default=1)
 
     def _report_state(self, state: cancel.State) -> None:
         self.meters[self.here.number].enter({"busy": BUSY, "starved": STARVED, "blocked": BLOCKED}[state])

@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from highway.engine import Pipeline, resume
-from highway.engine.component import Traits, name_of, shape_of
+from highway.engine.component import Ranks, Traits, name_of, shape_of
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.source import OpenSource, remake_of
+from highway.engine.source import OpenSource, ranks_of, remake_of
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, PipelineError
 
@@ -88,6 +88,11 @@ def _resumable(source: Any) -> Iterator[Stamped]:
     with contextlib.closing(InnerSource(source, (saved() or Saved()).state)) as inner:
         keep(lambda: Saved(inner.state()))
         yield from inner
+
+
+def ranks_of_all(sources: Sequence[Any]) -> Ranks:
+    """Return the ranks of a component that passes on the items of these sources."""
+    return [pair for source in sources for pair in ranks_of(_as_source(source)[0])]
 
 
 def length_of_epoch(source: Any) -> int:

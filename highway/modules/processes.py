@@ -84,14 +84,15 @@ class Processes:
         for part, shape in parts:
             if shape != "map":
                 raise PipelineError(f"Processes: {part.label} is a {shape}, and only maps can run in processes; put it before or behind")
-            if given := part.settings:
+            if given := [name for name in part.settings if name != "drops"]:
                 raise PipelineError(
                     f"Processes: {part.label} has settings of its own ({', '.join(given)}); give them to a Stage around Processes"
                 )
             expect_picklable(part.op, part.label, "Processes")
         names = [part.name for part, _ in parts]
         remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb)
-        return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names))]
+        drops = any(part.drops or part.traits.drops for part, _ in parts)
+        return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names), drops=drops)]
 
 
 def _is_source(part: Any) -> bool:

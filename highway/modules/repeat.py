@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from highway.engine import Pipeline
 from highway.engine.cancel import here, is_skipped, seed_or
-from highway.engine.component import Component, Traits, shape_of
+from highway.engine.component import Component, Ranks, Traits, shape_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import ConfigError
-from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, remade
+from highway.modules.inner_sources import InnerSource, component, expect_source, length_of_epoch, ranks_of_all, remade
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Epochs
 
@@ -80,6 +80,10 @@ class Repeat:
         repeated = self._repeated()
         return repeated.remake(epoch, index, part) if isinstance(repeated, _Passes) else remade(repeated, part)
 
+    def ranks(self) -> Ranks:
+        """Return the ranks that the source depends on."""
+        return ranks_of_all([self.source])
+
     def length(self) -> int:
         """Return how many items a pass has."""
         return length_of_epoch(component(self.source))
@@ -112,6 +116,9 @@ class _Passes:
 
     def length(self) -> int:
         return length_of_epoch(self.source)
+
+    def ranks(self) -> Ranks:
+        return ranks_of_all([self.source])
 
     def __iter__(self) -> Iterator[Stamped]:
         first, index, state = (saved() or Saved((0, -1, None))).state

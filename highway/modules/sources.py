@@ -15,12 +15,12 @@ from numpy.random import Generator, Philox
 from highway.engine import Pipeline
 from highway.engine.batch import Item, fields
 from highway.engine.cancel import check_cancelled, seed_or
-from highway.engine.component import Component
+from highway.engine.component import Component, Ranks
 from highway.engine.randomness import go_on, state_of
 from highway.engine.resume import Saved, keep, lineage, saved
 from highway.engine.stage import Stamped
 from highway.errors import ConfigError, EndOfStream
-from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, remade
+from highway.modules.inner_sources import InnerSource, all_opened, component, expect_source, ranks_of_all, remade
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Predicate, Seed
 
@@ -38,6 +38,10 @@ class _OfSources:
     def __post_init__(self) -> None:
         for position, source in enumerate(self.sources):
             expect_source(self, f"sources[{position}]", source)
+
+    def ranks(self) -> Ranks:
+        """Return the ranks that the sources depend on."""
+        return ranks_of_all(self.sources)
 
     def _lengths(self) -> list[int]:
         return [len(Pipeline([source])) for source in self.sources]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from numpy.random import Generator, Philox
 
 from highway.engine.cancel import seed_or
+from highway.engine.component import OneToOne
 from highway.engine.randomness import Below, go_on
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stamped
@@ -31,6 +32,11 @@ class Shuffle:
 
     draws: ClassVar[bool] = False  # the order alone
     per_epoch: ClassVar[bool] = True
+
+    @property
+    def one_to_one(self) -> OneToOne | None:
+        """How inputs become outputs; see :class:`~highway.engine.component.Traits`."""
+        return "reordered" if self.reuse == 1 else None
 
     buffer_size: Count
     reuse: Count = 1
@@ -137,6 +143,8 @@ class Tee:
     Args:
         fn: Takes the item; what it returns is ignored. In YAML ``package.module:name``.
     """
+
+    one_to_one: ClassVar[OneToOne] = "in order"
 
     fn: Callable[[Any], Any]
 

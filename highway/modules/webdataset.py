@@ -23,6 +23,7 @@ from highway.datasets.tar_stream import has_ranges, path_of, read_members
 from highway.datasets.writing import is_taken
 from highway.engine import cancel
 from highway.engine.cancel import report_error, seed_or
+from highway.engine.component import Ranks
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Passport, Stamped
 from highway.errors import ShardError
@@ -89,6 +90,10 @@ class WebDatasetSource:
     def identity(self) -> str:
         """Return a text that changes when shards on disk or in a store do."""
         return self._identity
+
+    def ranks(self) -> Ranks:
+        """Return no rank: every rank reads all shards."""
+        return []
 
     def __iter__(self) -> Iterator[Stamped]:
         shards, seed, counters = self.shards, seed_or(self.seed), cancel.counters(self)

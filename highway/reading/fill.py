@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from highway.datasets.dataset import Dataset, described, locate, read_several
 from highway.engine import cancel
 from highway.engine.cancel import check_cancelled, report_error
-from highway.engine.component import Makes
+from highway.engine.component import Makes, OneToOne
 from highway.engine.stage import DROP, Drop, Passport, Several, Stamped
 from highway.errors import DatasetError, EndOfStream, ImageError, PipelineError
 from highway.images.decode import backend
@@ -31,6 +31,16 @@ class Fill:
     def makes(self) -> Makes | None:
         return "batches" if self.stands_for.batch_size else "samples"
 
+    @property
+    def drops(self) -> bool:
+        """Whether it returns ``DROP``: for all runs of a batch but the last."""
+        return self.stands_for.batch_size is not None
+
+    @property
+    def one_to_one(self) -> OneToOne | None:
+        """Each batch comes out once, also with ``on_error="skip"``: other samples take the rows of those that are skipped."""
+        return "in order" if self.stands_for.batch_size else None
+
     def __call__(self, run: RowRange) -> Stamped | Drop | Any:
         batch, counters = run.batch, cancel.counters(self)
         reading, batch_format = batch.reading, batch.reading.format
@@ -40,8 +50,8 @@ class Fill:
                 counters["decoder"] = backend()
         began = time.perf_counter()
         try:
-            if not self._fill(batch, run):
-                return DROP
+            if not self._fill(batch, run):  # the planner raises the error
+                return DROP if self.drops else _NOTHING
             reading.took(time.perf_counter() - began)
             if next(batch.done) < batch.runs:
                 return DROP
@@ -183,6 +193,9 @@ class Fill:
         if batch.epoch.bad.setdefault(number, reason) is reason:  # atomic
             report_error(located)
             cancel.count(self, "skipped")
+
+
+_NOTHING = Several((), (), (), ())
 
 
 def _located(error: Exception, dataset: Dataset, number: int, total: int) -> Exception:

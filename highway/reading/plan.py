@@ -13,14 +13,14 @@ from highway.datasets.dataset import Dataset, described, keys_of, length_of, sev
 from highway.datasets.opened import opened
 from highway.engine import cancel
 from highway.engine.cancel import finish, is_skipped, seed_or, wait
-from highway.engine.component import Traits
+from highway.engine.component import Ranks, Traits
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Passport, Stamped
 from highway.errors import ConfigError, DatasetError, PipelineError
+from highway.process.ranks import rank_and_world_size
 from highway.reading.batch_formats import BatchFormat
 from highway.reading.draws import Draws
 from highway.reading.mixing import sampler_of
-from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
@@ -215,25 +215,27 @@ class RowRanges:
         """Return a text that changes when the dataset does."""
         return self._identity
 
-    def ranks(self) -> list[int]:
+    def ranks(self) -> Ranks:
         """Return which rank this is, and of how many."""
-        return list(rank_and_world_size(self.stands_for.rank, self.stands_for.world_size))
+        return [list(rank_and_world_size(self.stands_for.rank, self.stands_for.world_size))]
 
-    def deal_anew(self, state: list[int] | None, last: list[int], ranks: list[int]) -> list[int]:
-        """Return where this rank goes on when ranks of another number have all read up to an item.
+    def deal_anew(self, state: list[int] | None, last: list[int] | None, ranks: list[int]) -> list[int]:
+        """Return the state of this rank after all of another number of ranks have read up to the same batch.
 
         Args:
-            state: What one of them has written down.
-            last: Epoch and index of its last item.
-            ranks: Which of how many it was.
+            state: The state that one of these ranks saved.
+            last: Epoch and index of its last item; ``None``: it has taken none since ``state``.
+            ranks: This rank, and their number.
 
         Raises:
-            PipelineError: they had windows of their own, and are in the middle of these.
+            PipelineError: these ranks are in the middle of an epoch of which each has blocks of its own.
         """
-        begin, _, first = state or _BEGIN
-        epoch, index = last
-        first, size, (rank, world_size) = first if epoch == begin else 0, self.stands_for.batch_size, ranks
-        read = first + ((index - first // (size or 1) - rank) // world_size + 1) * (size or 1) * world_size
+        epoch, done, dealt = state or _BEGIN
+        size, (rank, world_size) = self.stands_for.batch_size or 1, ranks
+        if last is not None:
+            dealt = dealt if last[0] == epoch else 0
+            epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
+        read = dealt + done * size * world_size
         sampler, _ = shares(self.stands_for, self.dataset)
         if read >= sampler.total:
             return [epoch + 1, 0, 0]

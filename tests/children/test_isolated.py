@@ -150,7 +150,7 @@ def test_passports_come_with_the_items():
 
 def test_a_timeout_leaves_the_pipeline_as_it_is(tmp_path):
     with Pipeline([Late(tmp_path / "now")], isolated=True) as pipeline:
-        with pytest.raises(TimeoutError, match=r"no item within 0.01 s; the pipeline goes on"):
+        with pytest.raises(TimeoutError, match=r"no item within 0.01 s; the pipeline continues"):
             pipeline.dequeue(timeout=0.01)
         with pytest.raises(TimeoutError):
             pipeline.dequeue(block=False)

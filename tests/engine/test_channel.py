@@ -54,7 +54,7 @@ def test_a_reader_waits_for_the_first_slot_though_later_ones_are_filled():
     channel.acquire()
     first = channel.reserve()
     channel.put("second")
-    with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+    with pytest.raises(TimeoutError):
         channel.get(timeout=0.01)
     channel.fill(first, "first")
     assert [channel.get(), channel.get()] == ["first", "second"]

@@ -27,7 +27,7 @@ def test_what_components_say_is_read():
     assert Traits.of(ZMQSource("tcp://localhost:1")).finishes and Traits.of(ZMQSource("tcp://localhost:1")).on_demand
     said = Stage(WebDatasetSource("x.tar", epochs=3)).traits
     assert said.remake is not None and said.identity is not None
-    assert replace(said, remake=None, identity=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
+    assert replace(said, remake=None, identity=None, ranks=None) == Traits(draws=False, makes="samples", epochs=3, numbers_epochs=True)
 
 
 @pytest.mark.parametrize(

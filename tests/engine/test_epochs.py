@@ -313,3 +313,34 @@ def test_where_the_length_is_not_known_it_says_why(stages, words):
         len(pipeline)
     assert bool(pipeline)
     pipeline.stop()
+
+
+def test_an_iterator_that_is_closed_late_changes_nothing():
+    def build():
+        return Pipeline([Reader(range(20), epochs=3, shuffle=False)])
+
+    with build() as pipeline:
+        late = iter(pipeline)
+        next(late)
+        assert list(pipeline) == list(range(1, 20))  # the rest of epoch 0
+        epoch = iter(pipeline)
+        assert [next(epoch) for _ in range(5)] == list(range(5))
+        late.close()
+        assert pipeline.epoch == 1
+        state = pipeline.state_dict()
+        assert list(epoch) == list(range(5, 20))
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        assert list(pipeline) == list(range(5, 20)) and pipeline.epoch == 2
+
+
+def test_an_iterator_that_is_used_late_takes_nothing_from_a_later_loop():
+    with Pipeline([Reader(range(20), epochs=3, shuffle=False)]) as pipeline:
+        late = iter(pipeline)
+        next(late)
+        list(pipeline)
+        epoch = iter(pipeline)
+        assert next(epoch) == 0
+        assert list(late) == []
+        assert list(epoch) == list(range(1, 20))
+        assert list(pipeline) == list(range(20))

@@ -204,7 +204,7 @@ def test_a_composite_without_maps_does_not_take_it():
         def stages(self):
             return [Batch(2)]
 
-    with pytest.raises(PipelineError, match="Batches: per_worker=True is for maps, and there is none in it"):
+    with pytest.raises(PipelineError, match="Batches: per_worker=True is for maps, and it contains no map"):
         Pipeline([range(3), Stage(Batches(), per_worker=True)])
 
 

@@ -3,6 +3,7 @@
 import functools
 import gc
 import itertools
+import json
 import threading
 import time
 import weakref
@@ -17,6 +18,7 @@ from highway.engine import cancel
 from highway.engine.channel import Channel
 from highway.engine.left_out import WARN_EVERY
 from highway.engine.stats import IDLE, StageStats
+from highway.errors import ConfigError
 from highway.modules import Take
 
 
@@ -311,7 +313,7 @@ def test_a_stage_that_is_woken_when_a_later_one_ends_knows_that_it_was_cancelled
 
 
 def test_dropped_items_are_left_out():
-    assert list(Pipeline([range(10), Stage(lambda n: n if n % 3 == 0 else DROP, num_workers=3)])) == [0, 3, 6, 9]
+    assert list(Pipeline([range(10), Stage(lambda n: n if n % 3 == 0 else DROP, num_workers=3, drops=True)])) == [0, 3, 6, 9]
 
 
 def test_dequeue_that_times_out_lets_the_pipeline_go_on():
@@ -738,3 +740,46 @@ def test_a_map_can_give_back_what_it_keeps_when_its_worker_ends(how):
         assert len(counting.ended) == 4
         assert set(counting.ended) != {threading.get_ident()}
     assert seen[:2] == [(0, 9), (1, 9)]
+
+
+def test_names_are_unique_also_if_a_name_looks_numbered():
+    named = [Stage(lambda item, rng: rng.integers(1000), name=name) for name in ("a", "a", "a-2", "a", "a-2")]
+    with Pipeline([[0], *named]) as pipeline:
+        names = [stage.name for stage in pipeline.stages]
+    assert names == ["list", "a", "a-3", "a-2", "a-4", "a-2-2"]
+
+
+def test_maps_of_such_names_draw_different_numbers():
+    def draw(drawn, rng):
+        return [*drawn, int(rng.integers(10**9))]
+
+    with Pipeline([[[]], *(Stage(draw, name=name) for name in ("a", "a", "a-2"))]) as pipeline:
+        assert len(set(pipeline.dequeue())) == 3
+
+
+@pytest.mark.parametrize("seed", [1.5, "7", [1]])
+def test_a_seed_that_is_no_integer_is_refused_at_once(seed):
+    with pytest.raises(ConfigError, match=r"Pipeline: seed=.*; expected an integer, or None"):
+        Pipeline([range(3)], seed=seed)
+
+
+def test_a_seed_may_be_an_integer_of_numpy():
+    with Pipeline([range(3)], seed=np.int64(7)) as pipeline:
+        json.dumps(pipeline.state_dict())
+
+
+def test_a_timeout_is_for_the_whole_call_however_many_items_are_skipped():
+    def build():
+        return Pipeline([list(range(40)), lambda number: (never.wait(0.05), number)[1]])
+
+    never = threading.Event()
+
+    with build() as pipeline:
+        for _ in range(30):
+            pipeline.dequeue()
+        state = pipeline.state_dict()
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        with pytest.raises(TimeoutError, match=r"no item within 0\.2 s; the pipeline continues"):
+            pipeline.dequeue(timeout=0.2)  # 30 items of 0.05 s are made again, and dropped
+        assert pipeline.dequeue() == 30

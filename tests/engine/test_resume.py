@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import wait_until
 
-from highway import DROP, Pipeline, Stage
+from highway import DROP, EndOfStream, Pipeline, Stage
 from highway.datasets import ImageFolder, MixedDataset
 from highway.datasets.shards import shard_writer
 from highway.datasets.tar_stream import read_members
@@ -405,7 +405,7 @@ def test_without_an_order_the_rest_is_the_same_as_a_set(behind):
 def test_without_an_order_what_hangs_on_one_is_refused(stream):
     with Pipeline([Reader(range(400)), Stage(double, num_workers=2, ordered=False), stream]) as pipeline:
         pipeline.dequeue()
-        with pytest.raises(PipelineError, match=rf"double keeps no order \(ordered=False\), so {type(stream).__name__} behind it"):
+        with pytest.raises(PipelineError, match=rf"double keeps no order \(ordered=False\), and {type(stream).__name__} makes other items"):
             pipeline.state_dict()
 
 
@@ -782,7 +782,7 @@ def test_what_waits_of_one_rank_is_no_state_of_another(stages, world_size):
         state = pipeline.state_dict()
     with (
         shared(1, world_size, stages=stages, total=4000) as pipeline,
-        pytest.raises(PipelineError, match="saved by rank 0 of 2, and this is"),
+        pytest.raises(PipelineError, match="saved on rank 0 of 2, and this is"),
     ):
         pipeline.load_state_dict(state)
 
@@ -1144,3 +1144,61 @@ def test_more_epochs_and_other_workers_are_the_same_pipeline():
         pipeline.load_state_dict(state)
         found = [item for epoch in loops(pipeline) for item in epoch]
     assert found[: 189 - 30] == [item for epoch in expected for item in epoch][30:] and len(found) == 5 * 63 - 30
+
+
+# --- the end ---
+
+
+@pytest.mark.parametrize(
+    "source", [lambda: list(range(9)), lambda: Concat([range(4), range(5)]), lambda: Mix([range(4), range(5)], seed=1)]
+)
+@pytest.mark.parametrize("by_loop", [True, False])
+def test_a_state_from_the_end_of_a_source_without_epochs_is_its_end(source, by_loop):
+    with Pipeline([source()]) as pipeline:
+        for _ in pipeline if by_loop else iter(pipeline.dequeue, None):
+            if not by_loop and pipeline.stats().stages[-1].items == 9:
+                break
+        with pytest.raises(EndOfStream):
+            while True:
+                pipeline.dequeue()
+        state = json.loads(json.dumps(pipeline.state_dict()))
+    for take in (Pipeline.dequeue, iter):
+        with Pipeline([source()]) as pipeline:
+            pipeline.load_state_dict(state)
+            with pytest.raises(EndOfStream):
+                take(pipeline)
+
+
+def test_a_state_from_the_end_of_three_epochs_resumes_with_the_fourth_of_five():
+    with reader() as pipeline:
+        found = len(loops(pipeline))
+        state = pipeline.state_dict()
+    with (
+        Pipeline([Reader(range(100), 8, epochs=found + 2)], seed=3) as other,
+        Pipeline([Reader(range(100), 8, epochs=found)], seed=3) as first,
+    ):
+        assert len(loops(first)) == found
+        other.load_state_dict(first.state_dict())
+        assert len(loops(other)) == 2
+    assert state["ended"]
+
+
+@pytest.mark.parametrize("stream", [Batch(1), BatchByShape(1), Take(2**50), Duplicate(1)])
+def test_a_stream_after_a_map_without_order_is_refused_whatever_its_parameters(stream):
+    with Pipeline([range(50), Stage(double, num_workers=2, ordered=False), stream]) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(PipelineError, match=r"double keeps no order"):
+            pipeline.state_dict()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_state_with_an_order_is_none_without_and_the_reverse(before):
+    def build(ordered):
+        return Pipeline([list(range(50)), Stage(double, num_workers=2, ordered=ordered)])
+
+    with build(before) as pipeline:
+        state = pipeline.state_dict()
+    with build(not before) as pipeline:
+        with pytest.raises(PipelineError, match=f"double has ordered={not before}, and had ordered={before} when the state was saved"):
+            pipeline.load_state_dict(state)
+        pipeline.load_state_dict(state, allow_changed=["double"])

@@ -131,7 +131,7 @@ except EOFError:
         "not begun are Pipeline(FromQueue -> Put), Pipeline(forever -> Put): what ends in a sink begins when the script has ended; "
         "call start() on it to have it run meanwhile"
     )
-    assert (code, " ".join(out)) == (0, f"no item within 0.1 s; the pipeline goes on; {advice}")
+    assert (code, " ".join(out)) == (0, f"no item within 0.1 s; the pipeline continues; {advice}")
     assert err == f"Pipeline(FromQueue) has waited for an item for 0.1 s; {advice}\n"
 
 

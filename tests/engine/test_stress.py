@@ -57,7 +57,8 @@ def random_pipeline(random):
         else:
             op = Pairs() if kind < 0.85 else Take(random.choice([0, 1, 10, 100]))
         workers = random.choice([1, 2, 8]) if isinstance(op, Slow) else None
-        stages.append(Stage(op, num_workers=workers, buffer_size=random.choice([1, 2, 5])))
+        drops = isinstance(op, Slow) and bool(op.drop)
+        stages.append(Stage(op, num_workers=workers, buffer_size=random.choice([1, 2, 5]), drops=drops))
     return count, stages
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from highway import DROP, Pipeline
+from highway import DROP, Pipeline, Stage
 from highway.errors import ConfigError
 from highway.modules import Identity, Map, Rename, Select
 
@@ -31,7 +31,7 @@ def test_a_function_that_takes_rng_gets_that_of_the_item():
 
 
 def test_drop_leaves_out_the_item_even_from_a_field():
-    with Pipeline([[(0, 1), (1, 2), (2, 3)], Map(lambda n: DROP if n == 1 else n, 0)]) as pipeline:
+    with Pipeline([[(0, 1), (1, 2), (2, 3)], Stage(Map(lambda n: DROP if n == 1 else n, 0), drops=True)]) as pipeline:
         assert list(pipeline) == [(0, 1), (2, 3)]
 
 

@@ -110,7 +110,7 @@ def test_random_numbers_are_those_of_the_maps_without_processes():
 
 
 def test_dropped_items_are_left_out():
-    assert run(odd_ones, square) == [1, 9, 25, 49]
+    assert run(Stage(odd_ones, drops=True), square) == [1, 9, 25, 49]
 
 
 def test_passports_go_with_the_items():

@@ -12,6 +12,8 @@ SOURCE = [{"image": np.full((8, 8, 3), 6 * n, np.uint8), "label": np.int32(n % 4
 
 
 class Odd(grain.transforms.Filter):
+    drops = True
+
     def filter(self, element):
         return bool(element["label"] % 2)
 

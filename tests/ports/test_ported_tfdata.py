@@ -41,7 +41,7 @@ def assert_same(got, expected):
 
 
 def test_dicts_are_mapped_in_parallel_and_keep_names_shapes_and_order():
-    got = batches(*(Stage(fn, num_workers=4) for fn in (parse, only_long, featurize)))
+    got = batches(*(Stage(fn, num_workers=4, drops=fn is only_long) for fn in (parse, only_long, featurize)))
     assert {name: (value.dtype.name, value.shape) for name, value in got[0].items()} == {
         "id": ("int32", (8,)),
         "words": ("int32", (8, 5)),
@@ -49,11 +49,13 @@ def test_dicts_are_mapped_in_parallel_and_keep_names_shapes_and_order():
         "scale": ("float32", (8,)),
     }
     assert sorted(n for batch in got for n in batch["id"]) == [n for n in range(40) if n % 5]
-    assert_same(got, batches(parse, only_long, featurize))
+    assert_same(got, batches(parse, Stage(only_long, drops=True), featurize))
 
 
 def test_processes_give_the_same_dicts():
-    assert_same(batches(Processes([parse, only_long, featurize], 2)), batches(parse, only_long, featurize))
+    assert_same(
+        batches(Processes([parse, Stage(only_long, drops=True), featurize], 2)), batches(parse, Stage(only_long, drops=True), featurize)
+    )
 
 
 def test_dicts_are_joined_and_repeated():

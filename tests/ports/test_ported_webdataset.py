@@ -53,7 +53,7 @@ def new_program(urls, shuffle, source=None):
     stages = [
         source or WebDatasetSource(urls, epochs=1, shuffle=shuffle),
         *([Shuffle(1000)] if shuffle else []),
-        lambda sample: sample if is_cat(sample) else DROP,
+        Stage(lambda sample: sample if is_cat(sample) else DROP, drops=True),
         Stage(DecodeImage("jpg"), num_workers=2),
         Map(corner, field="jpg"),
         Select(["jpg", "cls"]),

@@ -10,7 +10,7 @@ import torch.distributed
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from highway.errors import ConfigError
-from highway.reading.ranks import rank_and_world_size
+from highway.process.ranks import rank_and_world_size
 
 
 class Samplers(NamedTuple):

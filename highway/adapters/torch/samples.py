@@ -19,6 +19,7 @@ from highway.adapters.torch.nested import as_arrays
 from highway.children.pickling import Failure
 from highway.datasets.dataset import locate
 from highway.engine.cancel import OfThread
+from highway.engine.component import OneToOne
 from highway.engine.fed import Fed
 from highway.engine.stage import DROP, Drop
 from highway.errors import DatasetError, EndOfStream
@@ -158,6 +159,9 @@ class ReadSamples:
         self._begun: OfThread[list[int]] = OfThread(list)  # the number of the worker on a thread
         self.several = getattr(self.dataset, "__getitems__", None) if self.batched else None
         self.gathers = self.batched and self.collate_fn is None and type(self.dataset) is TensorDataset
+
+    drops: ClassVar[bool] = True  # all parts of a batch but the last
+    one_to_one: ClassVar[OneToOne] = "in order"
 
     @property
     def divides(self) -> bool:

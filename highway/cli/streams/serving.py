@@ -70,7 +70,7 @@ def serve(stages: Stages, options: argparse.Namespace) -> int:
     for number, url in enumerate(addresses):
         seed = _seed(options.seed, number)
         report.publishers.append(Publisher(Pipeline(stages(seed, threads), seed), ZMQSink(url), options.benchmark, report.sent))
-    together = Stage(Publisher.run, num_workers=len(addresses), ordered=False, name="publishers")
+    together = Stage(Publisher.run, num_workers=len(addresses), ordered=False, name="publishers", drops=True)
     try:
         run_pipeline(Pipeline([report.publishers, together]), lambda _: report.tell(), _TICK)
     finally:

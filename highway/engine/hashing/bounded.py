@@ -98,7 +98,7 @@ class Bounded(ABC):
         digest = hashlib.blake2b(about, digest_size=16)
         if array.nbytes <= self._bytes_left:
             self._bytes_left -= array.nbytes
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         elif array.flags.c_contiguous:
             data = array.reshape(-1).view(np.uint8)
             for begin in np.linspace(0, max(len(data) - _BLOCK, 0), _BLOCKS, dtype=int).tolist():

@@ -23,9 +23,9 @@ from highway.errors import ConfigError
 from highway.images.decode import backend
 from highway.images.ops import cv2_or_none
 from highway.modules.webdataset import WebDatasetSource
+from highway.process.ranks import rank_and_world_size
 from highway.reading.loader import samples_of_epoch
 from highway.reading.plan import ReaderLike
-from highway.reading.ranks import rank_and_world_size
 from highway.reading.sampling import Sampling
 from highway.stores.file import states_of
 from highway.stores.url import is_url

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from highway.engine.component import Traits
+from highway.engine.component import Ranks, Traits
 from highway.engine.resume import Saved, is_resumed, keep
 from highway.engine.source import remake_of
-from highway.modules.inner_sources import length_of_epoch, resumable
+from highway.modules.inner_sources import length_of_epoch, ranks_of_all, resumable
 
 if TYPE_CHECKING:
     from highway.modules.caching.run import CacheRun
@@ -35,6 +35,9 @@ class Gate:
             keep(Saved)
             return iter(())
         return resumable(self.stands_for)
+
+    def ranks(self) -> Ranks:
+        return ranks_of_all([self.stands_for])
 
     def length(self) -> int:
         return length_of_epoch(self.stands_for)

@@ -26,7 +26,7 @@ from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import rows_of, serve
 from highway.parameters.ranges import HOW
 from highway.process.memory import available_memory, free_disk
-from highway.reading.ranks import ranks_here
+from highway.process.ranks import ranks_here
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache

@@ -1,7 +1,7 @@
 import pytest
 
 from highway.errors import ConfigError
-from highway.reading.ranks import rank_and_world_size
+from highway.process.ranks import rank_and_world_size
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID")
 

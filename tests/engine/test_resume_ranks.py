@@ -1,0 +1,241 @@
+"""A state that was saved on other ranks resumes exactly, or is refused by the shape of the pipeline, before anything runs."""
+
+import json
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from highway import DROP, Pipeline, Stage
+from highway.engine.resume import Saved, keep, saved
+from highway.engine.stage import Passport, Stamped
+from highway.errors import PipelineError
+from highway.modules import Batch, Cache, Concat, Mix, Processes, Reader, Repeat, Shuffle, Tee, Zip
+
+TOTAL = 240
+
+
+def reader(rank, world_size, batch_size=None, total=TOTAL):
+    return Reader(range(total), batch_size, epochs=2, rank=rank, world_size=world_size)
+
+
+def state_after(pipeline, count):
+    with pipeline:
+        for _ in range(count):
+            pipeline.dequeue()
+        return json.loads(json.dumps(pipeline.state_dict()))
+
+
+def numbers(items):
+    return [int(number) for item in items for number in np.atleast_1d(item)]
+
+
+def double(number):
+    return 2 * number
+
+
+def some(number):
+    return DROP if number % 3 == 0 else number
+
+
+def broken(number):
+    if number % 3 == 0:
+        raise ValueError("broken")
+    return number
+
+
+class Broken(list):
+    def __getitem__(self, number):
+        return broken(super().__getitem__(number))
+
+
+@pytest.fixture
+def at_rank(monkeypatch):
+    """Return what makes this process a rank, as torchrun does."""
+
+    def set_rank(rank, world_size):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world_size))
+
+    return set_rank
+
+
+def after(*stages):
+    return lambda rank, world_size: Pipeline([reader(rank, world_size), *stages])
+
+
+SHAPES = {
+    "cache": ("Cache.epochs", after(Cache(batched=False))),
+    "shuffle": ("Shuffle", after(Shuffle(1000))),
+    "batch": ("Batch", after(Batch(4))),
+    "unordered": ("double", after(Stage(double, num_workers=2, ordered=False))),
+    "drops": ("some", after(Stage(some, drops=True))),
+    "skips": ("broken", after(Stage(broken, on_error="skip"))),
+    "reader that skips samples": (
+        "Reader.read",
+        lambda rank, world_size: Pipeline(
+            [Stage(Reader(Broken(range(TOTAL)), epochs=2, rank=rank, world_size=world_size), on_error="skip")]
+        ),
+    ),
+    "concat": ("Concat", lambda rank, world_size: Pipeline([Concat([reader(rank, world_size), [1, 2]])])),
+    "mix": ("Mix", lambda rank, world_size: Pipeline([Mix([reader(rank, world_size), [1, 2]])])),
+    "zip": ("Zip", lambda rank, world_size: Pipeline([Zip([reader(rank, world_size), reader(rank, world_size)])])),
+    "repeat": ("Repeat", lambda rank, world_size: Pipeline([Repeat(Concat([reader(rank, world_size)]), 2)])),
+    "repeat of a reader": ("Repeat", lambda rank, world_size: Pipeline([Repeat(reader(rank, world_size), 2)])),
+    "pipeline": ("Pipeline", lambda rank, world_size: Pipeline([Pipeline([reader(rank, world_size), double])])),
+}
+
+
+@pytest.mark.parametrize(("before", "now"), [((0, 2), (0, 4)), ((1, 4), (0, 2)), ((0, 2), (1, 2))])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_shape_that_is_not_exact_on_other_ranks_is_refused_from_the_first_item_on(shape, before, now, count):
+    stage, build = SHAPES[shape]
+    state = state_after(build(*before), count)
+    expected = (
+        f"load_state_dict: {stage} is not exact on other ranks: the state was saved on .*rank {before[0]} of {before[1]}.*, and this is "
+        rf".*rank {now[0]} of {now[1]}.*; begin without the state, or accept this: allow_changed=\['{stage}'\]"
+    )
+    with build(*now) as pipeline, pytest.raises(PipelineError, match=expected):
+        pipeline.load_state_dict(state)
+    with build(*before) as pipeline:
+        pipeline.load_state_dict(state)  # on the same rank
+
+
+def test_a_cache_in_a_folder_is_refused_on_other_ranks(tmp_path):
+    def build(rank, world_size):
+        return Pipeline([reader(rank, world_size, 4), Cache(str(tmp_path / "cache"))])
+
+    for rank in range(2):
+        with build(rank, 2) as pipeline:
+            list(pipeline)
+            state = pipeline.state_dict()
+    with build(0, 4) as pipeline, pytest.raises(PipelineError, match=r"Cache.epochs is not exact on other ranks"):
+        pipeline.load_state_dict(state)
+
+
+def test_a_user_may_accept_the_change_of_a_stage(caplog):
+    state = state_after(after(Shuffle(5))(0, 2), 20)
+    with after(Shuffle(5))(0, 4) as pipeline, caplog.at_level(logging.WARNING):
+        pipeline.load_state_dict(state, allow_changed=["Shuffle"])
+        rest = numbers(pipeline)
+    assert len(rest) == len(set(rest)) <= TOTAL / 4
+    assert "Shuffle is not exact on other ranks" in caplog.text and "accepted by allow_changed" in caplog.text
+
+
+def test_a_state_from_before_the_first_item_fits_any_ranks():
+    state = state_after(after(Shuffle(5), Batch(3))(0, 2), 0)
+    with after(Shuffle(5), Batch(3))(1, 4) as pipeline:
+        pipeline.load_state_dict(state)
+        resumed = numbers(pipeline)
+    with after(Shuffle(5), Batch(3))(1, 4) as pipeline:
+        assert resumed == numbers(pipeline)
+
+
+@pytest.mark.parametrize("first", [None, 1])
+def test_a_state_that_is_saved_again_on_other_ranks_before_the_first_item_is_exact(first):
+    """As when a run is preempted right after it was started again on other ranks."""
+    read, state = [], None
+    for world_size, count in [(3, 5), (8, 0), (6, None)]:
+        states, left = [], []
+        for rank in range(world_size):
+            with Pipeline([reader(rank, world_size, 4, total=239), double, Tee(id)]) as pipeline:
+                if state is not None:
+                    pipeline.load_state_dict(state)
+                left.append([pipeline.dequeue() for _ in range(count)] if count is not None else list(pipeline))
+                states.append(json.loads(json.dumps(pipeline.state_dict())))
+        read += [number for found in left for number in numbers(found)]
+        state = states[first or 0]
+    times = Counter(read)
+    assert set(times) == set(range(0, 478, 2))
+    assert sum(times.values()) - 239 < 6 * 4  # what evens out the ranks
+
+
+def test_an_undeclared_drop_is_an_error_on_several_ranks():
+    with (
+        Pipeline([reader(0, 2), some]) as pipeline,
+        pytest.raises(PipelineError, match=r"some returned DROP, which .*all 2 ranks must get"),
+    ):
+        for _ in pipeline:
+            pass
+
+
+def test_a_declared_drop_is_none_and_one_rank_needs_no_declaration():
+    with Pipeline([reader(0, 2), Stage(some, drops=True)]) as pipeline:
+        assert all(number % 3 for number in pipeline)
+    with Pipeline([reader(0, 1), some]) as pipeline:
+        assert sum(1 for _ in pipeline) == 160
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_an_undeclared_drop_is_an_error_once_the_length_was_asked_for(in_processes):
+    stage = Processes([some], 1) if in_processes else some
+    with Pipeline([reader(0, 1), stage]) as pipeline:
+        assert len(pipeline) == TOTAL
+        with pytest.raises(PipelineError, match=r"some returned DROP, .*counted this item; declare it: Stage\(map, drops=True\)"):
+            for _ in pipeline:
+                pass
+
+
+@pytest.mark.parametrize(
+    "stage", [Stage(some, drops=True), Stage(Processes([some], 1), drops=True), Processes([Stage(some, drops=True)], 1)]
+)
+def test_a_pipeline_that_drops_has_no_length(stage):
+    with Pipeline([reader(0, 1), stage]) as pipeline, pytest.raises(TypeError, match=r"some declares to drop items.*; count the items"):
+        len(pipeline)
+
+
+def test_a_pipeline_that_has_dropped_has_no_length():
+    with Pipeline([reader(0, 1), some]) as pipeline:
+        pipeline.dequeue()
+        with pytest.raises(TypeError, match="some has dropped items"):
+            len(pipeline)
+
+
+def test_drops_is_for_maps():
+    with pytest.raises(PipelineError, match="Shuffle is a stream; drops=True is for maps"):
+        Pipeline([range(3), Stage(Shuffle(2), drops=True)])
+
+
+@dataclass
+class Undeclared:
+    """A source that says where it is, and not which ranks it depends on."""
+
+    total: int = 9
+
+    def __iter__(self):
+        number = (saved() or Saved(0)).state
+        keep(lambda: Saved(number))
+        for number in range(number + 1, self.total + 1):  # noqa: B020
+            yield Stamped(number - 1, Passport(index=number - 1))
+
+
+class OnEveryRank(Undeclared):
+    def ranks(self):
+        return []
+
+
+def test_a_source_that_does_not_declare_its_ranks_is_refused_on_others(at_rank):
+    at_rank(0, 2)
+    state = state_after(Pipeline([Undeclared()]), 3)
+    with Pipeline([Undeclared()]) as pipeline:
+        pipeline.load_state_dict(state)
+        assert list(pipeline) == [3, 4, 5, 6, 7, 8]
+    at_rank(0, 4)
+    with Pipeline([Undeclared()]) as pipeline, pytest.raises(PipelineError, match=r"Undeclared is not exact on other ranks.*rank 0 of 4"):
+        pipeline.load_state_dict(state)
+
+
+@pytest.mark.parametrize("source", [OnEveryRank(), list(range(9)), Concat([range(4), [4, 5, 6, 7, 8]])])
+def test_a_source_that_is_the_same_on_every_rank_resumes_on_any(source, at_rank):
+    at_rank(0, 2)
+    state = state_after(Pipeline([source, Shuffle(2)]), 3)
+    rest = []
+    for world_size in (2, 4):
+        at_rank(1, world_size)
+        with Pipeline([source, Shuffle(2)]) as pipeline:
+            pipeline.load_state_dict(state)
+            rest.append(list(pipeline))
+    assert rest[0] == rest[1] and len(rest[0]) == 6
