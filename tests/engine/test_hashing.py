@@ -17,6 +17,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -325,6 +326,30 @@ def test_what_a_map_changes_while_it_runs_does_not_count(reused):
     expect_refused([NUMBERS, Counting(3)], state, "Counting: by")
     for part in maps:
         part.file.close()
+
+
+class Trainer:
+    """What a training script often holds all of: options, the step, maps as methods."""
+
+    def __init__(self, scale, checkpoint):
+        self.options = SimpleNamespace(scale=scale, checkpoint=checkpoint)
+        self.step = 7 if checkpoint else 0
+
+    def prepare(self, number):
+        self.step += 1
+        return self._scaled(number)
+
+    def _scaled(self, number):
+        return number * self.options.scale
+
+    def stages(self):
+        return [NUMBERS, self.prepare, Stage(lambda number: number + self.options.scale, name="add")]
+
+
+def test_of_the_object_of_a_method_or_closure_only_what_is_read_counts():
+    _, state = state_after(Trainer(2, None).stages())
+    assert rest(Trainer(2, "checkpoint").stages(), state)[0] == 42
+    expect_refused(Trainer(3, "checkpoint").stages(), state, r"\(prepare: self._scaled; add: self.options.scale\)")
 
 
 def test_what_a_function_fills_or_counts_does_not_count():
