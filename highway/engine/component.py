@@ -89,8 +89,9 @@ class Traits:
             an empty list if its items are the same on every rank. A source without it is taken to depend on the rank of this process.
         deal_anew: Of such a source: takes its state of another number of ranks, epoch and index of their last item, and these ranks, and
             returns its state.
-        identity: Of a source: returns a text that changes when what it reads does; states are known by it.
-        fingerprint: Returns a text that changes when what comes out of it changes, by parameters, files or code; caches are known by it.
+        identity: Of a source: returns a text that changes when its data change; states are compared by it.
+        fingerprint: Returns a text that changes when its output changes, by parameters, files or code. States and caches are
+            compared by it, in place of a hash of the object.
     """
 
     parallel: bool = False

@@ -1,8 +1,8 @@
-"""What a state knows of the pipeline that saved it: hashes of each stage's parameters, its code and its data.
+"""The pipeline that saved a state, as the state knows it: hashes of each stage's parameters, code and data.
 
 Parameters and code are hashed when a pipeline begins, before a stage can change its own attributes, data when the first state is saved or
 loaded. If parameters or data differ, the state is refused, with the names of the parameters. If only code differs, a warning is logged:
-people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says what counts as a parameter, and what as code.
+people fix bugs in the middle of a run. :mod:`highway.engine.hashing` says which values count as parameters, and which as code.
 """
 
 from __future__ import annotations
@@ -36,14 +36,20 @@ class Identities:
         hasher = Hasher(strict=False)
         self._stages: dict[str, dict[str, Any]] = {}
         self._data: dict[str, list[Callable[[], str]]] = {}
-        known: list[Any] = []  # a reader is what its user wrote of several stages
+        self._failure: tuple[str, Exception] | None = None
+        known: list[Any] = []  # several stages may belong to one reader
         for worker in workers:
             stage, op = worker.stage, written(worker.stage.op)
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
-            parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
-            parts += [] if any(op is other for other in known) else hasher.parameters(op)
+            try:
+                parts += [] if any(op is other for other in known) else hasher.parameters(op)
+            except Exception as error:  # of the user's classes; only a state needs the hash
+                self._failure = self._failure or (stage.name, error)
             known.append(op)
-            parameters = {name: _short(b"".join(part.values for other, part in parts if other == name), 4) for name, _ in parts}
+            values: dict[str, bytes] = {}
+            for part, (value, _) in parts:
+                values[part] = values.get(part, b"") + value
+            parameters = {name: _short(value, 4) for name, value in values.items()}
             code = b"".join(part.code for _, part in parts)
             self._stages[stage.name] = {"parameters": parameters, "code": _short(code, 6) if code else ""}
             own = worker.traits.identity
@@ -55,12 +61,21 @@ class Identities:
 
         Args:
             data: Those of the stages' data, if another process has the data.
+
+        Raises:
+            PipelineError: an object raised an error when it was hashed.
         """
+        if self._failure is not None:
+            name, error = self._failure
+            raise PipelineError(
+                f"state_dict: the parameters of {name} cannot be hashed: {type(error).__name__}: {error}; a method fingerprint() of the "
+                "object can return a text that changes with them"
+            ) from error
         data = self.data() if data is None else data
         return {name: {**stage, "data": data[name]} for name, stage in self._stages.items()}
 
     def data(self) -> dict[str, str]:
-        """Return the hash of what each stage reads; empty if a stage does not say that."""
+        """Return the hash of each stage's data; empty for a stage that reads none, or does not report them."""
         return {name: _short(" ".join(_said(own)).encode(), 6) if own else "" for name, own in self._data.items()}
 
 
@@ -85,7 +100,7 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Args:
         saved: The identities in the state.
         current: Those of this pipeline, with the same stages.
-        allow_changed: Names of stages whose changes are accepted, and logged; that of a composite stands for all its stages.
+        allow_changed: Names of stages whose changes are accepted, and logged; the name of a composite includes all its stages.
 
     Raises:
         PipelineError: a stage that is not among them has other parameters or reads other data; or there is no such stage.

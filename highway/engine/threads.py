@@ -21,6 +21,7 @@ from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
 from highway.engine.component import Shape
+from highway.engine.fed import Fed
 from highway.engine.identity import Identities
 from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import PipelineStats
@@ -134,7 +135,8 @@ class Run:
         if self._opened:
             return
         script.forget(self)
-        if self.workers[0].is_asked and not cancel.in_stage():
+        first = self.workers[0]
+        if first.is_asked and not isinstance(first.stage.op, Fed) and not cancel.in_stage():  # which compares the whole pipeline
             self.snapshot  # noqa: B018  # before a stage changes itself
         self.spawn()
         self.use_seed()

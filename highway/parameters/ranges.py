@@ -91,7 +91,7 @@ class Unhashed:
 
 HOW = Unhashed("it changes how the component runs")
 ENDS = Unhashed("it changes only where the items end", of_stage=True)
-RANK = Unhashed("the engine compares the ranks itself", of_stage=True)
+RANK = Unhashed("the engine compares the ranks itself")
 
 Count = Annotated[int, Range(ge=1)]
 Epochs = Annotated[int | None, Range(ge=1, words="at least 1, or None to repeat for ever"), ENDS]

@@ -20,7 +20,8 @@ from highway.engine.hashing.objects import FLAT
 
 MOST_BYTES = 64 * 2**20
 MOST_ENTRIES, MOST_PLAIN = 2**14, 2**20  # of a list
-MOST_LISTED = 2**16  # entries of all lists
+MOST_LISTED, MOST_OBJECTS = 2**16, 2**18  # entries of all lists, and objects; of more the types alone count
+MOST_NESTED = 40  # objects inside each other that are hashed one in the other; those inside come later
 _FEW = 16  # entries of a list, when so many are hashed already
 _BLOCKS, _BLOCK = 256, 4096  # of a sample: how many, and bytes of each
 
@@ -45,7 +46,7 @@ class Bounded(ABC):
 
     def begin(self) -> None:
         """Begin with another component: as much as for each of them may be hashed whole."""
-        self._bytes_left, self._entries_left = MOST_BYTES, MOST_LISTED
+        self._bytes_left, self._entries_left, self._objects_left = MOST_BYTES, MOST_LISTED, MOST_OBJECTS
 
     @abstractmethod
     def of(self, value: Any) -> Hashed:
@@ -97,7 +98,7 @@ class Bounded(ABC):
         digest = hashlib.blake2b(about, digest_size=16)
         if array.nbytes <= self._bytes_left:
             self._bytes_left -= array.nbytes
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         elif array.flags.c_contiguous:
             data = array.reshape(-1).view(np.uint8)
             for begin in np.linspace(0, max(len(data) - _BLOCK, 0), _BLOCKS, dtype=int).tolist():

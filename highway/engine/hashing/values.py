@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from highway.engine.component import Traits, shape_by_method
-from highway.engine.hashing.bounded import Bounded, Hashed, summed
+from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, summed
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
@@ -63,6 +63,8 @@ class Hasher(Bounded):
         self._known: dict[int, tuple[Hashed, Any]] = {}  # by id, with the object, so that no other one gets its id
         self._known_code: dict[int, tuple[bytes, Any]] = {}
         self._path: dict[Any, int] = {}  # what is being hashed, to the innermost
+        self._nested: dict[int, Any] = {}  # what is too deep in others, by id
+        self._later: list[Any] = []  # that of it which is not hashed yet
         self._reading: set[tuple[int, Any]] = set()
 
     def parameters(self, op: Any) -> Iterator[tuple[str, Hashed]]:
@@ -72,11 +74,17 @@ class Hasher(Bounded):
             UnknownValueError: the hasher is strict, and one of the values cannot be hashed.
         """
         self.begin()
-        for found in (self._known, self._known_code, self._path):
+        for found in (self._known, self._known_code, self._path, self._nested):
             found.clear()  # so that the hash does not depend on what was hashed before
-        self._path[id(op)] = 0
+        self._path[id(op)], self._later = 0, []
         parts = self._parts(op, whole=True)
         yield from (("", self._leaf(op)),) if parts is None else parts
+        while self._later:
+            value = self._later.pop()
+            if isinstance(value, (type, types.FunctionType)):
+                yield "nested", Hashed(b"", self._class(value).code if isinstance(value, type) else self._code(value).code)
+            else:
+                yield "nested", self.of(value)
 
     def of(self, value: Any) -> Hashed:
         """Return the hash of a value.
@@ -96,6 +104,11 @@ class Hasher(Bounded):
             return self._known[key][0]
         if key in self._path:
             return Hashed(b"cycle %d" % self._path[key])
+        self._objects_left -= 1
+        if self._objects_left < 0:
+            return Hashed(kind.__qualname__.encode())
+        if self._is_too_deep(value):
+            return Hashed(b"nested")
         self._path[key] = len(self._path)
         try:
             parts = self._parts(value)
@@ -104,6 +117,15 @@ class Hasher(Bounded):
             del self._path[key]
         self._known[key] = found, value
         return found
+
+    def _is_too_deep(self, value: Any) -> bool:
+        """Return whether a value is so deep in others that it is to be hashed later, so that a recursion cannot fail."""
+        if len(self._path) < MOST_NESTED:
+            return False
+        if id(value) not in self._nested:
+            self._nested[id(value)] = value
+            self._later.append(value)
+        return True
 
     # --- what has parts with names ---
 
@@ -307,6 +329,8 @@ class Hasher(Bounded):
             return b"cycle"
         if id(value) in self._known_code:
             return self._known_code[id(value)][0]
+        if self._is_too_deep(value):
+            return b"nested"
         self._path[key] = len(self._path)
         try:
             values, code = summed("", parts(value))

@@ -1,4 +1,4 @@
-"""What made the items of a pipeline, in a few letters: other files or other parameters give other letters."""
+"""The key of a cache: a text that changes with the files, parameters and code of the stages before it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
     (:class:`~highway.engine.component.Traits`); readers also by the names, sizes and times of their files. The decoder and highway's
     version count: pixels differ between them. So do the pipeline's seed and the name of a stage that draws random numbers (:func:`chance`).
 
-    What code refers to, and what cannot be hashed, is named in a warning.
+    A warning names values that code refers to and that cannot be hashed.
 
     Args:
         components: The stages, or bare components, in their order.
@@ -78,8 +78,8 @@ def fingerprint(components: Sequence[Any], seed: int = 0) -> str:
             digest.update(" ".join(_states(op.shards)).encode())
     if hasher.unseen:
         log.warning(
-            "Cache: changes of %s, which maps before it refer to, cannot be seen, and would not make it anew; give Cache(key=...) a text "
-            "that you change with them",
+            "Cache: maps before it refer to %s, whose changes cannot be seen; give Cache(key=...) a text that you change with them, "
+            "or the cache will serve old items",
             ", ".join(dict.fromkeys(hasher.unseen)),
         )
     return digest.hexdigest()
