@@ -18,6 +18,7 @@ from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
 from highway.parameters.ranges import Count, Epochs, Predicate, Seed
 from highway.reading.batch_formats import BatchFormat
+from highway.reading.plan import CacheOrder, RowRanges
 from highway.reading.sampling import Sampling
 from highway.stores.url import is_url
 
@@ -122,8 +123,12 @@ class Cache:
 
         So they are known, which gives the cache its key and its number of epochs, and the source need not start if it is finished.
         """
-        source, *rest = before = unique(stages)
-        run = CacheRun(self, before)
+        source, *rest = unique(stages)
+        if isinstance(source.op, RowRanges):
+            plan = RowRanges(source.op.stands_for)
+            plan.cache = CacheOrder(self.seed, self.shuffle)
+            source = replace(source, op=plan)
+        run = CacheRun(self, [source, *rest])
         if run.gated:
             source = replace(source, op=Gate(source.op, run), name=source.label)
         return [source, *rest, Stage(run, name="Cache.epochs"), Stage(Reading(self.stack, run.repair), name="Cache")]

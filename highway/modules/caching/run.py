@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from highway.datasets.cache_files.claim import expect_caches_only
 from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
 from highway.datasets.cache_files.file import CacheFile, DiskFile
+from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
-from highway.engine.component import Makes
+from highway.engine.component import Makes, Traits, layers, shape_of, written
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
-from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of, share_of
+from highway.modules.caching.fingerprint import chance, fingerprint, samples_of, share_of
 from highway.modules.caching.input import comes_in_batches, described, maker_of
+from highway.modules.caching.places import Places
 from highway.modules.caching.repair import repair
-from highway.modules.caching.serving import rows_of, serve
+from highway.modules.caching.serving import Serving
+from highway.parameters.hints import takes_rng
 from highway.process.memory import available_memory, free_disk
+from highway.reading.plan import RowRanges
 from highway.reading.ranks import ranks_here
 
 if TYPE_CHECKING:
@@ -62,6 +66,29 @@ class CacheRun:
     def gated(self) -> bool:
         """Whether a :class:`Gate` stands before it, and opens it."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
+
+    @property
+    def plan(self) -> RowRanges | None:
+        """The plan of the reader that the samples come from, if only maps stand between the reader and the cache."""
+        source, *rest = [stage.op for stage in self.before] or [None]
+        return source if isinstance(source, RowRanges) and all(shape_of(op) == "map" for op in rest) else None
+
+    @property
+    def _has_fixed_share(self) -> bool:
+        """Whether a rank reads the same samples in every epoch."""
+        return bool(self.before) and any(isinstance(op, RowRanges) and op.cache is not None for op in layers(self.before[0].op))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether an epoch is the same if it is read and if it is served, so that a state fits both: known before anything runs."""
+        if self.plan is None or self.plan.stands_for.shuffle == "blocks":
+            return False
+        return not any(stage.on_error == "skip" or _draws(stage.op) for stage in self.before[2:])  # after the reader's two
+
+    @property
+    def refuses_states(self) -> bool:
+        """Whether a run that fills the cache gives no states: it may serve later what another run reads, in another order."""
+        return bool(self.cache.path) and not self.is_exact and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def makes(self) -> Makes | None:
@@ -110,7 +137,8 @@ class CacheRun:
         else:
             made = fingerprint(self.before, cancel.seed())
         kinds = {True: "batches", False: "whole samples", None: "as they come"}
-        return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
+        share = " of a fixed share" if self._has_fixed_share and share_of(self.before).name else ""
+        return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}{share}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         self._counters = cancel.counters(self)
@@ -135,7 +163,7 @@ class CacheRun:
             self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             if not served:
                 epoch, index = source.epoch, 0
-            yield from serve(self.file, self.cache, epoch, index, self.epochs)
+            yield from self._serving(self.file).epochs(epoch, index, self.epochs)
         elif served and not is_draining():
             why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
             raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
@@ -149,7 +177,15 @@ class CacheRun:
             if self._ended:
                 raise Cancelled
             cancel.wait(0.01)
-        return next(rows_of(self.file, self.cache, *part))
+        return next(self._serving(self.file).epoch(*part))
+
+    def _serving(self, file: CacheFile) -> Serving:
+        ranks = (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
+
+        def count(samples: int) -> None:
+            self._counters["skipped"] = self._counters.get("skipped", 0) + samples
+
+        return Serving(file, self.cache, *ranks, count)
 
     def _passing(self, batched: bool) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
@@ -162,14 +198,23 @@ class CacheRun:
         passing.waiting = list(begun.held)
         keep(lambda: Saved([source.epoch, passing.index, state], passing.waiting))
         passing.batched = (first := source.peek()) is not None and self._is_batched(first)
-        for outputs, _ in passing.epoch(source.of(epoch)):
+        for outputs, *_ in passing.epoch(source.of(epoch)):
             yield from outputs
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
         """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache.
 
         It lets no marker through while it writes, or tries to anew: another run begins this epoch again, and fills the cache.
+
+        Raises:
+            ConfigError: this rank reads other samples in this epoch than in the first, to which other ranks keep.
         """
+        if source.epoch and share_of(self.before).world_size > 1 and not self._has_fixed_share:
+            raise ConfigError(
+                f"{self}: it is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
+                "other samples in each epoch, while other ranks may keep to the samples of their first: some samples would be read twice, "
+                "others never; give the cache more room and leave out no samples, or let a reader be the first stage"
+            )
         passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
@@ -179,14 +224,17 @@ class CacheRun:
             def save() -> Saved | None:
                 if writer is None and self._old is None:
                     return Saved([source.epoch, passing.index, "full" if self._full else "passing"], passing.waiting)
-                if self.cache.path and source.epoch:  # by then it may be finished, with the rows of this epoch, not of the first
-                    raise PipelineError(f"{self}, which is written in epoch {source.epoch},")
+                if self.refuses_states:
+                    raise PipelineError(f"{self}, which is being made,")
                 return None
 
-            keep(save, as_source=writer is not None and source.epoch > 0 and bool(self.cache.path))
+            keep(save)
+            places = Places(self.plan, source.epoch) if writer is not None and self.plan is not None else None
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
-            for outputs, samples in passing.epoch(source.of(source.epoch)):
+            for outputs, passport, samples in passing.epoch(source.of(source.epoch)):
+                if samples and places is not None and writer is not None:
+                    samples = [samples[number] for number in places.kept(passport, len(samples), len(writer))]
                 if writer is not None and self._written(writer, samples, arrays):
                     self._counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
@@ -195,7 +243,7 @@ class CacheRun:
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
-                self._seal(writer, passing.batch_size, source.left_out)
+                self._seal(writer, passing.batch_size, source.left_out, places, arrays)
             elif self._old is not None:
                 self.file = self._old
 
@@ -229,12 +277,21 @@ class CacheRun:
             return False
         return True
 
-    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int) -> None:
+    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int, places: Places | None, arrays: Arrays) -> None:
         """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
         tried, self._old = self._old, None
-        unique = left_out > 0 and has_unique_keys(self.before)  # a bad image's row holds the next one, which has a row of its own
         try:
-            made = writer.seal(batch_size, left_out, tried, unique)
+            if places is not None:
+                if tried is not None:
+                    for row, place in places.lacking(tried):
+                        with contextlib.suppress(DamagedError):
+                            writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
+                            places.add(place, len(writer) - 1)
+                if places.complete:
+                    left_out = 0
+                elif left_out and self.is_exact and not places.is_planned:
+                    raise CacheFullError("samples are missing which cannot be told from those that could not be read")
+            made = writer.seal(batch_size, left_out, tried, places.index() if places is not None else None)
         except CacheFullError as error:
             self._old = tried
             self._give_up(writer, error)
@@ -280,6 +337,11 @@ class CacheRun:
         )
         writer.close()
 
+    def _why_incomplete(self) -> str:
+        if self._full:
+            return "the samples do not fit"
+        return "samples were left out" if self._old is not None else "another process writes it"
+
     def _budget(self) -> int:
         if self.cache.budget is not None:
             return self.cache.budget
@@ -288,6 +350,11 @@ class CacheRun:
 
     def __str__(self) -> str:
         return f"cache {self.cache.path or 'in memory'}"
+
+
+def _draws(op: Any) -> bool:
+    """Return whether a map draws random numbers, which differ from epoch to epoch."""
+    return takes_rng(op) or (hasattr(written(op), "seed") and Traits.of(op).draws)
 
 
 def _is_whole(file: CacheFile, rows: list[int]) -> bool:
