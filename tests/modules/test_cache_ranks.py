@@ -147,7 +147,7 @@ def numbers_of(item):
     return values[..., 0].reshape(-1).tolist()
 
 
-def of_ranks(cache, world_size, batch_size, *, dataset=Samples, maps=(same,), epochs=5, **reader):
+def of_ranks(cache, world_size, batch_size, *, dataset=Samples, maps=(same,), epochs=4, **reader):
     """Return for each epoch what each rank reads: a list for each item. ``cache`` returns a rank's cache, or ``None`` for none."""
     found = [[[] for _ in range(world_size)] for _ in range(epochs)]
     for rank in range(world_size):
@@ -169,9 +169,9 @@ ONE_HAS_NO_ROOM = {0: 1, 1: 30_000}  # bytes by rank; the others have as many as
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "disk"])
 @pytest.mark.parametrize("room", [{}, ONE_HAS_NO_ROOM], ids=["room", "no room"])
-@pytest.mark.parametrize("bad", [(), (7,), (7, 8, 21)], ids=str)
+@pytest.mark.parametrize("bad", [(), (7, 8, 21)], ids=str)
 @pytest.mark.parametrize("how", [{}, {"on_uneven": "drop"}, {"shuffle": False}, {"shuffle": "blocks", "window": 5}], ids=str)
-@pytest.mark.parametrize(("world_size", "batch_size"), [(4, None), (4, 3), (1, 4), (3, 4)])
+@pytest.mark.parametrize(("world_size", "batch_size"), [(4, None), (4, 3), (1, 4)])
 def test_in_every_epoch_all_ranks_together_read_what_they_read_without_a_cache(in_memory, room, bad, how, world_size, batch_size, tmp_path):
     class Blocked(Samples):
         def blocks(self):
@@ -253,3 +253,14 @@ def test_a_source_that_has_other_samples_for_a_rank_in_each_epoch_needs_a_cache_
     assert run()
     with pytest.raises(ConfigError, match=r"not complete after the first epoch \(the samples do not fit\), and Pipeline gives this rank"):
         run(budget=1)
+
+
+def test_a_damaged_sample_of_a_rank_is_made_again_by_the_seed_of_the_pipeline(tmp_path):
+    def items():
+        with Pipeline([Reader(Samples(), epochs=2, rank=1, world_size=2), Cache(str(tmp_path), batched=False)], seed=3) as pipeline:
+            return [numbers_of(item) for item, _ in pipeline.stamped()]
+
+    expected = items()
+    (data,) = tmp_path.glob("rank-1-of-2/*.data")
+    data.write_bytes(data.read_bytes()[:50_000] + bytes(10_000) + data.read_bytes()[60_000:])
+    assert items() == expected

@@ -39,7 +39,7 @@ class _Indexed:
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
             If it has not all samples of a rank's share in their order, also the ``places`` of the samples in the share, and the places of
-            samples that are ``bad`` or were ``dropped``.
+            samples that are ``bad`` or were ``dropped``; or the ``epoch`` in whose order they are, if that is not the first.
 
     Attributes:
         settled: Whether it stays as it is; else samples were left out when it was made, which a second try may bring.
@@ -64,6 +64,11 @@ class _Indexed:
         """Return the keys of some samples."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
         return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
+
+    @property
+    def made_in(self) -> list[int]:
+        """The number of samples, and the epoch in which they came: together they say in which order the samples are."""
+        return [len(self), int(self.index["epoch"][0]) if "epoch" in self.index else 0]
 
     @property
     def has_one_key_each(self) -> bool:

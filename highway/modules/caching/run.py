@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from highway.datasets.cache_files.claim import expect_caches_only
 from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
 from highway.datasets.cache_files.file import CacheFile, DiskFile
@@ -144,7 +146,7 @@ class CacheRun:
         self._counters = cancel.counters(self)
         self._counters.update(samples=0, bytes=0, state="new")
         source, begun = Epochs(items, self.epochs), saved() or Saved((0, 0, ""))
-        epoch, index, state = begun.state
+        epoch, index, state, *made_in = begun.state
         keep(lambda: None)
         if state in ("full", "passing"):
             self._full = state == "full"
@@ -163,6 +165,12 @@ class CacheRun:
             self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             if not served:
                 epoch, index = source.epoch, 0
+            elif made_in not in ([], [self.file.made_in]) and not self.is_exact:
+                before, now = (f"{samples} samples of epoch {made}" for samples, made in (*made_in, self.file.made_in))
+                raise PipelineError(
+                    f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
+                    "other samples; begin anew without the state"
+                )
             yield from self._serving(self.file).epochs(epoch, index, self.epochs)
         elif served and not is_draining():
             why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
@@ -231,8 +239,9 @@ class CacheRun:
             keep(save)
             places = Places(self.plan, source.epoch) if writer is not None and self.plan is not None else None
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
+            epoch = source.epoch
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
-            for outputs, passport, samples in passing.epoch(source.of(source.epoch)):
+            for outputs, passport, samples in passing.epoch(source.of(epoch)):
                 if samples and places is not None and writer is not None:
                     samples = [samples[number] for number in places.kept(passport, len(samples), len(writer))]
                 if writer is not None and self._written(writer, samples, arrays):
@@ -243,7 +252,7 @@ class CacheRun:
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
-                self._seal(writer, passing.batch_size, source.left_out, places, arrays)
+                self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays)
             elif self._old is not None:
                 self.file = self._old
 
@@ -273,13 +282,14 @@ class CacheRun:
             for sample, keys in samples:
                 writer.add(sample, keys, arrays)
         except CacheFullError as error:
-            self._give_up(writer, error)
+            self._give_up(writer, str(error))
             return False
         return True
 
-    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int, places: Places | None, arrays: Arrays) -> None:
+    def _seal(self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays) -> None:
         """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
         tried, self._old = self._old, None
+        index = {"epoch": np.array([epoch])} if epoch else {}
         try:
             if places is not None:
                 if tried is not None:
@@ -290,11 +300,13 @@ class CacheRun:
                 if places.complete:
                     left_out = 0
                 elif left_out and self.is_exact and not places.is_planned:
-                    raise CacheFullError("samples are missing which cannot be told from those that could not be read")
-            made = writer.seal(batch_size, left_out, tried, places.index() if places is not None else None)
+                    self._give_up(writer, "a map has left out batches, and a reader samples,", "leave them out after the cache")
+                    return
+                index = places.index() if places.known else index
+            made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
-            self._give_up(writer, error)
+            self._give_up(writer, str(error))
             return
         if made.settled:
             self.file = made
@@ -324,16 +336,17 @@ class CacheRun:
         finally:
             del self._repairing[""]
 
-    def _give_up(self, writer: FolderWriter, error: CacheFullError) -> None:
-        """Go on without a cache, or with the one that is there, since the samples do not fit."""
+    def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
+        """Go on without a cache, or with the one that is there."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
-            "Cache: %s in %s after %d samples; they are discarded and %s: raise budget, free space, or cache less",
-            error,
+            "Cache: %s in %s after %d samples; they are discarded and %s: %s",
+            why,
             self.cache.path or "memory",
             len(writer),
             "every epoch is decoded" if self._full else "the cache that is there serves, without what was left out",
+            way_out,
         )
         writer.close()
 

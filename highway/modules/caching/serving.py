@@ -91,7 +91,7 @@ class Serving:
     def epochs(self, first: int, index: int, epochs: int | None) -> Iterator[Stamped]:
         """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
         epoch, next_index = first, index
-        keep(lambda: Saved([epoch, next_index, "serving"]), as_source=True)
+        keep(lambda: Saved([epoch, next_index, "serving", self.file.made_in]), as_source=True)
         for epoch in count(first) if epochs is None else range(first, epochs):
             for stamped in self.epoch(epoch, next_index):
                 if is_draining():
