@@ -253,14 +253,3 @@ def test_a_source_that_has_other_samples_for_a_rank_in_each_epoch_needs_a_cache_
     assert run()
     with pytest.raises(ConfigError, match=r"not complete after the first epoch \(the samples do not fit\), and Pipeline gives this rank"):
         run(budget=1)
-
-
-def test_a_damaged_sample_of_a_rank_is_made_again_by_the_seed_of_the_pipeline(tmp_path):
-    def items():
-        with Pipeline([Reader(Samples(), epochs=2, rank=1, world_size=2), Cache(str(tmp_path), batched=False)], seed=3) as pipeline:
-            return [numbers_of(item) for item, _ in pipeline.stamped()]
-
-    expected = items()
-    (data,) = tmp_path.glob("rank-1-of-2/*.data")
-    data.write_bytes(data.read_bytes()[:50_000] + bytes(10_000) + data.read_bytes()[60_000:])
-    assert items() == expected

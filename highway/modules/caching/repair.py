@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from highway.datasets.cache_files.fields import Arrays
 from highway.datasets.cache_files.file import DiskFile, checksum, span_of
-from highway.engine import Pipeline, cancel
+from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Keyed, Passing, Stacker
@@ -55,7 +55,7 @@ def repair(file: DiskFile, stages: Sequence[Stage], arrays: Arrays, error: Damag
 def _first_epoch(stages: Sequence[Stage], batched: bool) -> Iterator[Keyed]:
     """Yield the samples of the first epoch that comes out of stages."""
     passing = Passing(batched, None, Stacker(stack=True))
-    with Pipeline(stages, seed=cancel.seed()) as pipeline:  # by which the readers of several ranks share the samples
+    with Pipeline(stages) as pipeline:
         first: int | None = None
         for item, passport in pipeline.stamped():
             first = passport.epoch if first is None else first
