@@ -244,6 +244,11 @@ class RowRanges:
         count = min(sampler.share, length * (self.stands_for.batch_size or 1))
         return FixedShare(sampler, count, seed_or(self.cache.seed), self.cache.shuffle)
 
+    def forget_bad(self, epoch: int) -> None:
+        """Forget the bad samples of the epochs before one."""
+        for earlier in [number for number in self.bad if number < epoch]:
+            del self.bad[earlier]
+
     @opened
     def _identity(self) -> str:
         own = Traits.of(self.dataset).fingerprint

@@ -1,8 +1,8 @@
 """Blocks of objects on a local disk, up to a size, for all processes of the machine that name the same folder.
 
-A block is a file that never changes. It gets its name when it is whole; the name depends on the object's state and the block's number. After
-the data are the checksums of its pages, which depend on the name, too. So a block that a crash of the machine has damaged, or that has the
-name of another block, is fetched again. Reading a block sets its modification time, since many disks are mounted without access times. A
+A block is a file that never changes. It gets its name when it is whole; the name depends on the object's state and the block's number. Then
+come the checksums of its pages, which depend on the name, too. So a block that a crash of the machine has damaged, or that has the name
+of another block, is fetched again. Reading a block sets its modification time, since many disks are mounted without access times. A
 process that has written more than a share of the limit removes the blocks that were used longest ago; one process does so at a time. A
 process that has such a block open can still read it.
 

@@ -9,7 +9,7 @@ import pytest
 from highway import Pipeline, Stage
 from highway.engine.stage import DROP
 from highway.errors import PipelineError
-from highway.modules import Batch, Cache, Reader, Shuffle
+from highway.modules import Batch, Cache, Reader, Repeat, Shuffle
 
 
 class Samples:
@@ -125,21 +125,42 @@ def test_a_state_of_a_cache_that_is_made_of_another_epoch_is_refused():
             pipeline.dequeue()
 
 
+LEFT_OUT = {"batches": lambda batch: DROP if 5 in batch[0] else batch, "rows": lambda batch: (batch[0][:2],)}
+
+
 @pytest.mark.parametrize("path", [None, "c"], ids=["memory", "disk"])
-def test_every_epoch_is_read_if_a_map_leaves_out_batches_and_the_reader_samples(path, tmp_path, caplog):
+@pytest.mark.parametrize("leave_out", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_every_epoch_is_read_if_a_map_leaves_out_batches_or_rows_and_the_reader_samples(path, leave_out, tmp_path, caplog):
     def build():
         reader = Stage(Reader(Samples(), 4, 4), on_error="skip")
-        cache = Cache(path and str(tmp_path / path), batched=True)
-        return Pipeline([reader, lambda batch: DROP if 5 in batch[0] else batch, Stage(cache)], seed=3)
+        return Pipeline([reader, leave_out, Cache(path and str(tmp_path / path), batched=True)], seed=3)
 
     with build() as pipeline:
         expected = list(map(plain, pipeline.stamped()))
-    assert {epoch for _, epoch, _ in expected} == set(range(4)) and len(expected) == 4 * 9
-    assert "a map has left out batches, and a reader samples, in" in caplog.text
-    for cut in range(1, 36, 4):
+    assert {epoch for _, epoch, _ in expected} == set(range(4)) and len({tuple(rows) for rows, *_ in expected}) == len(expected)
+    assert "a map has left out batches or rows, and the reader samples, in" in caplog.text
+    for cut in range(1, len(expected), 4):
         with build() as pipeline:
             list(zip(range(cut), pipeline.stamped(), strict=False))
             state = pipeline.state_dict()
         with build() as pipeline:
             pipeline.load_state_dict(state)
             assert list(map(plain, pipeline.stamped())) == expected[cut:]
+
+
+SIZES = {
+    "shuffled batches": [Reader(range(20), 3, 3), Shuffle(5)],
+    "a map that drops batches": [Reader(range(20), 3, 3), lambda batch: DROP if batch[0] % 3 == 0 else batch],
+    "a list of batches": [Repeat([np.arange(4), np.arange(2), np.arange(3)], 3)],
+}
+
+
+@pytest.mark.parametrize("before", SIZES.values(), ids=SIZES)
+def test_the_first_epoch_has_the_same_items_and_random_numbers_if_it_is_read_or_served(before, tmp_path):
+    def items():
+        stages = [*before, Cache(str(tmp_path / "c"), epochs=3, batched=True, key="k"), lambda batch, rng: (batch, rng.random())]
+        with Pipeline(stages, seed=3) as pipeline:
+            return [(batch.tolist(), drawn, *passport[:2]) for (batch, drawn), passport in pipeline.stamped()]
+
+    read = items()
+    assert items() == read

@@ -38,8 +38,10 @@ class _Indexed:
         batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
-            If it has not all samples of a rank's share in their order, also the ``places`` of the samples in the share, and the places of
-            samples that are ``bad`` or were ``dropped``; or the ``epoch`` in whose order they are, if that is not the first.
+            Others are there only if they say more than that all samples of a rank's share are there in order: the ``places`` of the
+            samples in the share, and the places of samples that are ``bad`` or were ``dropped``; the ``epoch`` in whose order the samples
+            are, if not the first; and the ``items`` of the first epoch, int64 ``(2, items)``: the index of each, and how many samples it
+            has, if they were not batches of one size that were numbered through.
 
     Attributes:
         settled: Whether it stays as it is; else samples were left out when it was made, which a second try may bring.

@@ -19,17 +19,14 @@ class Places:
 
     Args:
         source: The plan of the reader that they come from, through maps only.
-        epoch: The epoch. What the plan has noted of earlier epochs is removed.
 
     Attributes:
         known: Whether each sample that came has a place. If not, a map has made other samples of them, or more or fewer.
     """
 
-    def __init__(self, source: RowRanges, epoch: int) -> None:
+    def __init__(self, source: RowRanges) -> None:
         share = source.share()
         assert share is not None
-        for earlier in [number for number in source.bad if number < epoch]:
-            del source.bad[earlier]
         self._source, self._share, self.known = source, share, True
         self._batch_size = source.stands_for.batch_size
         self._rows = np.full(share.count, _ABSENT)  # of each place the row in the cache

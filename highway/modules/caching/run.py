@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -188,12 +189,15 @@ class CacheRun:
         return next(self._serving(self.file).epoch(*part))
 
     def _serving(self, file: CacheFile) -> Serving:
-        ranks = (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
-
         def count(samples: int) -> None:
             self._counters["skipped"] = self._counters.get("skipped", 0) + samples
 
-        return Serving(file, self.cache, *ranks, count)
+        return Serving(file, self.cache, *self._ranks, count)
+
+    @property
+    def _ranks(self) -> tuple[int, int]:
+        """Rank and world size, by which the items that go out are numbered; 0 of 1 if this rank's are."""
+        return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
@@ -223,6 +227,9 @@ class CacheRun:
                 "other samples in each epoch, while other ranks may keep to the samples of their first: some samples would be read twice, "
                 "others never; give the cache more room and leave out no samples, or let a reader be the first stage"
             )
+        for op in layers(self.before[0].op) if self.before else ():
+            if isinstance(op, RowRanges):
+                op.forget_bad(source.epoch)
         passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
@@ -237,11 +244,15 @@ class CacheRun:
                 return None
 
             keep(save)
-            places = Places(self.plan, source.epoch) if writer is not None and self.plan is not None else None
+            places = Places(self.plan) if writer is not None and self.plan is not None else None
+            came = (array("q"), array("q"))  # the index of each item, and the number of its samples
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
             epoch = source.epoch
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
             for outputs, passport, samples in passing.epoch(source.of(epoch)):
+                if samples and writer is not None:
+                    came[0].append(passport.index)
+                    came[1].append(len(samples))
                 if samples and places is not None and writer is not None:
                     samples = [samples[number] for number in places.kept(passport, len(samples), len(writer))]
                 if writer is not None and self._written(writer, samples, arrays):
@@ -252,7 +263,7 @@ class CacheRun:
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
-                self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays)
+                self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays, np.array(came, np.int64))
             elif self._old is not None:
                 self.file = self._old
 
@@ -286,23 +297,38 @@ class CacheRun:
             return False
         return True
 
-    def _seal(self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays) -> None:
+    def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
+        """Return the items of epoch 0 for the cache's index, unless they are as the cache makes them, or it has other samples."""
+        rank, world_size = self._ranks
+        numbers, counts = came
+        in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
+        of_one_size = (counts[:-1] == counts[0]).all() and counts[-1] <= counts[0]
+        is_same = (in_order and of_one_size) or self.cache.batch_size is not None
+        return {} if is_same or counts.sum() != samples else {"items": came}
+
+    def _seal(
+        self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
+    ) -> None:
         """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
         tried, self._old = self._old, None
-        index = {"epoch": np.array([epoch])} if epoch else {}
+        if left_out and self.is_exact and places is not None and not places.is_planned:
+            assert self._folder is not None
+            self._folder.discard()
+            self._give_up(writer, "a map has left out batches or rows, and the reader samples,", "leave them out after the cache")
+            return
+        places = places if places is not None and places.known else None
+        index: dict[str, np.ndarray] = {}
         try:
             if places is not None:
                 if tried is not None:
-                    for row, place in places.lacking(tried):
-                        with contextlib.suppress(DamagedError):
-                            writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
-                            places.add(place, len(writer) - 1)
-                if places.complete:
-                    left_out = 0
-                elif left_out and self.is_exact and not places.is_planned:
-                    self._give_up(writer, "a map has left out batches, and a reader samples,", "leave them out after the cache")
-                    return
-                index = places.index() if places.known else index
+                    self._add_from(tried, writer, places, arrays)
+                left_out, index = 0 if places.complete else left_out, places.index()
+            if epoch and places is None:
+                index = {"epoch": np.array([epoch])}
+            elif epoch == 0 and (places is None or not places.is_planned):
+                index |= self._items(came, len(writer))
+            if epoch == 0 and self.is_exact and self.before[0].traits.epochs != 1:
+                tried = None  # another run's: as that one did, this run reads its epoch 1 in any case
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
@@ -315,6 +341,13 @@ class CacheRun:
         if left_out:
             way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
             log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
+
+    def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
+        """Append the samples that came when the cache was tried before, and have not come now."""
+        for row, place in places.lacking(tried):
+            with contextlib.suppress(DamagedError):
+                writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
+                places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
         """Make samples again that were found damaged, or raise the error if that cannot be done; of several threads, one does it."""

@@ -105,6 +105,12 @@ class Serving:
     def epoch(self, epoch: int, index: int = 0) -> Iterator[Stamped]:
         """Yield the :class:`Rows` of an epoch from item ``index`` on."""
         file, size = self.file, self.cache.batch_size or self.file.batch_size  # 0: samples go out
+        if epoch == 0 and "items" in file.index:
+            stops = file.index["items"][1].cumsum().tolist()
+            for number in range(index, len(stops)):
+                some = list(range(stops[number - 1] if number else 0, stops[number]))
+                yield self._stamped(epoch, int(file.index["items"][0, number]), number, some, bool(size))
+            return
         step = size or 1
         at_once = max(_AT_ONCE // step, 1) * step
         total = len(file) if file.plan is None else len(file.plan)
@@ -123,9 +129,12 @@ class Serving:
             for place in range(0, stop, step):
                 some = rows[place : place + step]
                 at = self.world_size * (number if size else places[place]) + self.rank
-                passport = Passport(epoch, at, keys=file.keys(some), made_of=(None, (), [epoch, number]))
-                yield Stamped(Rows(file, some if size else some[0]), passport)
+                yield self._stamped(epoch, at, number, some, bool(size))
                 number += 1
+
+    def _stamped(self, epoch: int, at: int, number: int, rows: list[int], batched: bool) -> Stamped:
+        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=(None, (), [epoch, number]))
+        return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
 
     def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
         """Return the rows of the samples at positions; in batches the next sample takes the place of one that is bad."""
