@@ -11,7 +11,7 @@ from highway.reading.sampler import Blocks, Order, Sampler, epoch_key
 
 
 def share_order(count: int, seed: int, shuffle: bool, epoch: int) -> Order:
-    """Return which sample of a share stands at each position of an epoch; the first epoch has the share's own order."""
+    """Return the order of a share in an epoch: the place of the sample at each position. Epoch 0 has the share's own order."""
     order = Sampler(count, seed, shuffle and epoch > 0).order(epoch)
     assert isinstance(order, Order)
     return order
@@ -44,14 +44,14 @@ class FixedShare:
         self.step = 1 if sampler.in_stretches else sampler.world_size
         self._order = lru_cache(maxsize=4)(self._order_of)
 
-    def neighbours(self, positions: np.ndarray) -> np.ndarray:
-        """Return how many of the rank's samples stand before each position of an epoch; positions after the last begin again at 0."""
+    def counts(self, positions: np.ndarray) -> np.ndarray:
+        """Return the number of the rank's samples before each position of an epoch; positions after the last one begin again at 0."""
         found: np.ndarray = (positions - self.first) // self.step % self.count
         return found
 
     def places(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the places of the samples at positions of an epoch."""
-        return self._order(epoch)(self.neighbours(positions))
+        return self._order(epoch)(self.counts(positions))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
         """Return the dataset's numbers of the samples at places."""
@@ -60,7 +60,7 @@ class FixedShare:
     def order(self, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function from positions of an epoch to the dataset's numbers."""
         order = self._order(epoch)
-        return lambda positions: self.numbers(order(self.neighbours(positions)))
+        return lambda positions: self.numbers(order(self.counts(positions)))
 
     def _order_of(self, epoch: int) -> Order:
         if not (self.sampler.in_stretches and self._shuffle and epoch):

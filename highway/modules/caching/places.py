@@ -1,4 +1,4 @@
-"""Which samples of a rank's share are in a cache, by their place in the share (:class:`highway.reading.share.FixedShare`)."""
+"""Finds the place of each sample of a cache in its rank's share (:class:`highway.reading.share.FixedShare`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Places:
         source: The plan of the reader that they come from, through maps only.
 
     Attributes:
-        known: Whether each sample that came has a place. If not, a map has made other samples of them, or more or fewer.
+        known: Whether each sample that came has a place. If not, a map has changed the number of samples.
     """
 
     def __init__(self, source: RowRanges) -> None:

@@ -90,7 +90,7 @@ class CacheRun:
 
     @property
     def refuses_states(self) -> bool:
-        """Whether a run that fills the cache gives no states: it may serve later what another run reads, in another order."""
+        """Whether a run that fills the cache gives no states, since a resumed run may find a finished cache with another order."""
         return bool(self.cache.path) and not self.is_exact and any(stage.on_error == "skip" for stage in self.before)
 
     @property
@@ -214,9 +214,9 @@ class CacheRun:
             yield from outputs
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache.
+        """Pass on an epoch, and write it if it fits and no other process writes; return at once if another process has finished the cache.
 
-        It lets no marker through while it writes, or tries to anew: another run begins this epoch again, and fills the cache.
+        No marker passes while the cache is written: a resumed run begins this epoch again, and fills the cache.
 
         Raises:
             ConfigError: this rank reads other samples in this epoch than in the first, to which other ranks keep.
@@ -288,7 +288,7 @@ class CacheRun:
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
-        """Write samples, and say whether they fit."""
+        """Write samples, and return whether they fit."""
         try:
             for sample, keys in samples:
                 writer.add(sample, keys, arrays)
@@ -298,7 +298,7 @@ class CacheRun:
         return True
 
     def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
-        """Return the items of epoch 0 for the cache's index, unless they are as the cache makes them, or it has other samples."""
+        """Return the items of epoch 0 for the cache's index; nothing if the cache builds the same items, or has other samples."""
         rank, world_size = self._ranks
         numbers, counts = came
         in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
@@ -309,7 +309,7 @@ class CacheRun:
     def _seal(
         self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
     ) -> None:
-        """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
+        """Finish the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
         tried, self._old = self._old, None
         if left_out and self.is_exact and places is not None and not places.is_planned:
             assert self._folder is not None
@@ -343,7 +343,7 @@ class CacheRun:
             log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
 
     def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
-        """Append the samples that came when the cache was tried before, and have not come now."""
+        """Append the samples of an earlier try that this epoch lacks."""
         for row, place in places.lacking(tried):
             with contextlib.suppress(DamagedError):
                 writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
