@@ -271,8 +271,13 @@ class RowRanges:
             ranks: Which of how many it was.
 
         Raises:
-            PipelineError: they had windows of their own, and are in the middle of these.
+            PipelineError: they had windows of their own, and are in the middle of these; or a cache keeps the samples of each rank.
         """
+        if self.cache is not None:
+            raise PipelineError(
+                f"load_state_dict: the state was saved by rank {ranks[0]} of {ranks[1]}, and a cache keeps the samples of that rank; "
+                "resume on the same ranks, or begin anew without the state"
+            )
         begin, _, first = state or _BEGIN
         epoch, index = last
         first, size, (rank, world_size) = first if epoch == begin else 0, self.stands_for.batch_size, ranks

@@ -10,8 +10,9 @@ import pytest
 from highway import Pipeline, Stage
 from highway.datasets import DecodedCache
 from highway.datasets.cache_files.folder import FolderWriter
+from highway.engine.stage import DROP
 from highway.errors import ConfigError
-from highway.modules import Cache, ImageFileReader, Mix, Reader, Repeat
+from highway.modules import Batch, Cache, ImageFileReader, Mix, Reader, Repeat, Shuffle
 from highway.modules.caching.fingerprint import fingerprint
 from highway.transforms import RandomResizedCrop
 
@@ -253,3 +254,27 @@ def test_a_source_that_has_other_samples_for_a_rank_in_each_epoch_needs_a_cache_
     assert run()
     with pytest.raises(ConfigError, match=r"not complete after the first epoch \(the samples do not fit\), and Pipeline gives this rank"):
         run(budget=1)
+
+
+@pytest.mark.parametrize("path", [None, "c"], ids=["memory", "disk"])
+@pytest.mark.parametrize("stream", [Shuffle(9), Batch(4)], ids=["Shuffle", "Batch"])
+def test_all_ranks_together_read_each_good_sample_once_if_a_stream_is_before_the_cache(path, stream, tmp_path):
+    def cache(rank):
+        return Cache(path and str(tmp_path / path), budget=ONE_HAS_NO_ROOM.get(rank), batched=type(stream) is Batch, key="k")
+
+    found = of_ranks(cache, 3, None, dataset=lambda: Samples((3, 20)), maps=[stream])
+    assert [together(epoch) for epoch in found] == [sorted(set(range(30)) - {3, 20})] * 4
+
+
+def test_a_cache_is_given_up_if_a_map_leaves_out_all_items_of_an_epoch(tmp_path, caplog):
+    def items(leave_out, **cache):
+        stages = [Reader(Samples(), 30, 5), lambda item: DROP if numbers_of(item)[0] == leave_out else item, Cache(**cache)]
+        with Pipeline(stages, seed=3) as pipeline:
+            return [(numbers_of(item), p.epoch) for item, p in pipeline.stamped()]
+
+    first = items(None)[0][0][0]
+    read = items(first, budget=1)
+    assert [epoch for _, epoch in read] == [1, 2, 3, 4]
+    for _ in range(2):
+        assert items(first, path=str(tmp_path / "c")) == read
+    assert "a map has left out all items of an epoch in" in caplog.text

@@ -19,7 +19,7 @@ from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
-from highway.engine.component import Makes, Traits, layers, shape_of, written
+from highway.engine.component import Makes
 from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
@@ -29,7 +29,7 @@ from highway.modules.caching.input import comes_in_batches, described, maker_of
 from highway.modules.caching.places import Places
 from highway.modules.caching.repair import repair
 from highway.modules.caching.serving import Serving
-from highway.parameters.hints import takes_rng
+from highway.modules.caching.share import fixed_plan_of, is_exact, plan_of
 from highway.process.memory import available_memory, free_disk
 from highway.reading.plan import RowRanges
 from highway.reading.ranks import ranks_here
@@ -64,6 +64,7 @@ class CacheRun:
     _repaired: bool = field(default=False, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
+    _next_epoch: int = field(default=0, init=False)  # the epoch after the last that has passed
 
     @property
     def gated(self) -> bool:
@@ -72,26 +73,13 @@ class CacheRun:
 
     @property
     def plan(self) -> RowRanges | None:
-        """The plan of the reader that the samples come from, if only maps stand between the reader and the cache."""
-        source, *rest = [stage.op for stage in self.before] or [None]
-        return source if isinstance(source, RowRanges) and all(shape_of(op) == "map" for op in rest) else None
-
-    @property
-    def _has_fixed_share(self) -> bool:
-        """Whether a rank reads the same samples in every epoch."""
-        return bool(self.before) and any(isinstance(op, RowRanges) and op.cache is not None for op in layers(self.before[0].op))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether an epoch is the same if it is read and if it is served, so that a state fits both: known before anything runs."""
-        if self.plan is None or self.plan.stands_for.shuffle == "blocks":
-            return False
-        return not any(stage.on_error == "skip" or _draws(stage.op) for stage in self.before[2:])  # after the reader's two
+        """The plan of the reader that the samples come from, if only maps are between the reader and the cache."""
+        return plan_of(self.before)
 
     @property
     def refuses_states(self) -> bool:
         """Whether a run that fills the cache gives no states, since a resumed run may find a finished cache with another order."""
-        return bool(self.cache.path) and not self.is_exact and any(stage.on_error == "skip" for stage in self.before)
+        return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def makes(self) -> Makes | None:
@@ -140,7 +128,7 @@ class CacheRun:
         else:
             made = fingerprint(self.before, cancel.seed())
         kinds = {True: "batches", False: "whole samples", None: "as they come"}
-        share = " of a fixed share" if self._has_fixed_share and share_of(self.before).name else ""
+        share = " of a fixed share" if fixed_plan_of(self.before) and share_of(self.before).name else ""
         return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}{share}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
@@ -166,7 +154,7 @@ class CacheRun:
             self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             if not served:
                 epoch, index = source.epoch, 0
-            elif made_in not in ([], [self.file.made_in]) and not self.is_exact:
+            elif made_in not in ([], [self.file.made_in]) and not is_exact(self.before):
                 before, now = (f"{samples} samples of epoch {made}" for samples, made in (*made_in, self.file.made_in))
                 raise PipelineError(
                     f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
@@ -212,6 +200,7 @@ class CacheRun:
         passing.batched = (first := source.peek()) is not None and self._is_batched(first)
         for outputs, *_ in passing.epoch(source.of(epoch)):
             yield from outputs
+        self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
         """Pass on an epoch, and write it if it fits and no other process writes; return at once if another process has finished the cache.
@@ -221,15 +210,14 @@ class CacheRun:
         Raises:
             ConfigError: this rank reads other samples in this epoch than in the first, to which other ranks keep.
         """
-        if source.epoch and share_of(self.before).world_size > 1 and not self._has_fixed_share:
+        if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
             raise ConfigError(
                 f"{self}: it is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
                 "other samples in each epoch, while other ranks may keep to the samples of their first: some samples would be read twice, "
                 "others never; give the cache more room and leave out no samples, or let a reader be the first stage"
             )
-        for op in layers(self.before[0].op) if self.before else ():
-            if isinstance(op, RowRanges):
-                op.forget_bad(source.epoch)
+        if (plan := fixed_plan_of(self.before)) is not None:
+            plan.forget_bad(source.epoch)
         passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
@@ -266,6 +254,7 @@ class CacheRun:
                 self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays, np.array(came, np.int64))
             elif self._old is not None:
                 self.file = self._old
+            self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
         """Say whether batches come in: as the user has said, or as the first item of all looks.
@@ -311,10 +300,12 @@ class CacheRun:
     ) -> None:
         """Finish the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
         tried, self._old = self._old, None
-        if left_out and self.is_exact and places is not None and not places.is_planned:
+        whole_epoch = epoch > self._next_epoch  # an epoch of which nothing has come
+        if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
-            self._give_up(writer, "a map has left out batches or rows, and the reader samples,", "leave them out after the cache")
+            what = "all items of an epoch" if whole_epoch else "batches or rows, and the reader samples,"
+            self._give_up(writer, f"a map has left out {what}", "leave them out after the cache")
             return
         places = places if places is not None and places.known else None
         index: dict[str, np.ndarray] = {}
@@ -327,7 +318,7 @@ class CacheRun:
                 index = {"epoch": np.array([epoch])}
             elif epoch == 0 and (places is None or not places.is_planned):
                 index |= self._items(came, len(writer))
-            if epoch == 0 and self.is_exact and self.before[0].traits.epochs != 1:
+            if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
                 tried = None  # another run's: as that one did, this run reads its epoch 1 in any case
             made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
@@ -396,11 +387,6 @@ class CacheRun:
 
     def __str__(self) -> str:
         return f"cache {self.cache.path or 'in memory'}"
-
-
-def _draws(op: Any) -> bool:
-    """Return whether a map draws random numbers, which differ from epoch to epoch."""
-    return takes_rng(op) or (hasattr(written(op), "seed") and Traits.of(op).draws)
 
 
 def _is_whole(file: CacheFile, rows: list[int]) -> bool:
