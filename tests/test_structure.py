@@ -65,6 +65,7 @@ ONLY_IN = {
         "children/isolated.py",
         "children/isolated_child.py",
         "datasets/hdf5/backend.py",
+        "datasets/keyed/leveldb.py",
         "datasets/keyed/shared.py",
         "datasets/opened.py",
         "datasets/tables/pieces.py",

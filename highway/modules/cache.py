@@ -18,6 +18,7 @@ from highway.modules.caching.serving import Reading
 from highway.parameters.checks import checked
 from highway.parameters.ranges import ENDS, Count, Epochs, Predicate, Seed
 from highway.reading.batch_formats import BatchFormat
+from highway.reading.plan import CacheOrder, RowRanges
 from highway.reading.sampling import Sampling
 from highway.stores.url import is_url
 
@@ -29,26 +30,34 @@ def _is_folder(path: str) -> bool:
 @checked
 @dataclass
 class Cache:
-    """Keep the samples of the first epoch, and serve every later epoch from there; what stands before it has no more to do.
+    """Keep the samples of the first epoch, and serve every later epoch from the cache.
 
-    The first epoch passes as it comes. A finished cache in a folder is used again by later runs, if it was made from the same files with
-    the same parameters and code (:mod:`highway.engine.hashing` says what of it is seen), and with the same seed if anything
-    was drawn by chance; else it is made anew. What is drawn before the cache is drawn once: put crops and flips behind it.
+    The first epoch passes unchanged. A later run uses a finished cache in a folder again if it was made from the same files, with the same
+    parameters and code (:mod:`highway.engine.hashing` lists the code that counts), and with the same seed if random numbers were drawn.
+    Otherwise the cache is made again. Random numbers before the cache are drawn once: put crops and flips after it.
 
-    A cache that was begun and not finished is discarded. While one process writes, others that have the same folder go on without a cache,
-    and use it from the epoch after it is finished. If the samples do not fit, a warning says so once and every epoch is decoded.
+    An unfinished cache is discarded. While one process writes, other processes with the same folder continue without a cache, and use it
+    from the epoch after it is finished. If the samples do not fit, a warning is logged once and every epoch is decoded.
 
-    A run that was left while the cache was being written begins that epoch again, and fills the cache; one that was left while it served
-    goes on there: at once from a folder, from memory after an epoch that fills it and of which nothing goes out. From a cache that does not
-    fit it goes on in the middle of any epoch. While it tries again on disk what was left out, it says no state.
+    **Ranks.** If a reader is the first stage, each rank reads the same samples in every epoch: its samples of epoch 0, which depend on the
+    seed and the number of ranks only. Each epoch has the same order whether it is read or served. So all ranks together read the same
+    samples as without a cache, also if the cache of one rank is full or lacks samples. Other sources, such as ``Mix`` of several readers,
+    give a rank other samples in each epoch. On several ranks their cache must be complete after the first epoch.
 
-    Each sample is checked when it is read first. What is damaged is made again by the stages before, with a warning. What these leave out
-    (``on_error="skip"``) is tried again by the next epoch, in this run or the next; what fails twice running stays out.
+    **Samples that cannot be read.** Samples that ``on_error="skip"`` has skipped are tried again in the next epoch, in this run or the
+    next. A sample that fails in two epochs is not tried again. In the batches of a reader the next sample of the rank takes its place, in
+    each epoch another one; single samples are skipped. The counter ``skipped`` of the stage ``Cache.epochs`` counts them in each epoch.
+    Each sample is checked when it is first read from the cache. Damaged samples are made again by the stages before, with a warning.
+
+    **Resume.** A run that is interrupted while it writes the cache begins that epoch again, and fills the cache. If the cache served, the
+    run resumes at once from a folder; a cache in memory is filled first, by an epoch that is not passed on. If the samples do not fit, the
+    run resumes in the middle of any epoch. A run that writes a cache in a folder gives no state if a stage before it has
+    ``on_error="skip"``, unless these stages are a reader (not with ``shuffle="blocks"``) and maps that skip nothing and draw no random
+    numbers.
 
     Args:
-        path: Folder for the cache alone; it is made if need be. Ranks that share it have a folder each in it, such as ``rank-0-of-4``, for
-            the samples that they read in the first epoch, to which they keep; those of another number of ranks stay there until you remove
-            them. Without a path the cache is in memory, for this run.
+        path: Folder for the cache alone; it is made if need be. Ranks that share it have a folder each in it, such as ``rank-0-of-4``;
+            folders of another number of ranks stay there until you remove them. Without a path the cache is in memory, for this run.
         budget: Bytes that it may take. By default nine tenths of what is free on the disk, or half of the memory that is left; of that its
             part, if there are other ranks on this machine (``LOCAL_WORLD_SIZE``; without that, all of them).
         batch_size: If samples come in and batches are to go out: of how many, the last of an epoch maybe smaller. ``None``: what goes out
@@ -78,7 +87,8 @@ class Cache:
 
     Raises:
         ConfigError: a parameter is out of its range; or (when it runs) ``key`` is needed, the folder holds other files, or it cannot be
-            seen whether batches or samples come in.
+            seen whether batches or samples come in; or a source that gives a rank other samples in each epoch has not filled the cache in
+            the first.
         DamagedError: samples are damaged, and what stands before the cache does not make them again as they were.
         OSError: the folder cannot be made or written to, for other reasons than a lack of space.
         ItemError: a field cannot be kept, or not as it came.
@@ -122,8 +132,12 @@ class Cache:
 
         So they are known, which gives the cache its key and its number of epochs, and the source need not start if it is finished.
         """
-        source, *rest = before = unique(stages)
-        run = CacheRun(self, before)
+        source, *rest = unique(stages)
+        if isinstance(source.op, RowRanges):
+            plan = RowRanges(source.op.stands_for)
+            plan.cache = CacheOrder(self.seed, self.shuffle)
+            source = replace(source, op=plan)
+        run = CacheRun(self, [source, *rest])
         if run.gated:
             source = replace(source, op=Gate(source.op, run), name=source.label)
         return [source, *rest, Stage(run, name="Cache.epochs"), Stage(Reading(self.stack, run.repair), name="Cache")]

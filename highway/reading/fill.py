@@ -167,7 +167,7 @@ class Fill:
         reading = batch.reading
         total = reading.sampler.total
         for step in range(1, total + 1):
-            number = int(batch.epoch.order(batch.positions[row : row + 1] + step)[0])
+            number = int(batch.epoch.order(batch.positions[row : row + 1] + step * batch.epoch.step)[0])
             if number in batch.epoch.bad:
                 continue
             batch.numbers[row] = number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from highway.reading.batch_formats import BatchFormat
 from highway.reading.draws import Draws
 from highway.reading.mixing import sampler_of
 from highway.reading.sampler import OnUneven, Sampler, Shuffle, epoch_key
+from highway.reading.share import FixedShare
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
 LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a fifth of decoding an image
@@ -95,11 +96,27 @@ class Epoch:
     Args:
         number: Which, from 0.
         sampler: Says which number stands where, and which positions are this rank's.
+        share: The rank's samples, if they are the same in every epoch.
+
+    Attributes:
+        step: The distance, in positions, of a sample and the next one, which takes its place if it cannot be used.
+        bad: Samples that cannot be used, by number, and why.
     """
 
-    def __init__(self, number: int, sampler: Sampler) -> None:
-        self.number, self.sampler, self.order = number, sampler, sampler.order(number)
-        self.bad: dict[int, str] = {}  # samples that cannot be used, by number, and why
+    def __init__(self, number: int, sampler: Sampler, share: FixedShare | None = None) -> None:
+        self.number, self.sampler, self._share = number, sampler, share
+        self.order = (share or sampler).order(number)
+        self.step = share.step if share is not None else 1
+        self.bad: dict[int, str] = {}
+
+    def draws(self, positions: np.ndarray) -> Draws:
+        """Return the random numbers of the samples at some positions; a fixed share has those of epoch 0 in every epoch, as a cache has."""
+        if self._share is None or self.number == 0:
+            return Draws(epoch_key(self.sampler.seed, self.number), positions)
+        key, positions = epoch_key(self.sampler.seed, 0), self.sampler.position(self._share.places(self.number, positions))
+        ascending = positions.argsort()
+        numbers = Draws(key, positions[ascending]).numbers
+        return Draws(key, positions, numbers[ascending.argsort()])
 
 
 class BatchInWork:
@@ -114,7 +131,7 @@ class BatchInWork:
         number = sampler.first // reading.size + index * sampler.world_size + sampler.rank
         made_of = (None, (), sampler.first) if sampler.first else ()
         self.passport = Passport(epoch.number, number, keys=tuple(self.keys), made_of=made_of)
-        self.draws = Draws(epoch_key(sampler.seed, epoch.number), positions) if reading.reader.draws else None
+        self.draws = epoch.draws(positions) if reading.reader.draws else None
         self.done = count(1)  # next() is atomic: exactly one worker gets the number of the last run
         self.run = reading.run
         self.runs = -(-len(positions) // self.run)
@@ -137,15 +154,15 @@ class RowRange(NamedTuple):
 class _Reading:
     """One reading of a dataset: what its planner and its workers share."""
 
-    def __init__(self, reader: ReaderLike, dataset: Dataset) -> None:
-        self.reader, self.dataset = reader, dataset
-        self.sampler, _ = shares(reader, self.dataset)
+    def __init__(self, reader: ReaderLike, dataset: Dataset, share: FixedShare | None) -> None:
+        self.reader, self.dataset, self.share = reader, dataset, share
+        self.sampler = shares(reader, self.dataset)[0] if share is None else share.sampler
         self.samples = length_of(dataset)
         self.keys, self.format = keys_of(self.dataset), reader.batch_format(self.dataset)
         self.several = several_of(self.dataset, "__getfiles__" if self.format.takes_files else "__getitems__")
         self.size, self._most = reader.batch_size or 1, reader.batch_size or MOST_SAMPLES  # rows of a batch, and of a run
-        share = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch, if they are not too many for that
-        self.run = min(share, MOST_ROWS) if share >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
+        each = self.size // (2 * cancel.workers_behind())  # so that all of them work on each batch, if they are not too many for that
+        self.run = min(each, MOST_ROWS) if each >= LEAST_ROWS else MOST_ROWS  # rows of a run in the batches that are planned next
         if reader.batch_size is None:
             self.run = reader.at_once
         self.unfinished: set[BatchInWork] = set()
@@ -187,14 +204,28 @@ class _Reading:
         self.check()
 
 
+class CacheOrder(NamedTuple):
+    """How a cache orders its epochs: see :class:`~highway.modules.cache.Cache`."""
+
+    seed: int | None
+    shuffle: bool
+
+
 @dataclass
 class RowRanges:
-    """Yield the runs of rows of all batches of all epochs."""
+    """Yield the runs of rows of all batches of all epochs.
+
+    Attributes:
+        cache: The order of the cache that keeps the samples, if there is one: each rank has the same samples in every epoch then.
+        bad: For that cache: the samples that cannot be used, by epoch and number.
+    """
 
     finishes: ClassVar[bool] = True  # batches that it has begun
     numbers_epochs: ClassVar[bool] = True
 
     stands_for: ReaderLike
+    cache: CacheOrder | None = field(default=None, init=False)
+    bad: dict[int, dict[int, str]] = field(default_factory=dict, init=False, repr=False)
 
     @opened
     def dataset(self) -> Dataset:
@@ -204,6 +235,19 @@ class RowRanges:
     def length(self) -> int:
         """Return how many batches, or samples, an epoch has."""
         return shares(self.stands_for, self.dataset)[1]
+
+    def share(self) -> FixedShare | None:
+        """Return the samples of this rank, if they are the same in every epoch."""
+        if self.cache is None:
+            return None
+        sampler, length = shares(self.stands_for, self.dataset)
+        count = min(sampler.share, length * (self.stands_for.batch_size or 1))
+        return FixedShare(sampler, count, seed_or(self.cache.seed), self.cache.shuffle)
+
+    def forget_bad(self, epoch: int) -> None:
+        """Forget the bad samples of the epochs before one."""
+        for earlier in [number for number in self.bad if number < epoch]:
+            del self.bad[earlier]
 
     @opened
     def _identity(self) -> str:
@@ -228,8 +272,14 @@ class RowRanges:
             ranks: This rank, and their number.
 
         Raises:
-            PipelineError: these ranks are in the middle of an epoch of which each has blocks of its own.
+            PipelineError: these ranks are in the middle of an epoch of which each has blocks of its own; or a cache keeps the samples of
+                each rank.
         """
+        if self.cache is not None:
+            raise PipelineError(
+                f"load_state_dict: the state was saved by rank {ranks[0]} of {ranks[1]}, and a cache keeps the samples of that rank; "
+                "resume on the same ranks, or begin anew without the state"
+            )
         epoch, done, dealt = state or _BEGIN
         size, (rank, world_size) = self.stands_for.batch_size or 1, ranks
         if last is not None:
@@ -248,14 +298,16 @@ class RowRanges:
 
     def __iter__(self) -> Iterator[Stamped]:
         reader, counters = self.stands_for, cancel.counters(self)
-        reading, at = _Reading(reader, self.dataset), saved()
+        reading, at = _Reading(reader, self.dataset, self.share()), saved()
         begin, done, dealt = at.state if at else _BEGIN
         clean: Saved | None = Saved([begin, done, dealt])  # what is done, between two batches
         keep(lambda: clean)
         if reading.sampler.world_size > 1:
             counters["rank"] = f"{reading.sampler.rank} of {reading.sampler.world_size}"
         for number in count(begin) if reader.epochs is None else range(begin, reader.epochs):
-            epoch, rows = Epoch(number, replace(reading.sampler, first=dealt)), done * reading.size
+            epoch, rows = Epoch(number, replace(reading.sampler, first=dealt), reading.share), done * reading.size
+            if reading.share is not None:
+                self.bad[number] = epoch.bad
             for batch in reading.batches(epoch, done):
                 if finish():
                     reading.wait()
@@ -280,7 +332,7 @@ class RowRanges:
 
     @opened
     def _again(self) -> _Reading:
-        reading = _Reading(self.stands_for, self.dataset)
+        reading = _Reading(self.stands_for, self.dataset, self.share())
         reading.run = max(reading.run, MOST_SAMPLES)
         return reading
 
@@ -290,6 +342,6 @@ class RowRanges:
         first = dealt or 0
         sampler = replace(reading.sampler, first=first)
         number = (index - first // reading.size) // sampler.world_size
-        batch = next(reading.batches(Epoch(epoch, sampler), number))
+        batch = next(reading.batches(Epoch(epoch, sampler, reading.share), number))
         batch.runs = 1
         return Stamped(RowRange(batch, 0, len(batch.numbers)), batch.passport)

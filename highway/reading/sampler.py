@@ -156,7 +156,10 @@ class Sampler:
 
     def positions(self, first: int, stop: int) -> np.ndarray:
         """Return the positions in the epoch of this rank's samples from ``first`` to ``stop``, as int64."""
-        mine = np.arange(first, stop)
+        return self.position(np.arange(first, stop))
+
+    def position(self, mine: np.ndarray) -> np.ndarray:
+        """Return the positions in the epoch of this rank's samples by their place among them, as int64."""
         return self.rank * self.share + mine if self.in_stretches else self.first + mine * self.world_size + self.rank
 
     @property
@@ -164,14 +167,18 @@ class Sampler:
         """Whether each rank has positions that follow each other."""
         return self.shuffle == "blocks" and self.mixture is None
 
+    @property
+    def samples_of_window(self) -> int:
+        """Samples that are mixed with each other, with ``"blocks"``."""
+        return self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))
+
     def order(self, epoch: int) -> Order | MixedOrder:
         """Return what says which number stands at which position of an epoch."""
         if self.mixture is not None:
             return self.mixture.order(self, epoch)
         key = epoch_key(self.seed, epoch)
         if self.shuffle == "blocks":
-            window = self.window or max(1, _BLOCKS_AT_ONCE * self.total // len(self.blocks))
-            return Order(self.total, Blocks(self.blocks, self.share, window, key))
+            return Order(self.total, Blocks(self.blocks, self.share, self.samples_of_window, key))
         return Order(self.total, Permutation(self.total, key, _ORDER) if self.shuffle else None)
 
 

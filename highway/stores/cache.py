@@ -1,15 +1,19 @@
 """Blocks of objects on a local disk, up to a size, for all processes of the machine that name the same folder.
 
-A block is a file, which has its name when it is whole, and never changes: its name hangs on the object's state. Behind the data stand the
-checksums of its pages, so that what a crash of the machine has left of it is noticed, and fetched anew. When a block is read its time of
-last use is written down (as its time of change, since many disks are mounted without times of access). Who has written more than a share of
-the limit looks at all of them, one process at a time, and removes those that were used longest ago; who has one open reads on.
+A block is a file that never changes. It gets its name when it is whole; the name depends on the object's state and the block's number. Then
+come the checksums of its pages, which depend on the name, too. So a block that a crash of the machine has damaged, or that has the name
+of another block, is fetched again. Reading a block sets its modification time, since many disks are mounted without access times. A
+process that has written more than a share of the limit removes the blocks that were used longest ago; one process does so at a time. A
+process that has such a block open can still read it.
+
+The cache is optional: if it cannot be written or read, a warning says so once, and the objects are read from the store.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import threading
@@ -25,8 +29,11 @@ from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError
 from highway.stores.url import StoreOptions
 
+log = logging.getLogger("highway")
+
 _PAGE = 1 << 16  # bytes that have a checksum
 _SUM = 8  # bytes of a checksum
+_MOST = 2**64 - 1  # the largest seed of a checksum
 _SHARE = 50  # the part of the limit that a process writes between two looks at all
 _ROOM = 0.9  # of the limit, that is left after one
 _TOUCHED = 60.0  # seconds that the time of last use may be behind
@@ -59,18 +66,24 @@ class BlockCache:
         except OSError as error:
             raise ConfigError(f"cache_dir={folder!r}: {error.strerror}; name a folder that can be written to") from error
         self._written = limit  # so that the first one looks
-        self._lock = threading.Lock()
+        self._lock, self._warned = threading.Lock(), False
 
     def path(self, name: str) -> str:
         """Return where a block is, if it is there."""
         return os.path.join(self.blocks, name[:2], name[2:])
 
     def read(self, name: str, part: slice, length: int) -> bytes | None:
-        """Return a part of a block that has ``length`` bytes; ``None`` if it is not there, or damaged."""
+        """Return a part of a block that has ``length`` bytes; ``None`` if it is not there, damaged, or cannot be read."""
         try:
-            descriptor = os.open(path := self.path(name), os.O_RDONLY)
+            return self._read(name, part, length)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            self._warn("read", error)
+            return None
+
+    def _read(self, name: str, part: slice, length: int) -> bytes | None:
+        descriptor = os.open(path := self.path(name), os.O_RDONLY)
         try:
             about = os.fstat(descriptor)
             pages = -(-length // _PAGE)
@@ -79,7 +92,7 @@ class BlockCache:
             first, last = part.start // _PAGE, -(-part.stop // _PAGE)
             begin = first * _PAGE
             data = os.pread(descriptor, min(last * _PAGE, length) - begin, begin)
-            if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(data):
+            if os.pread(descriptor, (last - first) * _SUM, length + first * _SUM) != _sums(name, first, data):
                 return None
             if time.time() - about.st_mtime > _TOUCHED:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -89,25 +102,37 @@ class BlockCache:
         return data[part.start - begin : part.stop - begin]
 
     def write(self, name: str, data: bytes) -> int:
-        """Keep a block, and return how many others were removed for it.
+        """Keep a block if it can be written, and return how many others were removed for it."""
+        try:
+            return self._write(name, data)
+        except OSError as error:
+            self._warn("written", error)
+            return 0
 
-        Raises:
-            OSError: it cannot be written; with a note that says what to do.
-        """
+    def _warn(self, done: str, error: OSError) -> None:
+        """Warn of the first error of the cache."""
+        with self._lock:
+            first, self._warned = not self._warned, True
+        if first:
+            log.warning(
+                "cache_dir=%r cannot be %s (%s), so objects are read from the store; free space, lower cache_gb, or name another cache_dir",
+                self.folder,
+                done,
+                error.strerror or error,
+            )
+
+    def _write(self, name: str, data: bytes) -> int:
         path = self.path(name)
         part = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            try:
-                with open(part, "wb", buffering=0) as file:
-                    file.write(data)
-                    file.write(_sums(data))
-                os.replace(part, path)
-            finally:
-                if os.path.exists(part):
-                    os.unlink(part)
-        except OSError as error:
-            error.add_note(f"highway: while writing into the cache {self.folder}: free space, lower cache_gb, or name another cache_dir")
+            with open(part, "wb") as file:
+                file.write(data)
+                file.write(_sums(name, 0, data))
+            os.replace(part, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
             raise
         with self._lock:
             self._written += len(data)
@@ -175,10 +200,12 @@ class BlockCache:
                             os.unlink(entry.path)
 
 
-def _sums(data: bytes) -> bytes:
-    view = memoryview(data)
+def _sums(name: str, first: int, data: bytes) -> bytes:
+    """Return the checksums of the pages of a block from page ``first`` on."""
+    view, seed = memoryview(data), xxhash.xxh3_64_intdigest(name.encode()) + first
     pages = range(0, len(data), _PAGE)
-    return np.fromiter((xxhash.xxh3_64_intdigest(view[at : at + _PAGE]) for at in pages), np.uint64, len(pages)).tobytes()
+    sums = (xxhash.xxh3_64_intdigest(view[at : at + _PAGE], seed + page & _MOST) for page, at in enumerate(pages))
+    return np.fromiter(sums, np.uint64, len(pages)).tobytes()
 
 
 @contextlib.contextmanager

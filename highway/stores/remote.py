@@ -20,6 +20,7 @@ from highway.stores.requests import requests_of
 from highway.stores.url import StoreURL, is_url, parse
 
 T = TypeVar("T")
+_Block = tuple[BlockCache | None, str]  # its cache and its name there; without a cache, a part as it was asked for
 
 BLOCK = 1 << 20  # bytes of an object that are cached together
 CHECK_EVERY = 60.0  # seconds after which an object is asked for what it is, where what was read of it is used still
@@ -118,31 +119,35 @@ def _read(parts: Sequence[_Part], cached: bool = True) -> list[bytes]:
     for file, offset, size in parts:
         if offset < 0 or size < 0 or offset + size > file.state.size:
             raise DatasetError(f"{file}: expected at least {offset + size} bytes, found {file.state.size}: it was cut short")
-    cache = cache_of(parts[0].file.url.options) if cached else None
-    return _through(cache, parts) if cache else loop.run(together(part.asked() for part in parts))
+    caches = [cache_of(part.file.url.options) if cached else None for part in parts]
+    return _through(caches, parts) if any(caches) else loop.run(together(part.asked() for part in parts))
 
 
-def _through(cache: BlockCache, parts: Sequence[_Part]) -> list[bytes]:
-    """Return parts as a cache has them, and have it keep the blocks that it did not."""
+def _through(caches: Sequence[BlockCache | None], parts: Sequence[_Part]) -> list[bytes]:
+    """Return parts, each through the cache of its URL, which keeps the blocks that it did not have."""
     counts: Counter[str] = Counter()
-    pieces: list[list[bytes | tuple[str, slice]]] = []  # of each part: what was there, or where it is in a block that was not
-    missing: dict[str, _Part] = {}
-    for file, offset, size in parts:
+    pieces: list[list[bytes | tuple[_Block, slice]]] = []  # of each part: bytes that were there, or their place in a block that was not
+    missing: dict[_Block, _Part] = {}
+    for place, (cache, (file, offset, size)) in enumerate(zip(caches, parts, strict=True)):
         pieces.append([])
+        if cache is None:
+            missing[None, str(place)] = parts[place]
+            pieces[-1].append(((None, str(place)), slice(None)))
+            continue
         for number in range(offset // BLOCK, -(-(offset + size) // BLOCK)):
             begin, name = number * BLOCK, f"{file.name}-{number}"
             length = min(BLOCK, file.state.size - begin)
             inside = slice(max(offset - begin, 0), min(offset + size - begin, length))
-            held = None if name in missing else cache.read(name, inside, length)
+            held = None if (cache, name) in missing else cache.read(name, inside, length)
             counts["cache_misses" if held is None else "cache_hits"] += 1
             if held is None:
-                missing[name] = _Part(file, begin, length)
-            pieces[-1].append((name, inside) if held is None else held)
-    blocks: dict[str, bytes] = {}
+                missing[cache, name] = _Part(file, begin, length)
+            pieces[-1].append(((cache, name), inside) if held is None else held)
+    blocks: dict[_Block, bytes] = {}
     if missing:
         blocks = dict(zip(missing, loop.run(together(part.asked() for part in missing.values())), strict=True))
-        for name, data in blocks.items():
-            counts["cache_evicted"] += cache.write(name, data)
+        for (block_cache, name), data in blocks.items():
+            counts["cache_evicted"] += block_cache.write(name, data) if block_cache is not None else 0
     loop.counted(counts)
     joined = ([piece if isinstance(piece, bytes) else blocks[piece[0]][piece[1]] for piece in part] for part in pieces)
     return [part[0] if len(part) == 1 else b"".join(part) for part in joined]

@@ -1,6 +1,7 @@
 """The cache on a local disk: what is read again from it, how large it is, and several processes that share it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -191,3 +192,65 @@ def test_the_environment_says_where_it_is(store, small, tmp_path, monkeypatch):
     monkeypatch.setenv("HIGHWAY_CACHE_GB", "0.5")
     store.put("bucket", "a.bin", DATA)
     assert open_file("s3://bucket/a.bin").read(0, 10) == DATA[:10] and len(blocks(tmp_path)) == 1
+
+
+def test_a_block_with_the_name_of_another_is_fetched_anew(store, url, tmp_path):
+    file = open_file(url)
+    assert file.read(0, 300_000) == DATA
+    one, other, *_ = [path for path in blocks(tmp_path) if path.stat().st_size > 65_536]
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    assert file.read(0, 300_000) == DATA and one.read_bytes() == content
+    asked = len(store.asked)
+    assert file.read(0, 300_000) == DATA and len(store.asked) == asked  # both are whole again
+
+
+def test_pages_that_were_swapped_with_their_checksums_are_fetched_anew(tmp_path, small):
+    held = BlockCache(str(tmp_path), 100_000)
+    held.write("aa-block", b"a" * 4096 + b"b" * 4096)
+    content = Path(held.path("aa-block")).read_bytes()
+    Path(held.path("aa-block")).write_bytes(content[4096:8192] + content[:4096] + content[8200:] + content[8192:8200])
+    assert held.read("aa-block", slice(0, 10), 8192) is None
+
+
+def test_each_url_of_a_read_has_its_own_cache(store, small, tmp_path):
+    for name in "abc":
+        store.put("bucket", name, name.encode() * 100_000)
+    queries = {"a": f"?cache_dir={tmp_path}/one", "b": "", "c": f"?cache_dir={tmp_path}/other"}
+    for names in ("abc", "bca", "cab"):
+        files = [open_file(f"s3://bucket/{name}{queries[name]}") for name in names]
+        asked = len(store.asked)
+        assert read_ranges([FileRange(file, 10, 90_000) for file in files]) == [name.encode() * 90_000 for name in names]
+        assert len(store.asked) - asked == (5 if names == "abc" else 1)  # two blocks of a and c, and what is asked for of b
+    for folder in ("one", "other"):
+        assert sum(path.is_file() for path in (tmp_path / folder / "blocks").rglob("*")) == 2
+
+
+FULL = """
+import logging, resource, sys
+from highway.stores.file import open_file
+logging.basicConfig(format="%(message)s")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+for name in ("a.bin", "b.bin", "a.bin"):
+    sys.stdout.buffer.write(open_file(f"s3://bucket/{name}?cache_dir={sys.argv[1]}").read(0, 300_000))
+"""
+
+
+def test_a_full_disk_is_said_once_and_objects_are_read_without_the_cache(store, tmp_path):
+    store.put("bucket", "a.bin", DATA)
+    store.put("bucket", "b.bin", DATA[::-1])
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "cache")], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, DATA + DATA[::-1] + DATA)
+    said = done.stderr.decode()
+    assert said.count("cannot be written") == 1 and f"cache_dir='{tmp_path}/cache' cannot be written (File too large)" in said
+    assert blocks(tmp_path) == []  # nothing half written stays
+
+
+def test_a_cache_whose_folder_has_gone_does_not_end_the_run(store, url, tmp_path, caplog):
+    file = open_file(url)
+    assert file.read(0, 10) == DATA[:10]
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").touch()
+    assert file.read(0, 300_000) == DATA
+    assert len(caplog.messages) == 1 and "so objects are read from the store; free space, lower cache_gb" in caplog.text

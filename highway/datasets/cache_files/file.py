@@ -38,9 +38,14 @@ class _Indexed:
         batch_size: Samples in the batches that it was made from; 0 if it was made from samples.
         nbytes: Bytes of the samples.
         index: Arrays by name: ``offsets`` (samples, fields), ``shapes-I`` (samples, ndim) for each field, ``sums`` (samples), and the keys.
+            Others are there only if they say more than that all samples of a rank's share are there in order: the ``places`` of the
+            samples in the share, and the places of samples that are ``bad`` or were ``dropped``; the ``epoch`` in whose order the samples
+            are, if not the first; and the ``items`` of the first epoch, int64 ``(2, items)``: the index of each, and how many samples it
+            has, if they were not batches of one size that were numbered through.
 
     Attributes:
         settled: Whether it stays as it is; else samples were left out when it was made, which a second try may bring.
+        plan: The rows of the samples of an epoch in order: -1 for a bad one, -2 for one that was dropped; ``None``: all rows.
     """
 
     settled = True
@@ -51,6 +56,7 @@ class _Indexed:
         self._shapes = [index[f"shapes-{number}"] for number in range(len(layout.fields))]
         self._fixed = [tuple(shapes[0].tolist()) if (shapes == shapes[0]).all() else None for shapes in self._shapes]
         self._dtypes = [np.dtype(spec.dtype) for spec in layout.fields]
+        self.plan = _plan(index["places"], index["bad"], index["dropped"]) if "places" in index else None
 
     def __len__(self) -> int:
         """Samples."""
@@ -60,6 +66,11 @@ class _Indexed:
         """Return the keys of some samples."""
         spans = [(int(self._ends[row - 1]) if row else 0, int(self._ends[row])) for row in rows]
         return tuple(key for begin, end in spans for key in self._keys[begin:end].tobytes().decode().split("\0") if key)
+
+    @property
+    def made_in(self) -> list[int]:
+        """The number of samples, and the epoch in which they came: together they say in which order the samples are."""
+        return [len(self), int(self.index["epoch"][0]) if "epoch" in self.index else 0]
 
     @property
     def has_one_key_each(self) -> bool:
@@ -222,6 +233,14 @@ class DiskFile(_Indexed):
 
 
 CacheFile = MemoryFile | DiskFile
+
+
+def _plan(places: np.ndarray, bad: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    whole = np.sort(np.concatenate([places, bad, dropped]))
+    rows = np.full(len(whole), -1)
+    rows[np.searchsorted(whole, dropped)] = -2
+    rows[np.searchsorted(whole, places)] = np.arange(len(places))
+    return rows
 
 
 def samples_of(file: CacheFile, rows: Sequence[int]) -> list[Item]:

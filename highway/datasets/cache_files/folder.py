@@ -19,10 +19,11 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from highway.datasets.cache_files.claim import MANIFEST, PART, claimed
@@ -156,19 +157,21 @@ class FolderWriter(CacheWriter):
         self._sealed = False
         super().__init__(os.path.join(folder.path, f"{self._name}.data") if folder.path else "", budget)
 
-    def seal(self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, unique: bool = False) -> CacheFile:
+    def seal(
+        self, batch_size: int, left_out: int = 0, tried: CacheFile | None = None, places: Mapping[str, np.ndarray] | None = None
+    ) -> CacheFile:
         """Finish the cache and return it; by then it is on the disk, and what it replaces is gone.
 
         Args:
             batch_size: Samples in the batches that they came in; 0 if they came as samples.
             left_out: Errors that ``on_error="skip"`` has left out meanwhile.
             tried: What an earlier try has brought, if something was left out then.
-            unique: Whether to leave out samples whose key another one had before.
+            places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
             CacheFullError: there is no room for the index.
         """
-        file = self.finish(batch_size, unique)
+        file = self.finish(batch_size, places or {})
         file.settled = left_out == 0 or (tried is not None and not _has_more(file, tried))
         if self._folder.path:
             packed = packed_index(file.index)

@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, cast
 
 import numpy as np
@@ -99,12 +99,12 @@ class CacheWriter:
         elif layout != self._layout:
             raise ValueError(f"Cache: sample {len(self)} has {_describe(layout)}, but sample 0 {_describe(self._layout)}; make them alike")
 
-    def finish(self, batch_size: int, unique: bool = False) -> CacheFile:
+    def finish(self, batch_size: int, places: Mapping[str, np.ndarray]) -> CacheFile:
         """Return the finished samples; by then they are on the disk.
 
         Args:
             batch_size: Samples in the batches that they came in; 0 if they came as samples.
-            unique: Whether to leave out samples whose key another one had before.
+            places: Arrays to add to the index, see :data:`CacheFile`.
 
         Raises:
             CacheFullError: there is no room.
@@ -114,7 +114,7 @@ class CacheWriter:
             self._file.flush()
             if self.path:
                 os.fsync(self._file.fileno())
-        index = self._index(self._layout, unique)
+        index = self._index(self._layout) | dict(places)
         if self.path:
             return DiskFile(self.path, self._layout, batch_size, index)
         if hasattr(fcntl, "F_ADD_SEALS"):
@@ -123,22 +123,16 @@ class CacheWriter:
         memory = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
         return MemoryFile(memory, self._layout, batch_size, index)
 
-    def _index(self, layout: Layout, unique: bool) -> dict[str, np.ndarray]:
-        count, keys, ends = len(self), bytes(self._keys), np.array(self._ends, np.int64)
-        rows: list[int] | slice = slice(None)
-        if unique:
-            first: dict[bytes, int] = {}
-            for row, (begin, end) in enumerate(zip([0, *self._ends], self._ends, strict=False)):
-                first.setdefault(keys[begin:end], row)
-            rows, keys, ends = list(first.values()), b"".join(first), np.cumsum([len(key) for key in first], dtype=np.int64)
+    def _index(self, layout: Layout) -> dict[str, np.ndarray]:
+        count = len(self)
         index: dict[str, np.ndarray] = {
-            "offsets": np.array(self._offsets, np.int64).reshape(count, -1)[rows],
-            "sums": np.array(self._sums, np.uint64)[rows],
-            "keys": np.frombuffer(keys, np.uint8),
-            "ends": ends,
+            "offsets": np.array(self._offsets, np.int64).reshape(count, -1),
+            "sums": np.array(self._sums, np.uint64),
+            "keys": np.frombuffer(bytes(self._keys), np.uint8),
+            "ends": np.array(self._ends, np.int64),
         }
         for number, (spec, shapes) in enumerate(zip(layout.fields, self._shapes, strict=True)):
-            index[f"shapes-{number}"] = np.array(shapes, np.int64).reshape(count, spec.ndim)[rows]
+            index[f"shapes-{number}"] = np.array(shapes, np.int64).reshape(count, spec.ndim)
         return index
 
     def close(self) -> None:

@@ -141,22 +141,22 @@ class Passing:
         self.index = 0  # of the next batch of samples
         self.waiting: list[Stamped] = []  # for that
 
-    def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], list[Keyed]]]:
-        """Yield what goes out for an item, and the samples in it; and once more, for what is left in the end."""
+    def epoch(self, items: Iterable[Stamped]) -> Iterator[tuple[list[Stamped], Passport, list[Keyed]]]:
+        """Yield what goes out for an item, its passport and the samples in it; and once more, for what is left in the end."""
         for stamped in items:
             item, passport = stamped
             if self.batched:
-                yield [self.made([stamped])], self.rows(item, passport)
+                yield [self.made([stamped])], passport, self.rows(item, passport)
                 continue
             sample = Keyed(item, passport.keys)
             if self._out is None:
-                yield [stamped], [sample]
+                yield [stamped], passport, [sample]
                 continue
             self.waiting.append(stamped)
             full = len(self.waiting) == self._out
-            yield [self._next()] if full else [], [sample]
+            yield [self._next()] if full else [], passport, [sample]
         if self.waiting:
-            yield [self._next()], []
+            yield [self._next()], Passport(), []
 
     def rows(self, item: Item, passport: Passport) -> list[Keyed]:
         """Return the samples of a batch, with their keys.

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import highway
-from highway.datasets.dataset import keys_of
 from highway.datasets.file import FileState
-from highway.datasets.mixing.mixed import Parts
 from highway.datasets.tar_stream import has_ranges
 from highway.engine import Pipeline
 from highway.engine.cancel import check_cancelled
@@ -128,14 +126,6 @@ def samples_of(components: Sequence[Stage]) -> int | None:
     """Return how many samples the first epoch of a reader has, or ``None`` where only reading tells."""
     reader = written(components[0].op) if components else None
     return samples_of_epoch(cast(ReaderLike, reader)) if isinstance(reader, Sampling) else None
-
-
-def has_unique_keys(components: Sequence[Stage]) -> bool:
-    """Say whether no two samples of an epoch have the same key, if all can be read; known of batches of a reader only."""
-    reader = cast(ReaderLike, written(components[0].op) if components else None)
-    dataset = reader.open() if isinstance(reader, Sampling) and reader.batch_size else None
-    keys = keys_of(dataset) if dataset is not None and not isinstance(dataset, Parts) else None  # a mix may have a sample twice
-    return keys is not None and len(set(keys)) == len(keys)
 
 
 def _states(urls: Sequence[str]) -> Iterator[str]:

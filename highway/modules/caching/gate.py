@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from highway.engine import cancel
 from highway.engine.component import Ranks, Traits
 from highway.engine.resume import Saved, is_resumed, keep
 from highway.engine.source import remake_of
-from highway.modules.inner_sources import length_of_epoch, ranks_of_all, resumable
+from highway.modules.inner_sources import length_of_epoch, opened, ranks_of_all, resumable
 
 if TYPE_CHECKING:
     from highway.modules.caching.run import CacheRun
@@ -34,10 +35,17 @@ class Gate:
         if not is_resumed() and self.run.open():
             keep(Saved)
             return iter(())
-        return resumable(self.stands_for)
+        return _without_state(self.stands_for) if self.run.refuses_states else resumable(self.stands_for)
 
     def ranks(self) -> Ranks:
         return ranks_of_all([self.stands_for])
 
     def length(self) -> int:
         return length_of_epoch(self.stands_for)
+
+
+def _without_state(source: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a source; a state of the pipeline is refused, since the source does not tell its own."""
+    for stamped in opened(source):
+        cancel.here().says_its_state = False
+        yield stamped

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
+
 from highway.datasets.cache_files.claim import expect_caches_only
 from highway.datasets.cache_files.fields import Arrays, arrays_as_they_came, arrays_of
 from highway.datasets.cache_files.file import CacheFile, DiskFile
+from highway.datasets.cache_files.file import samples_of as as_they_came
 from highway.datasets.cache_files.folder import CacheFolder, FolderWriter
 from highway.engine import cancel
 from highway.engine.cancel import is_draining
@@ -20,13 +24,16 @@ from highway.engine.resume import Saved, keep, saved
 from highway.engine.stage import Items, Stage, Stamped
 from highway.errors import CacheFullError, Cancelled, ConfigError, DamagedError, PipelineError
 from highway.modules.caching.epoch import Epochs, Keyed, Passing, Progress, Stacker
-from highway.modules.caching.fingerprint import chance, fingerprint, has_unique_keys, samples_of, share_of
+from highway.modules.caching.fingerprint import chance, fingerprint, samples_of, share_of
 from highway.modules.caching.input import comes_in_batches, described, maker_of
+from highway.modules.caching.places import Places
 from highway.modules.caching.repair import repair
-from highway.modules.caching.serving import rows_of, serve
+from highway.modules.caching.serving import Serving
+from highway.modules.caching.share import fixed_plan_of, is_exact, plan_of
 from highway.parameters.ranges import HOW
 from highway.process.memory import available_memory, free_disk
 from highway.process.ranks import ranks_here
+from highway.reading.plan import RowRanges
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache
@@ -58,11 +65,22 @@ class CacheRun:
     _repaired: bool = field(default=False, init=False)
     _counters: dict[str, Any] = field(default_factory=dict, init=False)
     _ended: bool = field(default=False, init=False)
+    _next_epoch: int = field(default=0, init=False)  # the epoch after the last that has passed
 
     @property
     def gated(self) -> bool:
         """Whether a :class:`Gate` stands before it, and opens it."""
         return bool(self.before) and hasattr(self.before[0].op, "__iter__")
+
+    @property
+    def plan(self) -> RowRanges | None:
+        """The plan of the reader that the samples come from, if only maps are between the reader and the cache."""
+        return plan_of(self.before)
+
+    @property
+    def refuses_states(self) -> bool:
+        """Whether a run that fills the cache gives no states, since a resumed run may find a finished cache with another order."""
+        return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
     def makes(self) -> Makes | None:
@@ -111,13 +129,14 @@ class CacheRun:
         else:
             made = fingerprint(self.before, cancel.seed())
         kinds = {True: "batches", False: "whole samples", None: "as they come"}
-        return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}"
+        share = " of a fixed share" if fixed_plan_of(self.before) and share_of(self.before).name else ""
+        return f"{made} {'samples' if cache.batch_size is not None else kinds[cache.batched]}{share}"
 
     def stream(self, items: Items) -> Iterator[Stamped]:
         self._counters = cancel.counters(self)
         self._counters.update(samples=0, bytes=0, state="new")
         source, begun = Epochs(items, self.epochs), saved() or Saved((0, 0, ""))
-        epoch, index, state = begun.state
+        epoch, index, state, *made_in = begun.state
         keep(lambda: None)
         if state in ("full", "passing"):
             self._full = state == "full"
@@ -136,7 +155,13 @@ class CacheRun:
             self._counters.update(samples=len(self.file), bytes=self.file.nbytes, state="serving")
             if not served:
                 epoch, index = source.epoch, 0
-            yield from serve(self.file, self.cache, epoch, index, self.epochs)
+            elif made_in not in ([], [self.file.made_in]) and not is_exact(self.before):
+                before, now = (f"{samples} samples of epoch {made}" for samples, made in (*made_in, self.file.made_in))
+                raise PipelineError(
+                    f"load_state_dict: {self} had {before} when the state was saved, and now has {now}, since on_error='skip' has left out "
+                    "other samples; begin anew without the state"
+                )
+            yield from self._serving(self.file).epochs(epoch, index, self.epochs)
         elif served and not is_draining():
             why = "the samples do not fit" if self._full else "the epochs before it have not filled it"
             raise PipelineError(f"load_state_dict: the state is of a cache that has served, but {self} cannot serve epoch {epoch}: {why}")
@@ -150,7 +175,18 @@ class CacheRun:
             if self._ended:
                 raise Cancelled
             cancel.wait(0.01)
-        return next(rows_of(self.file, self.cache, *part))
+        return next(self._serving(self.file).epoch(*part))
+
+    def _serving(self, file: CacheFile) -> Serving:
+        def count(samples: int) -> None:
+            self._counters["skipped"] = self._counters.get("skipped", 0) + samples
+
+        return Serving(file, self.cache, *self._ranks, count)
+
+    @property
+    def _ranks(self) -> tuple[int, int]:
+        """Rank and world size, by which the items that go out are numbered; 0 of 1 if this rank's are."""
+        return (0, 1) if self.plan is None or self.cache.batch_size else share_of(self.before)
 
     def _passing(self, batched: bool) -> Passing:
         return Passing(batched, self.cache.batch_size, Stacker(self.cache.stack))
@@ -163,14 +199,26 @@ class CacheRun:
         passing.waiting = list(begun.held)
         keep(lambda: Saved([source.epoch, passing.index, state], passing.waiting))
         passing.batched = (first := source.peek()) is not None and self._is_batched(first)
-        for outputs, _ in passing.epoch(source.of(epoch)):
+        for outputs, *_ in passing.epoch(source.of(epoch)):
             yield from outputs
+        self._next_epoch = epoch + 1
 
     def _pass(self, source: Epochs, first: Stamped) -> Iterator[Stamped]:
-        """Pass on an epoch, and write it down if it fits and no other process does; or find that one has finished the cache.
+        """Pass on an epoch, and write it if it fits and no other process writes; return at once if another process has finished the cache.
 
-        It lets no marker through while it writes, or tries to anew: another run begins this epoch again, and fills the cache.
+        No marker passes while the cache is written: a resumed run begins this epoch again, and fills the cache.
+
+        Raises:
+            ConfigError: this rank reads other samples in this epoch than in the first, to which other ranks keep.
         """
+        if source.epoch and share_of(self.before).world_size > 1 and fixed_plan_of(self.before) is None:
+            raise ConfigError(
+                f"{self}: it is not complete after the first epoch ({self._why_incomplete()}), and {self.before[0].label} gives this rank "
+                "other samples in each epoch, while other ranks may keep to the samples of their first: some samples would be read twice, "
+                "others never; give the cache more room and leave out no samples, or let a reader be the first stage"
+            )
+        if (plan := fixed_plan_of(self.before)) is not None:
+            plan.forget_bad(source.epoch)
         passing = self._passing(self._is_batched(first))
         arrays = self._arrays(passing.batched)
         with contextlib.nullcontext() if self._full or self._folder is None else self._folder.writer(self._budget()) as writer:
@@ -180,14 +228,22 @@ class CacheRun:
             def save() -> Saved | None:
                 if writer is None and self._old is None:
                     return Saved([source.epoch, passing.index, "full" if self._full else "passing"], passing.waiting)
-                if self.cache.path and source.epoch:  # by then it may be finished, with the rows of this epoch, not of the first
-                    raise PipelineError(f"{self}, which is written in epoch {source.epoch},")
+                if self.refuses_states:
+                    raise PipelineError(f"{self}, which is being made,")
                 return None
 
-            keep(save, as_source=writer is not None and source.epoch > 0 and bool(self.cache.path))
+            keep(save)
+            places = Places(self.plan) if writer is not None and self.plan is not None else None
+            came = (array("q"), array("q"))  # the index of each item, and the number of its samples
             self._counters["state"] = "full" if self._full else "another process writes" if writer is None else "writing"
+            epoch = source.epoch
             progress = Progress(str(self), samples_of(self.before) if writer is not None else None)
-            for outputs, samples in passing.epoch(source.of(source.epoch)):
+            for outputs, passport, samples in passing.epoch(source.of(epoch)):
+                if samples and writer is not None:
+                    came[0].append(passport.index)
+                    came[1].append(len(samples))
+                if samples and places is not None and writer is not None:
+                    samples = [samples[number] for number in places.kept(passport, len(samples), len(writer))]
                 if writer is not None and self._written(writer, samples, arrays):
                     self._counters.update(samples=len(writer), bytes=writer.nbytes, first_epoch=progress.at(len(writer)))
                 else:
@@ -196,9 +252,10 @@ class CacheRun:
                 yield from outputs
             self._counters.pop("first_epoch", None)
             if writer is not None and len(writer) and not is_draining():
-                self._seal(writer, passing.batch_size, source.left_out)
+                self._seal(writer, passing.batch_size, epoch, source.left_out, places, arrays, np.array(came, np.int64))
             elif self._old is not None:
                 self.file = self._old
+            self._next_epoch = epoch + 1
 
     def _is_batched(self, first: Stamped) -> bool:
         """Say whether batches come in: as the user has said, or as the first item of all looks.
@@ -221,24 +278,53 @@ class CacheRun:
         return arrays_of if batched or self.cache.batch_size is not None else arrays_as_they_came
 
     def _written(self, writer: FolderWriter, samples: list[Keyed], arrays: Arrays) -> bool:
-        """Write samples, and say whether they fit."""
+        """Write samples, and return whether they fit."""
         try:
             for sample, keys in samples:
                 writer.add(sample, keys, arrays)
         except CacheFullError as error:
-            self._give_up(writer, error)
+            self._give_up(writer, str(error))
             return False
         return True
 
-    def _seal(self, writer: FolderWriter, batch_size: int, left_out: int) -> None:
-        """Finish the cache. If errors were left out, another epoch is tried, unless this one has brought nothing more than the last."""
+    def _items(self, came: np.ndarray, samples: int) -> dict[str, np.ndarray]:
+        """Return the items of epoch 0 for the cache's index; nothing if the cache builds the same items, or has other samples."""
+        rank, world_size = self._ranks
+        numbers, counts = came
+        in_order = (numbers == rank + world_size * np.arange(len(numbers))).all()
+        of_one_size = (counts[:-1] == counts[0]).all() and counts[-1] <= counts[0]
+        is_same = (in_order and of_one_size) or self.cache.batch_size is not None
+        return {} if is_same or counts.sum() != samples else {"items": came}
+
+    def _seal(
+        self, writer: FolderWriter, batch_size: int, epoch: int, left_out: int, places: Places | None, arrays: Arrays, came: np.ndarray
+    ) -> None:
+        """Finish the cache. If samples were skipped, another epoch is tried, unless this epoch has no more samples than the last one."""
         tried, self._old = self._old, None
-        unique = left_out > 0 and has_unique_keys(self.before)  # a bad image's row holds the next one, which has a row of its own
+        whole_epoch = epoch > self._next_epoch  # an epoch of which nothing has come
+        if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
+            assert self._folder is not None
+            self._folder.discard()
+            what = "all items of an epoch" if whole_epoch else "batches or rows, and the reader samples,"
+            self._give_up(writer, f"a map has left out {what}", "leave them out after the cache")
+            return
+        places = places if places is not None and places.known else None
+        index: dict[str, np.ndarray] = {}
         try:
-            made = writer.seal(batch_size, left_out, tried, unique)
+            if places is not None:
+                if tried is not None:
+                    self._add_from(tried, writer, places, arrays)
+                left_out, index = 0 if places.complete else left_out, places.index()
+            if epoch and places is None:
+                index = {"epoch": np.array([epoch])}
+            elif epoch == 0 and (places is None or not places.is_planned):
+                index |= self._items(came, len(writer))
+            if epoch == 0 and is_exact(self.before) and self.before[0].traits.epochs != 1:
+                tried = None  # another run's: as that one did, this run reads its epoch 1 in any case
+            made = writer.seal(batch_size, left_out, tried, index)
         except CacheFullError as error:
             self._old = tried
-            self._give_up(writer, error)
+            self._give_up(writer, str(error))
             return
         if made.settled:
             self.file = made
@@ -247,6 +333,13 @@ class CacheRun:
         if left_out:
             way_out = "it stays so until the files change or you remove it" if self.file else "another epoch is decoded to try once more"
             log.warning("%s: it lacks what on_error='skip' has left out, %d errors by now; %s", self, left_out, way_out)
+
+    def _add_from(self, tried: CacheFile, writer: FolderWriter, places: Places, arrays: Arrays) -> None:
+        """Append the samples of an earlier try that this epoch lacks."""
+        for row, place in places.lacking(tried):
+            with contextlib.suppress(DamagedError):
+                writer.add(as_they_came(tried, [row])[0], tried.keys([row]), arrays)
+                places.add(place, len(writer) - 1)
 
     def repair(self, file: CacheFile, error: DamagedError) -> None:
         """Make samples again that were found damaged, or raise the error if that cannot be done; of several threads, one does it."""
@@ -268,18 +361,24 @@ class CacheRun:
         finally:
             del self._repairing[""]
 
-    def _give_up(self, writer: FolderWriter, error: CacheFullError) -> None:
-        """Go on without a cache, or with the one that is there, since the samples do not fit."""
+    def _give_up(self, writer: FolderWriter, why: str, way_out: str = "raise budget, free space, or cache less") -> None:
+        """Go on without a cache, or with the one that is there."""
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
-            "Cache: %s in %s after %d samples; they are discarded and %s: raise budget, free space, or cache less",
-            error,
+            "Cache: %s in %s after %d samples; they are discarded and %s: %s",
+            why,
             self.cache.path or "memory",
             len(writer),
             "every epoch is decoded" if self._full else "the cache that is there serves, without what was left out",
+            way_out,
         )
         writer.close()
+
+    def _why_incomplete(self) -> str:
+        if self._full:
+            return "the samples do not fit"
+        return "samples were left out" if self._old is not None else "another process writes it"
 
     def _budget(self) -> int:
         if self.cache.budget is not None:

@@ -18,7 +18,8 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import DamagedError
 from highway.modules.caching.epoch import Stacker
 from highway.parameters.ranges import HOW
-from highway.reading.sampler import Sampler
+from highway.reading.sampler import Order
+from highway.reading.share import share_order
 
 if TYPE_CHECKING:
     from highway.modules.cache import Cache
@@ -70,30 +71,82 @@ class Reading:
         return layout.item([column if spec.kind in FROM_BYTES else self._stacker.column(name, column) for name, spec, column in columns])
 
 
-def serve(file: CacheFile, cache: Cache, first: int, index: int, epochs: int | None) -> Iterator[Stamped]:
-    """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
-    epoch, next_index = first, index
-    keep(lambda: Saved([epoch, next_index, "serving"]), as_source=True)
-    for epoch in count(first) if epochs is None else range(first, epochs):
-        for stamped in rows_of(file, cache, epoch, next_index):
-            if is_draining():
-                return
-            if is_skipped(epoch):
-                break
-            next_index = stamped.passport.index + 1
-            yield stamped
-        next_index = 0
+@dataclass
+class Serving:
+    """The epochs that a finished cache serves.
 
+    Args:
+        file: The cache.
+        cache: The parameters.
+        rank: Which of the ranks this is: passports number the items of all ranks, as a reader does.
+        world_size: How many ranks there are.
+        count: Counts the samples that an epoch lacks.
+    """
 
-def rows_of(file: CacheFile, cache: Cache, epoch: int, index: int = 0) -> Iterator[Stamped]:
-    """Yield the :class:`Rows` of an epoch from item ``index`` on."""
-    size = cache.batch_size or file.batch_size  # 0: samples go out
-    step = size or 1
-    at_once = max(_AT_ONCE // step, 1) * step
-    order = Sampler(len(file), seed_or(cache.seed), cache.shuffle and epoch > 0).order(epoch)
-    for begin in range(index * step, len(file), at_once):
-        numbers = order(np.arange(begin, min(begin + at_once, len(file)))).tolist()
-        for place in range(0, len(numbers), step):
-            rows, number = numbers[place : place + step], (begin + place) // step
-            passport = Passport(epoch, number, keys=file.keys(rows), made_of=(None, (), [epoch, number]))
-            yield Stamped(Rows(file, rows if size else rows[0]), passport)
+    file: CacheFile
+    cache: Cache
+    rank: int
+    world_size: int
+    count: Callable[[int], None] = lambda _: None
+
+    def epochs(self, first: int, index: int, epochs: int | None) -> Iterator[Stamped]:
+        """Yield the :class:`Rows` of the epochs from item ``index`` of epoch ``first`` on."""
+        epoch, next_index = first, index
+        keep(lambda: Saved([epoch, next_index, "serving", self.file.made_in]), as_source=True)
+        for epoch in count(first) if epochs is None else range(first, epochs):
+            for stamped in self.epoch(epoch, next_index):
+                if is_draining():
+                    return
+                if is_skipped(epoch):
+                    break
+                next_index += 1
+                yield stamped
+            next_index = 0
+
+    def epoch(self, epoch: int, index: int = 0) -> Iterator[Stamped]:
+        """Yield the :class:`Rows` of an epoch from item ``index`` on."""
+        file, size = self.file, self.cache.batch_size or self.file.batch_size  # 0: samples go out
+        if epoch == 0 and "items" in file.index:
+            stops = file.index["items"][1].cumsum().tolist()
+            for number in range(index, len(stops)):
+                some = list(range(stops[number - 1] if number else 0, stops[number]))
+                yield self._stamped(epoch, int(file.index["items"][0, number]), number, some, bool(size))
+            return
+        step = size or 1
+        at_once = max(_AT_ONCE // step, 1) * step
+        total = len(file) if file.plan is None else len(file.plan)
+        has_holes = file.plan is not None and not file.batch_size  # where no sample stands, and no other takes its place
+        begin, number = 0 if has_holes else index * step, index
+        left_out, waiting = (index * step if has_holes else 0), np.empty((2, 0), np.int64)
+        order = share_order(total, seed_or(self.cache.seed), self.cache.shuffle, epoch)
+        for start in range(begin, total, at_once):
+            positions = np.arange(start, min(start + at_once, total))
+            found = np.stack([positions, self._rows(order, positions)])
+            waiting = np.concatenate([waiting, found[:, found[1] >= 0]], axis=1)
+            left_out, waiting = left_out - min(left_out, waiting.shape[1]), waiting[:, left_out:]
+            stop = waiting.shape[1] if start + at_once >= total else waiting.shape[1] // step * step
+            places, rows = waiting[:, :stop].tolist()
+            waiting = waiting[:, stop:]
+            for place in range(0, stop, step):
+                some = rows[place : place + step]
+                at = self.world_size * (number if size else places[place]) + self.rank
+                yield self._stamped(epoch, at, number, some, bool(size))
+                number += 1
+
+    def _stamped(self, epoch: int, at: int, number: int, rows: list[int], batched: bool) -> Stamped:
+        passport = Passport(epoch, at, keys=self.file.keys(rows), made_of=(None, (), [epoch, number]))
+        return Stamped(Rows(self.file, rows if batched else rows[0]), passport)
+
+    def _rows(self, order: Order, positions: np.ndarray) -> np.ndarray:
+        """Return the rows of the samples at positions; in batches the next sample takes the place of one that is bad."""
+        plan = self.file.plan
+        if plan is None:
+            return order(positions)
+        rows: np.ndarray = plan[order(positions)]
+        if bad := int((rows == -1).sum()):
+            self.count(bad)
+        step = 1
+        while self.file.batch_size and (holes := np.flatnonzero(rows < 0)).size:
+            rows[holes] = plan[order(positions[holes] + step)]
+            step += 1
+        return rows

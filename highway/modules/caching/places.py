@@ -1,0 +1,110 @@
+"""Finds the place of each sample of a cache in its rank's share (:class:`highway.reading.share.FixedShare`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from highway.datasets.cache_files.file import CacheFile
+from highway.engine.stage import Passport
+from highway.reading.plan import RowRanges
+
+_ABSENT, _BAD = -1, -2
+
+
+class Places:
+    """The places of the samples that come into a cache in one epoch.
+
+    Args:
+        source: The plan of the reader that they come from, through maps only.
+
+    Attributes:
+        known: Whether each sample that came has a place. If not, a map has changed the number of samples.
+    """
+
+    def __init__(self, source: RowRanges) -> None:
+        share = source.share()
+        assert share is not None
+        self._source, self._share, self.known = source, share, True
+        self._batch_size = source.stands_for.batch_size
+        self._rows = np.full(share.count, _ABSENT)  # of each place the row in the cache
+
+    def kept(self, passport: Passport, count: int, rows: int) -> Sequence[int]:
+        """Return which of the samples of an item the cache is to keep: all but those that were read in place of bad ones.
+
+        Args:
+            passport: The item's.
+            count: The number of its samples.
+            rows: The samples that the cache has, after which it appends these.
+        """
+        begin, stop = self._span(passport.index) if self.known else (0, 0)
+        if stop - begin != count:
+            self.known = False
+            return range(count)
+        places: Any = slice(begin, stop)
+        kept: Sequence[int] = range(count)
+        if passport.epoch:
+            places = self._share.places(passport.epoch, self._share.first + self._share.step * np.arange(begin, stop))
+        if bad := self._source.bad.get(passport.epoch):
+            places = places if passport.epoch else np.arange(begin, stop)
+            is_bad = np.array([number in bad for number in self._share.numbers(places).tolist()])
+            self._rows[places[is_bad & (self._rows[places] < 0)]] = _BAD
+            kept, places = np.flatnonzero(~is_bad).tolist(), places[~is_bad]
+        if (self._rows[places] >= 0).any():  # they came twice
+            self.known = False
+            return range(count)
+        self._rows[places] = range(rows, rows + len(kept))
+        return kept
+
+    def lacking(self, other: CacheFile) -> list[tuple[int, int]]:
+        """Return the rows of another cache with samples that this one lacks, each with the sample's place."""
+        places = other.index.get("places", np.empty(0, np.int64)) if self.known else np.empty(0, np.int64)
+        return [(row, place) for row, place in enumerate(places.tolist()) if self._rows[place] < 0]
+
+    def add(self, place: int, row: int) -> None:
+        """Note that a sample is in a row of the cache."""
+        self._rows[place] = row
+
+    @property
+    def complete(self) -> bool:
+        """Whether no sample is missing."""
+        return self.known and bool((self._rows >= 0).all())
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether an epoch from the cache has the order of an epoch that is read: no batches were left out after the reader."""
+        return self.known and (self._batch_size is None or not (self._rows == _ABSENT).any())
+
+    def index(self) -> dict[str, np.ndarray]:
+        """Return the arrays that a cache's index has in addition, see :class:`~highway.datasets.cache_files.file.CacheFile`.
+
+        A sample that the reader could not read is bad: another one takes its place in batches. What stages after the reader have left out
+        stays out of batches; single samples keep their places.
+        """
+        if not self.known or (self._rows == np.arange(len(self._rows))).all():
+            return {}
+        if self._batch_size is None:
+            for bad in self._source.bad.copy().values():
+                self._mark(bad)
+        there = np.flatnonzero(self._rows >= 0)
+        places = np.empty(len(there), np.int64)
+        places[self._rows[there]] = there
+        dropped = self._rows == _ABSENT if self._batch_size is None else np.zeros(len(self._rows), bool)
+        return {"places": places, "bad": np.flatnonzero(self._rows == _BAD), "dropped": np.flatnonzero(dropped)}
+
+    def _mark(self, bad: dict[int, str]) -> None:
+        absent = np.flatnonzero(self._rows == _ABSENT)
+        is_bad = [number in bad for number in self._share.numbers(absent).tolist()]
+        self._rows[absent[np.array(is_bad, bool)]] = _BAD
+
+    def _span(self, index: int) -> tuple[int, int]:
+        """Return where in the rank's epoch an item's samples begin and stop, 0, 0 if the reader made no item of that index."""
+        if self._batch_size is None:
+            begin, other = divmod(index - self._share.first, self._share.step)
+            stop = begin + 1
+        else:
+            batch, other = divmod(index - self._share.sampler.rank, self._share.sampler.world_size)
+            begin, stop = batch * self._batch_size, min((batch + 1) * self._batch_size, self._share.count)
+        return (begin, stop) if not other and 0 <= begin < stop <= self._share.count else (0, 0)

@@ -1,0 +1,38 @@
+"""Properties of the stages before a cache that are known before anything runs: which samples a rank reads, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from highway.engine.component import Traits, layers, shape_of, written
+from highway.engine.stage import Stage
+from highway.parameters.hints import takes_rng
+from highway.reading.plan import RowRanges
+
+
+def plan_of(stages: Sequence[Stage]) -> RowRanges | None:
+    """Return the plan of the reader that the samples come from, if only maps are after the reader."""
+    source, *rest = [stage.op for stage in stages] or [None]
+    return source if isinstance(source, RowRanges) and all(shape_of(op) == "map" for op in rest) else None
+
+
+def fixed_plan_of(stages: Sequence[Stage]) -> RowRanges | None:
+    """Return the plan of a reader from which a rank reads the same samples in every epoch, whatever is after the reader."""
+    plans = [op for op in layers(stages[0].op) if isinstance(op, RowRanges)] if stages else []
+    return plans[0] if plans and plans[0].cache is not None else None
+
+
+def is_exact(stages: Sequence[Stage]) -> bool:
+    """Return whether an epoch is the same if it is read and if it is served, so that a state fits both."""
+    plan = plan_of(stages)
+    if plan is None or plan.stands_for.shuffle == "blocks":
+        return False
+    return not any(
+        stage.on_error == "skip" or stage.drops or stage.traits.drops or _draws(stage.op) for stage in stages[2:]
+    )  # after the two stages of the reader
+
+
+def _draws(op: Any) -> bool:
+    """Return whether a map draws random numbers, which differ from epoch to epoch."""
+    return takes_rng(op) or (hasattr(written(op), "seed") and Traits.of(op).draws)

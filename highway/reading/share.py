@@ -1,0 +1,70 @@
+"""The samples that a rank reads in every epoch, if a cache keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from highway.reading.sampler import Blocks, Order, Sampler, epoch_key
+
+
+def share_order(count: int, seed: int, shuffle: bool, epoch: int) -> Order:
+    """Return the order of a share in an epoch: the place of the sample at each position. Epoch 0 has the share's own order."""
+    order = Sampler(count, seed, shuffle and epoch > 0).order(epoch)
+    assert isinstance(order, Order)
+    return order
+
+
+class FixedShare:
+    """The share of one rank, which has the same samples in every epoch: the samples of epoch 0.
+
+    The share depends on the seed and the ranks only. A sample's *place* is its position among the rank's samples of epoch 0, from 0. Each
+    later epoch has its own order, which is also the order in which a cache serves it. So an epoch is the same if it is read or served.
+
+    With ``shuffle="blocks"`` an epoch that is read keeps the windows of epoch 0, so that neighbours are still read together.
+
+    Args:
+        sampler: The sampler of the rank.
+        count: Samples of the rank in an epoch, without a last batch that is dropped.
+        seed: The seed of the orders.
+        shuffle: Whether each epoch but the first is shuffled.
+
+    Attributes:
+        first: The position of the rank's first sample of an epoch.
+        step: The distance of two neighbours of the share, in positions of an epoch.
+    """
+
+    def __init__(self, sampler: Sampler, count: int, seed: int, shuffle: bool) -> None:
+        self.sampler, self.count = sampler, count
+        self._seed, self._shuffle = seed, shuffle
+        self._numbers = sampler.order(0)
+        self.first = int(sampler.position(np.zeros(1, np.int64))[0])
+        self.step = 1 if sampler.in_stretches else sampler.world_size
+        self._order = lru_cache(maxsize=4)(self._order_of)
+
+    def counts(self, positions: np.ndarray) -> np.ndarray:
+        """Return the number of the rank's samples before each position of an epoch; positions after the last one begin again at 0."""
+        found: np.ndarray = (positions - self.first) // self.step % self.count
+        return found
+
+    def places(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Return the places of the samples at positions of an epoch."""
+        return self._order(epoch)(self.counts(positions))
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """Return the dataset's numbers of the samples at places."""
+        return self._numbers(self.sampler.position(places))
+
+    def order(self, epoch: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function from positions of an epoch to the dataset's numbers."""
+        order = self._order(epoch)
+        return lambda positions: self.numbers(order(self.counts(positions)))
+
+    def _order_of(self, epoch: int) -> Order:
+        if not (self.sampler.in_stretches and self._shuffle and epoch):
+            return share_order(self.count, self._seed, self._shuffle, epoch)
+        window = self.sampler.samples_of_window
+        windows = [range(begin, min(begin + window, self.count)) for begin in range(0, self.count, window)]
+        return Order(self.count, Blocks(windows, self.count, window, epoch_key(self._seed, epoch)))
