@@ -24,11 +24,13 @@ from highway.engine.stage import DROP, Items, Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, FrameError, HighwayError, LinkError, PipelineError, RemoteError
 from highway.renamed import Finder, raise_missing
+from highway.safe_text import guard_log
 
 if TYPE_CHECKING:
     from highway.wire.connection import Connection
 
 sys.meta_path.append(Finder)
+guard_log(__name__)
 
 __all__ = [
     "DROP",

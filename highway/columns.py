@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from highway.safe_text import for_terminal
+
 WIDTH = 100  # characters of a table that is not made for a terminal
 GAP = 2  # spaces between two columns, where there is room for them
 SHORTEST_NAME = 8  # characters to which a name is cut at most
@@ -59,7 +61,7 @@ class Fitted:
 
     Args:
         columns: The numbers of the columns that are left.
-        rows: The texts in them, row by row.
+        rows: The texts in them, row by row; made safe for a terminal.
         styles: The styles, likewise.
         gap: Spaces between two columns.
     """
@@ -68,6 +70,9 @@ class Fitted:
     rows: list[list[str]]
     styles: list[list[str]] = field(default_factory=list)
     gap: int = GAP
+
+    def __post_init__(self) -> None:
+        self.rows = [list(map(for_terminal, row)) for row in self.rows]
 
     @property
     def widths(self) -> list[int]:

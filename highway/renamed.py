@@ -1,4 +1,4 @@
-"""What was called otherwise in Highway (2017), tensorcom and tensorpack, or is in torchvision and Albumentations: the table of names.
+"""Errors that name the new one of an old name; the names are in :mod:`highway.old_names`.
 
 An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`raise_missing` of classes,
 and the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did, by :func:`current`.
@@ -6,197 +6,22 @@ and the check of a component's parameters asks :func:`new_name`. A few old param
 
 from __future__ import annotations
 
+import difflib
+import dis
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
+from types import FrameType
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+
+from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, MODULES
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_WORKERS = "it is num_workers= of Stage({component}(...), num_workers=...), in YAML num_workers: beside the component"
-_OWN_WORKERS = "it is called num_workers now"
-_CODEC = 'codec="msgpack" speaks Highway\'s encoding (msgpack with msgpack-numpy)'
-_CACHE = "put the component Cache behind the reader"
-
-KEYWORDS: Final[Mapping[str, str]] = {
-    "n_worker": _WORKERS,
-    "ImageReader.n_worker": _OWN_WORKERS,
-    "ImageFileReader.n_worker": _OWN_WORKERS,
-    "Noise.n_worker": "leave it out; Processes([[Noise(...)], [Noise(...)]]) runs one in each of two processes",
-    "queue_size": "it is buffer_size= of Stage({component}(...), buffer_size=...), in YAML buffer_size: beside the component",
-    "Noise.data_shape": "it is called shape now",
-    "Noise.force_constant": "it is called constant now",
-    "ZMQSink.target": "it is called url now",
-    "ZMQSink.encoding": _CODEC,
-    "ZMQSink.flags": "leave it out: sending waits, and ends when the pipeline is stopped",
-    "ZMQSource.source": "it is called url now",
-    "ZMQSource.decoding": _CODEC,
-    "ZMQSource.flags": "leave it out: receiving waits, and ends when the pipeline is stopped",
-    "ZMQSource.copy": "leave it out: nothing is copied unless writable=True asks for arrays that may be written into",
-    "ZMQSource.track": "leave it out",
-    "Benchmark.N": "it is called n now",
-    "ImageSink.out_dir": "it is called path now",
-    "ImageSink.file_type": 'it is called format now, "png" or "jpg"',
-    "DumpImages.out_dir": "it is called path now",
-    "DumpImages.file_type": 'it is called format now, "png" or "jpg"',
-    "DumpImages.enqueue": "leave it out: DumpImages hands every item on, ImageSink ends a pipeline",
-    "DumpImages.batch_naming": "leave it out: files are named by a running number and the samples' keys",
-    "ImageReader.random": "it is called shuffle now",
-    "ImageReader.once": "epochs=1 ends after one pass",
-    "ImageReader.cache_size": _CACHE,
-    "ImageFileReader.file_map": "there must be one folder per label; or read the files with a generator of your own as the source",
-    "ImageFileReader.cache_size": _CACHE,
-    "Batch.remainder": "it is called drop_last now, the other way round: remainder=True is drop_last=False",
-    "crop.center": "it is called corner now, as what it is: (row, column) of the upper left corner",
-    "LevelDBSource.decoding": 'it is called decode now: decode="msgpack" reads what Highway has written, which is recognised without it',
-    "LevelDBSink.encoding": "leave it out: LevelDBSource reads what it writes",
-    "add_noise.tensor": "it is called image now",
-    "clipped_zoom.img": "it is called image now",
-}
-"""What to write in place of a parameter, by its old name, or by ``Component.name`` or ``function.name`` where others have another."""
-
-_LAST = {"keep": False, "drop": True}
-ACCEPTED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    "LevelDBSink.filename": ("path", {}),
-    "LevelDBSource.filename": ("path", {}),
-    "Batch.size": ("batch_size", {}),
-    "Batch.last": ("drop_last", _LAST),
-    "BatchByShape.size": ("batch_size", {}),
-    "BatchByShape.last": ("drop_last", _LAST),
-    "Shuffle.buffer": ("buffer_size", {}),
-    "Rotate.order": ("interpolation", {}),
-    "Zoom.order": ("interpolation", {}),
-    "Resize.interp": ("interpolation", {}),
-    "resize.interp": ("interpolation", {}),
-    "rotate.order": ("interpolation", {}),
-    "clipped_zoom.order": ("interpolation", {}),
-}
-"""Old parameters that still do what they did, by ``Component.name``: their names now, and the values that are written otherwise."""
-
-_TRANSFORMS = {  # of tensorpack; then of torchvision, and of Albumentations
-    "Flip": "FlipX or FlipY",
-    "Rotation": "Rotate",
-    "RotationAndCropValid": "RotateAndCropValid",
-    "GoogleNetRandomCropAndResize": "RandomResizedCrop",
-    "RandomCutout": "Cutout",
-    "BrightnessScale": "Brightness",
-    "CenterPaste": "Paste",
-    "RandomPaste": 'Paste (place="random")',
-    "BackgroundFiller": "Paste (fill=)",
-    "ConstantBackgroundFiller": "Paste (fill=)",
-    "GaussianDeform": "Elastic",
-    "SaltPepperNoise": "SaltPepper",
-    "ToFloat32": "ToFloat (scale=1)",
-    "RandomApplyAug": "Sometimes",
-    "RandomChooseAug": "OneOf",
-    "RandomOrderAug": "Shuffled",
-    "MapImage": "Lambda",
-    "AugmentorList": "Chain, or a list",
-    "Augmentor": "Transform",
-    "ImageAugmentor": "Transform",
-    "PhotometricAugmentor": "Transform",
-    "IAAugmentor": "Transform, to derive one that calls imgaug",
-    "RandomHorizontalFlip": "FlipX",
-    "RandomVerticalFlip": "FlipY",
-    "RandomRotation": "Rotate",
-    "RandomAffine": "Affine",
-    "RandomPerspective": "Perspective (p=0.5)",
-    "ElasticTransform": "Elastic",
-    "RandomAdjustSharpness": "Sharpness",
-    "RandomAutocontrast": "AutoContrast (p=0.5)",
-    "RandomEqualize": "Equalize (p=0.5)",
-    "RandomGrayscale": "Grayscale (p=0.1)",
-    "RandomInvert": "Invert (p=0.5)",
-    "RandomPosterize": "Posterize (p=0.5)",
-    "RandomSolarize": "Solarize (p=0.5)",
-    "RandomPhotometricDistort": "ColorJitter",
-    "RandomShortestSize": "ResizeShortestEdge",
-    "ScaleJitter": "LargeScaleJitter",
-    "SanitizeBoundingBoxes": "SanitizeBoxes",
-    "JPEG": "JpegNoise",
-    "ToDtype": "ToFloat or ToUint8",
-    "ToTensor": "ToFloat (highway.adapters.torch hands tensors over, with channels first)",
-    "RandomApply": "Sometimes",
-    "RandomChoice": "OneOf",
-    "RandomOrder": "Shuffled",
-    "Compose": "Chain, or a list",
-    "HorizontalFlip": "FlipX",
-    "VerticalFlip": "FlipY",
-    "RandomRotate90": "Rotate90",
-    "SmallestMaxSize": "ResizeShortestEdge",
-    "LongestMaxSize": 'Resize (mode="longer")',
-    "PadIfNeeded": "Paste",
-    "RandomScale": "RandomResize",
-    "SafeRotate": "Rotate (reshape=True)",
-    "ShiftScaleRotate": "Affine",
-    "RandomBrightnessContrast": "ColorJitter (saturation=0, hue=0)",
-    "HueSaturationValue": "ColorJitter (contrast=0)",
-    "RandomGamma": "Gamma",
-    "ToGray": "Grayscale",
-    "InvertImg": "Invert",
-    "GaussNoise": "GaussianNoise",
-    "SaltAndPepper": "SaltPepper",
-    "ImageCompression": "JpegNoise",
-    "Sharpen": "Sharpness",
-    "FancyPCA": "Lighting",
-    "Erasing": "RandomErasing",
-    "FromFloat": "ToUint8",
-    "BBoxSafeRandomCrop": "BoxSafeCrop",
-    "RandomSizedBBoxSafeCrop": "BoxSafeCrop, and Resize behind it",
-}
-_AUGMENTATIONS = {  # what Augmentations does
-    "AugmentImageComponent": "field=",
-    "AugmentImageComponents": "boxes=, points=, mask=",
-    "AugmentImageCoordinates": "points=",
-    "ClampBoundingBoxes": "keep=",
-    "BboxParams": "boxes=, with_boxes=",
-    "KeypointParams": "points=, with_points=",
-}
-
 _STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  # by the package whose transforms they apply
-
-CLASSES: Final[Mapping[str, str]] = {
-    **{old: f"highway.transforms.{new}" for old, new in _TRANSFORMS.items()},
-    **{old: f"highway.modules.Augmentations ({parameters})" for old, parameters in _AUGMENTATIONS.items()},
-    "ClfImgReader": "highway.modules.ImageFileReader (its labels are numbers; one_hot=True makes them what they were)",
-    "ImgReader": "highway.modules.ImageReader",
-    "ImgSaver": "highway.modules.ImageSink",
-    "JpgSaver": 'highway.modules.ImageSink (format="jpg")',
-    "ImgDumper": "highway.modules.DumpImages",
-    "JpgDumper": 'highway.modules.DumpImages (format="jpg")',
-    "StreamWriter": "highway.modules.Tee, or a class of your own with stream(self, items)",
-    "FIFOCache": "highway.modules.Cache",
-    "Node": "highway.Stage around any iterable or function",
-    "Augmentation": "highway.transforms.Transform",
-    "VerticalSlicer": "highway.transforms.Slicer",
-    "DequeueGenerator": "highway.Pipeline itself, which can be iterated",
-    "LMDBData": "highway.modules.LMDBSource, or highway.datasets.LMDB, which a Reader reads",
-    "LMDBDataDecoder": "highway.modules.LMDBSource (decode= says what a value is)",
-    "LMDBDataPoint": "highway.modules.LMDBSource",
-    "CaffeLMDB": "highway.modules.LMDBSource, which recognises Caffe's databases",
-    "LMDBSerializer": "highway.modules.LMDBSink and LMDBSource, which reads what LMDBSerializer has written; or `highway convert`",
-    "NumpySerializer": "highway.modules.NpzSink, and highway.datasets.Npz",
-    "HDF5Data": "highway.modules.HDF5Source, or highway.datasets.HDF5, which a Reader reads",
-    "HDF5Serializer": "highway.modules.HDF5Sink and HDF5Source",
-    "SVMLightData": "highway.datasets.SVMLight, which a Reader reads",
-    "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
-}
-"""Where to find what a class was for, by its old name."""
-
-MODULES: Final[Mapping[str, str]] = {
-    "highway.modules.processing": "highway.modules",
-    "highway.modules.fs": "highway.modules",
-    "highway.modules.db": "highway.modules",
-    "highway.modules.base": "highway.modules",
-    "highway.augmentations": "highway.transforms (its functions: highway.functional)",
-    "highway.transforms.img": "highway.functional",
-    "highway.utils": "highway.functional",
-    "highway.debug": "highway.modules (Benchmark, DumpImages)",
-    "highway.zcom": "highway (Connection) and highway.tenbin (tenbin's functions)",
-}
-"""Where to find the names of a module that is gone; those below it are meant too."""
 
 
 def new_class(name: str) -> str:
@@ -252,14 +77,36 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def raise_missing(module: str, name: str) -> NoReturn:
-    """Say that a module does not have a name: of an old class, what it is called now.
+_HERE: Final[Mapping[str, str]] = {"highway.transforms.Identity": "an empty list, [], in place of a transform"}
+"""What to write in place of a name in one module, where another has a component of this name."""
 
-    That is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
+_PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets", "highway.functional")
+
+
+def raise_missing(module: str, name: str) -> NoReturn:
+    """Raise the error of a module that does not have a name; it names what an old class is called now, and where a name is.
+
+    Of these it is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
     """
+    if here := _HERE.get(f"{module}.{name}"):
+        raise ImportError(f"there is no {name} in {module}; use {here}")
     if name in CLASSES:
         raise ImportError(f"there is no {name} in {module}{new_class(name)}")
+    if _is_import_statement():
+        homes = {one: vars(importlib.import_module(one)).get("__all__", ()) for one in {*_PUBLIC, module}}
+        if home := next((one for one in _PUBLIC if name in homes[one]), ""):
+            raise ImportError(f"there is no {name} in {module}; write: from {home} import {name}")
+        if near := difflib.get_close_matches(name, homes[module], 1, 0.8):
+            raise ImportError(f"there is no {name} in {module}; did you mean {near[0]}?")
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def _is_import_statement() -> bool:
+    """Return whether a module is asked for a name by ``from module import name``, and not by ``getattr`` or ``hasattr``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name in ("raise_missing", "__getattr__", "find"):
+        frame = frame.f_back
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def explain_missing(module: str) -> None:

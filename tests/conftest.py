@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,22 @@ def popen() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in processes:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Have descriptors that are opened now be above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1500:
+        pytest.skip(f"a process may have {hard} descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    while opened[-1] < 1100:
+        opened.append(os.dup(opened[0]))
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

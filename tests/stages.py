@@ -156,6 +156,30 @@ class FailWhen:
 
 
 @dataclass
+class Wait:
+    """Wait with each item until there is a file."""
+
+    until: str
+
+    def __call__(self, item):
+        while not Path(self.until).exists():
+            wait(0.01)
+        return item
+
+
+@dataclass
+class KillWhen:
+    """Kill this process as soon as there is a file."""
+
+    path: str
+
+    def __call__(self, item):
+        while not Path(self.path).exists():
+            wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
 class Exit:
     """End this process at once, with this exit code."""
 
@@ -222,3 +246,31 @@ class Deaf:
         print("pid", os.getpid(), "of", os.getppid(), flush=True)
         while True:
             time.sleep(1)
+
+
+@dataclass
+class HoldInterpreter:
+    """Start a program, say which processes these are, and never let go of the interpreter again."""
+
+    def __call__(self, item):
+        import ctypes
+        import subprocess
+
+        program = subprocess.Popen(["sleep", "1000"])
+        print("pid", os.getpid(), "program", program.pid, flush=True)
+        ctypes.PyDLL(None).sleep(1000)
+
+
+@dataclass
+class ShowProgress:
+    """Print a progress bar that is written again and again, without a line break, and at its end a line of this many characters."""
+
+    states: int = 400_000
+    last: int = 0
+
+    def consume(self, items):
+        for _ in items:
+            for number in range(0, self.states, 1000):
+                print("".join(f"\r{state}/{self.states} |{'#' * 40}|" for state in range(number, number + 1000)), end="", flush=True)
+            print("\r100% of it", flush=True)
+            print("x" * self.last, flush=True)

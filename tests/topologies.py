@@ -3,7 +3,6 @@
 import os
 import queue
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import highway
 from highway.cli import main
 from highway.process.cores import ONE_THREAD
+from highway.process.readable import readable
 
 HOME = Path(highway.__file__).parents[1]
 STAGES = Path(__file__).with_name("stages.py")
@@ -162,6 +162,6 @@ def wait_until_gone():
         except ProcessLookupError:
             return
         with opened:
-            assert select.select([opened], [], [], 30)[0], f"process {pid} is still there"
+            assert readable([opened], 30), f"process {pid} is still there"
 
     return wait

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from highway.process.readable import readable
 from measure import Absent, Work
 
 HERE = Path(__file__).resolve().parent
@@ -75,7 +75,7 @@ class Process:
         """Wait for an answer."""
         stdout = self._process.stdout
         assert stdout
-        if not select.select([stdout], [], [], self.timeout)[0]:
+        if not readable([stdout], self.timeout):
             self._process.kill()
             raise Absent(f"no answer within {self.timeout:g} s")
         line = stdout.readline()

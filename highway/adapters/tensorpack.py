@@ -33,10 +33,12 @@ class DequeueGenerator(DataFlow):
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, which has as many epochs as there are loops.
+        queue_size: Taken so that programs of Highway (2017) run. It has no effect: items wait in the pipeline, as many as ``buffer_size``
+            of its last stage says.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, queue_size: int = 128) -> None:
+        self.pipeline, self.queue_size = pipeline, queue_size
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the datapoints of an epoch.
@@ -58,6 +60,16 @@ class DequeueGenerator(DataFlow):
             return len(self.pipeline)
         except TypeError as error:
             raise NotImplementedError(str(error)) from error
+
+    def get_data(self) -> Iterator[Any]:
+        """Yield the datapoints of an epoch, as iterating does; tensorpack called it so before 0.9."""
+        return iter(self)
+
+    def size(self) -> int:
+        """Return how many datapoints an epoch has. Raises NotImplementedError."""
+        return len(self)
+
+    get_size = size
 
 
 @dataclass

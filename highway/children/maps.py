@@ -16,6 +16,7 @@ from highway.engine import cancel
 from highway.engine.randomness import generator, stage_key
 from highway.engine.stage import DROP, Stamped
 from highway.errors import LinkError
+from highway.mistakes import FIRST_ITEMS, counts_of, warn_of_counts
 from highway.parameters.hints import takes_rng
 
 Kind = Literal["result", "error", "skippable", "unfit"]
@@ -29,11 +30,13 @@ class ApplyMaps(NamedTuple):
         names: The names of the maps, on which their randomness hangs.
         maps: The maps, applied one after the other.
         seed: The pipeline's.
+        watched: Whether to warn of maps that count or collect something in this process.
     """
 
     names: list[str]
     maps: list[Callable[..., Any]]
     seed: int
+    watched: bool = False
 
     def prepared(self) -> Callable[[Any, int, int], Any]:
         """Return what makes a result of an item, its epoch and its index, as the maps would in the pipeline's own process."""
@@ -52,7 +55,20 @@ class ApplyMaps(NamedTuple):
                     epoch, index = passport.epoch, passport.index
             return item if passport is None else Stamped(item, passport)
 
-        return apply
+        left = FIRST_ITEMS
+
+        def apply_watched(item: Any, epoch: int, index: int) -> Any:
+            nonlocal left
+            if left <= 0:
+                return apply(item, epoch, index)
+            left -= 1
+            before = [counts_of(fn) for fn in self.maps]
+            result = apply(item, epoch, index)
+            warned = [warn_of_counts(*one) for one in zip(before, self.maps, self.names, strict=True)]
+            left = 0 if any(warned) else left
+            return result
+
+        return apply_watched if self.watched else apply
 
 
 def main(parent: int, fds: list[int], budget_mb: float) -> None:

@@ -6,6 +6,7 @@ import argparse
 
 from highway.cli.files import add_file_options, load_checked
 from highway.run.engines import ENGINES
+from highway.safe_text import for_terminal
 from highway.topology.checking import labels, not_imported
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
@@ -26,18 +27,23 @@ def run(options: argparse.Namespace) -> int:
         where = f" on {', '.join(role.hosts)}" if role.hosts else ""
         count = f" x {role.replicas}" if role.replicas > 1 else ""
         stages = " -> ".join(labels(topology, role.name)) or "(no stages here)"
-        print(f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}")
+        _say(f"role {role.name}{count}{where}{' (external)' if role.external else ''}: {stages}")
     for link, spec in plan.links.items():
         ends = f"{' and '.join(names(spec, 'from'))} to {' and '.join(names(spec, 'to'))}"
-        print(f"link {link}: {ends}, {spec.kind} over {spec.transport}, {spec.delivery}")
-        print("".join(f"  {sentence}\n" for sentence in loss(plan, link)), end="")
+        _say(f"link {link}: {ends}, {spec.kind} over {spec.transport}, {spec.delivery}")
+        for sentence in loss(plan, link):
+            _say(f"  {sentence}")
     for host in plan.hosts:
         if needed := memory(plan, host):
             parts = ", ".join(f"{link} {megabytes:,g}" for link, megabytes in needed.items())
-            print(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
+            _say(f"host {host}: links may hold {sum(needed.values()):,g} MB there ({parts})")
     passed_over = not_imported(topology)
     for sentence in passed_over:
-        print(sentence)
+        _say(sentence)
     where = f", also on {options.on}" if options.on else ""
-    print(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}")
+    _say(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}")
     return 0
+
+
+def _say(text: str) -> None:
+    print(for_terminal(text))

@@ -15,6 +15,7 @@ from typing import Any
 
 from highway.errors import ConfigError, HighwayError, StuckError
 from highway.process import interrupt
+from highway.safe_text import for_terminal
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, interrupt.CODE
 
@@ -114,7 +115,7 @@ def explain(error: BaseException, with_traceback: bool = False) -> str:
     else:
         lines = "".join(traceback.format_exception_only(error)).rstrip().splitlines()
         lines.append("(--traceback shows where in the code)")
-    return "\n  ".join(lines)
+    return "\n".join(map(for_terminal, "\n  ".join(lines).split("\n")))
 
 
 def program(alone: str) -> Callable[[Sequence[str] | None], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -36,6 +37,15 @@ _FORMATS = {  # extras of formats and stores, and their packages
     "leveldb": "plyvel",
     "hdf5": "h5py",
     "stores": "obstore",
+}
+
+
+_OF_TENSORCOM = {  # commands that tensorcom and highway both install, and those of highway alone that do the same
+    "tensormon": "mon",
+    "tensorshow": "show",
+    "tensorstat": "stat",
+    "serve-imagenet-dir": "serve-dir",
+    "serve-imagenet-shards": "serve-shards",
 }
 
 
@@ -74,9 +84,28 @@ def look() -> Iterator[Finding]:
     yield Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Finding("packages", ", ".join(f"{name} {version_of(name) or 'absent'}" for name in _PACKAGES))
     yield _formats()
+    yield Finding("commands", owners_of_commands())
     yield from (_extension(), _decoder(), _pixels(), _cores(), _blas())
     yield Finding("memory", f"{available_memory() / _GB:.1f} GB left for this process")
     yield from (_links(), _shared_memory(), _files())
+
+
+def owners_of_commands(path: str | None = None) -> str:
+    """Return which package owns the commands that tensorcom has, too, and what to use in place of those that are not highway's.
+
+    Args:
+        path: Where commands are looked for; ``None``: as the shell does.
+    """
+    owners: dict[str, list[str]] = {}
+    for name in _OF_TENSORCOM:
+        found = shutil.which(name, path=path)
+        text = Path(found).read_text(errors="replace")[:4096] if found else ""
+        owner = next((package for package in ("highway", "tensorcom") if re.search(rf"^(from|import) {package}\b", text, re.MULTILINE)), "")
+        owners.setdefault(owner or ("another program" if found else "nobody"), []).append(name)
+    parts = [f"{', '.join(names)} of {owner}" for owner, names in owners.items()]
+    if others := [_OF_TENSORCOM[name] for owner, names in owners.items() if owner != "highway" for name in names]:
+        parts.append(f"highway's are always: highway {', highway '.join(others)}")
+    return "; ".join(parts)
 
 
 def _formats() -> Finding:

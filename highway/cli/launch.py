@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _claim(text: str) -> tuple[str, str]:
     name, _, path = text.partition(":")
-    if not (re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", name) and re.fullmatch(r"/[^:]*[^:/]", path)):
+    if not (
+        re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", name) and re.fullmatch(r"/[^:]*[^:/]", path) and posixpath.normpath(path) == path
+    ):
         raise ValueError
     return name, path
 
@@ -62,8 +65,11 @@ def run(options: argparse.Namespace) -> int:
         return _show(files)
     if options.render is None:
         raise ConfigError(f"--on {engine.name} writes files; give --render DIR, the folder to write them into, or --dry-run to see them")
-    for name, text in files.items():
-        path = options.render / name
+    paths = {options.render / name: text for name, text in files.items()}
+    for path in paths:
+        if not path.resolve().is_relative_to(options.render.resolve()):
+            raise ConfigError(f"--render {options.render}: {path} is not in that folder; give the host another name in the file")
+    for path, text in paths.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

@@ -104,8 +104,6 @@ def _run_for_launcher(options: argparse.Namespace) -> int:
         except (RunError, ConfigError, StuckError) as error:
             reporter.error(explain(error).splitlines()[0])
             raise
-        if code == 0:
-            reporter.done()
     return code
 
 
@@ -117,6 +115,9 @@ class Listener(Protocol):
 
     def draining(self) -> None:
         """Take note that it was asked to end."""
+
+    def done(self) -> None:
+        """Take note that it has ended as it should, and has delivered all that it had."""
 
 
 def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listener: Listener) -> int:
@@ -152,4 +153,6 @@ def run_role(spec: ProcessSpec, registry: Registry, drain_timeout: float, listen
         except Exception as error:
             raise RunError from error
         control.answer(pipeline.stats().items, complete)
+        if complete:
+            listener.done()
     return code

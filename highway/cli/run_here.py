@@ -18,6 +18,7 @@ from highway.cli.screen import LogHandler, Screen
 from highway.cli.summary import losses, to_json
 from highway.engine.stats import PipelineStats
 from highway.errors import ConfigError
+from highway.observe.accounts import Departure
 from highway.observe.state import Phase, ReplicaState
 from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
@@ -92,7 +93,7 @@ def run_processes(wiring: Wiring, options: argparse.Namespace, connect: Connect,
     gc.freeze()  # as a role's process does
     interrupt.raise_again()
     try:
-        with _endpoint(wiring, options, screen) as watchers, screen:
+        with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
             launcher = connect(wiring, options, screen.line)
             also = [launcher] if isinstance(launcher, Watcher) else []
             result = launch(wiring, launcher, arguments, screen, [*watchers, *also], options.drain_timeout)
@@ -123,6 +124,15 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
     screen = Screen(keep_output=options.json)
     here = _Here(state, [screen])
     code, message = INTERRUPTED, "interrupted"
+
+    def conclude() -> None:
+        stats, how = here.state.stats, "was stopped" if code != 1 else "failed"
+        departure = Departure(here.state.name, how, code == 1, tally.counts(), stats, unfinished=not here.complete)
+        result = Result(code, message, [here.state], departures=[departure])
+        _conclude(screen, result, options.json)
+        for sentence in losses(result):
+            screen.say(f"highway: {sentence}")
+
     interrupt.raise_again()
     try:
         with _endpoint(wiring, options, screen) as watchers, screen, screen.output():
@@ -132,14 +142,14 @@ def _run_role(wiring: Wiring, options: argparse.Namespace) -> int:
             message = "terminated" if code else ""
             if options.stay and code == 0:
                 here.ended()
-                stay(lambda: _conclude(screen, Result(code, message, [here.state]), options.json))
+                stay(conclude)
             return code
     except RunError as error:
         code, message = 1, explain(error)
         raise
     finally:
         if here.state.stats and here.state.phase != "ended":  # it began, and was not concluded
-            _conclude(screen, Result(code, message, [here.state]), options.json)
+            conclude()
         screen.finish()
 
 
@@ -161,7 +171,7 @@ class _Here:
     """Tells watchers how the role of this process goes."""
 
     def __init__(self, state: ReplicaState, watchers: list[Watcher]) -> None:
-        self.state, self.watchers = state, watchers
+        self.state, self.watchers, self.complete = state, watchers, False
 
     def progress(self, stats: PipelineStats) -> None:
         phase: Phase = "running" if self.state.phase == "starting" else self.state.phase
@@ -169,6 +179,9 @@ class _Here:
 
     def draining(self) -> None:
         self._become(replace(self.state, phase="draining"))
+
+    def done(self) -> None:
+        self.complete = True
 
     def ended(self) -> None:
         self._become(replace(self.state, phase="ended"))

@@ -21,6 +21,7 @@ import io
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from highway.wire import chunks
 
 IMAGES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "ppm": "PPM", "pgm": "PPM", "bmp": "BMP", "webp": "WEBP"}
 JPEG_QUALITY = 95
+BAD_NPY = (ValueError, TypeError, TokenError, SyntaxError, RecursionError, MemoryError, OverflowError)  # raised for damaged .npy headers
 
 _NUMBERS = ("cls", "cls2", "class", "count", "index", "id")
 _TEXTS = ("txt", "text", "transcript")
@@ -115,11 +117,19 @@ def _tensors(data: bytes) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
+def _array(data: bytes) -> np.ndarray:
+    try:
+        array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except BAD_NPY as error:
+        raise ValueError(f"no .npy file that can be read: {error}") from error
+    return array
+
+
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(_NUMBERS, _number),
     **dict.fromkeys(_TEXTS, bytes.decode),
     "json": json.loads,
-    "npy": lambda data: np.lib.format.read_array(io.BytesIO(data), allow_pickle=False),
+    "npy": _array,
     "ten": _tensors,
 }
 

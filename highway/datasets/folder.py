@@ -12,7 +12,7 @@ import numpy as np
 from highway.data import resolve_data_dir
 from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.image_files import ImageFiles, flat_files, label_names, labelled_files, listed_files
-from highway.datasets.labels import LabelList, read_labels
+from highway.datasets.labels import LabelList, read_classes, read_labels
 from highway.datasets.opened import opened
 from highway.errors import ConfigError
 from highway.parameters.checks import checked
@@ -66,22 +66,34 @@ class _Folder(ABC):
         return self._found().fingerprint()
 
 
+def _place_of(path: str, root: str) -> str:
+    """Return where a file is that lies at a path, or there in the folder of the images."""
+    path = resolve_data_dir(path)
+    return path if is_url(path) or exists(path) else join(root, path)
+
+
 @checked
 @dataclass
 class ImageFolder(_Folder):
     """The images in one folder per label, in the order of their paths.
 
-    Labels are numbered in the sorted order of the folders' names (:attr:`classes`). Images in folders below a label's folder belong to it.
-    Hidden files, and those of other types, are left out.
+    Labels are numbered in the sorted order of the folders' names (:attr:`classes`), or as ``class_names`` names them. Images in folders
+    below a label's folder belong to it. Links to files and folders are followed. Hidden files and files of other types are skipped.
 
     Args:
         data_dir: Folder that holds one folder per label, or its URL. ``highway:photos/...`` stands for photographs that come with the
             package.
+        class_names: The names of the label folders in the order of their numbers: a list, or a file with a line for each, such as
+            ``wnids.txt`` of Tiny ImageNet, as ``class_names`` of :class:`Files`. Other folders are left out. ``None``: all folders, in the
+            sorted order of their names. These must not be called as splits are, such as ``train`` and ``val``.
 
     A sample is ``(data, label)``: the file's bytes, as ``bytes``, and an int32.
 
     Raises:
-        FileNotFoundError: there is no such folder, no label folders in it, or no images in one of these (when it is first read).
+        FileNotFoundError: there is no such folder, no label folders in it, no images in one of these, or a link leads nowhere (when the
+            dataset is first read).
+        DatasetError: a link leads back to a folder above it; or there are no ``class_names``, and the folders are called as splits are
+            (when the dataset is first read).
 
     >>> dataset = ImageFolder("highway:photos/val")
     >>> data, label = dataset[0]
@@ -90,14 +102,25 @@ class ImageFolder(_Folder):
     """
 
     data_dir: str
+    class_names: str | list[str] | None = None
 
     def _found(self) -> ImageFiles:
-        return labelled_files(resolve_data_dir(self.data_dir))
+        return labelled_files(resolve_data_dir(self.data_dir), self._names)
+
+    @property
+    def _names(self) -> Sequence[str] | None:
+        if not isinstance(self.class_names, str):
+            return self.class_names
+        return read_classes(_place_of(self.class_names, resolve_data_dir(self.data_dir)))[0]
 
     @property
     def classes(self) -> list[str]:
         """The labels' names, read from the folder each time; a label's number is its position."""
-        return label_names(resolve_data_dir(self.data_dir))
+        return label_names(resolve_data_dir(self.data_dir), self._names)
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or the classes are numbered otherwise."""
+        return super().fingerprint() + ("" if self.class_names is None else f" {self._names}")
 
 
 @checked
@@ -147,8 +170,7 @@ class Files(_Folder):
     def _lists(self) -> list[str]:
         """Return the paths of the files that say which labels there are."""
         root = resolve_data_dir(self.data_dir)
-        paths = [resolve_data_dir(path) for path in (self.labels, self.class_names) if path is not None]
-        return [path if is_url(path) or exists(path) else join(root, path) for path in paths]
+        return [_place_of(path, root) for path in (self.labels, self.class_names) if path is not None]
 
     @property
     def classes(self) -> list[str] | None:

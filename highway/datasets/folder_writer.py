@@ -41,13 +41,16 @@ class ImageFolderWriter:
 
         Raises:
             ItemError: it holds no image, or more than that and a label.
-            DatasetError: the key leads out of the folder, or another image has it.
+            DatasetError: the key leads out of the folder or would be hidden, or another image has the same path, such as ``a/x`` and
+                ``./a//x``.
         """
         extension, data, label = _image_and_label(sample)
-        place = place_of(key, label)
-        if os.path.isabs(place) or ".." in place.split("/"):
+        parts = key.split("/")
+        if os.path.isabs(key) or ".." in parts:
             raise DatasetError(f"the key {key!r} leads out of the folder; name the samples otherwise")
-        name = f"{place}.{extension}"
+        if parts[-1] in ("", ".") or any(part.startswith(".") for part in parts if part != "."):
+            raise DatasetError(f"the key {key!r} would be a hidden file or folder, which readers skip; name the samples otherwise")
+        name = f"{place_of(key, label)}.{extension}"
         mine = object()
         if self._taken.setdefault(name, mine) is not mine:  # which no other thread can come between
             raise DatasetError(f"two images are to be {name!r} in {shown(self._path)}; give each sample a key of its own")
@@ -66,8 +69,9 @@ class ImageFolderWriter:
 
 
 def place_of(key: str, label: int | None) -> str:
-    """Return where in a folder an image lies, without its extension."""
-    return key if "/" in key or label is None else f"{label:04d}/{key}"
+    """Return where in a folder an image lies, without its extension and in one spelling: ``a/x`` for ``./a//x``."""
+    place = "/".join(part for part in key.split("/") if part not in ("", "."))
+    return place if "/" in place or label is None else f"{label:04d}/{place}"
 
 
 def _image_and_label(sample: Mapping[str, Any]) -> tuple[str, bytes, int | None]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from highway.datasets.file import StoredFiles, fingerprint_of
 from highway.datasets.labels import LabelList
+from highway.datasets.paths import entries_of, files_below, reachable
 from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
 from highway.stores.file import read_whole
 from highway.stores.url import is_url, join, shown
 
@@ -92,7 +94,10 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
 
     Raises:
         FileNotFoundError: some of them are not there, or there is no such folder.
+        DatasetError: a name has a zero byte, as after damage.
     """
+    if damaged := next((key for key in keys if "\0" in key), None):
+        raise DatasetError(f"{shown(labels)}: {damaged!r} is no name of a file: it is damaged")
     if not is_url(root) and not os.path.isdir(root):
         raise FileNotFoundError(
             f"{shown(labels)} names files in {root!r}, and there is no such folder, seen from {os.getcwd()!r}; correct data_dir"
@@ -103,18 +108,22 @@ def named_files(root: str, keys: list[str], labels: str) -> ImageFiles:
 
 def _check_there(root: str, keys: Sequence[str], labels: str) -> None:
     """Raise FileNotFoundError if one of the images in a list is not in its folder."""
-    names: dict[str, set[str]] = {"": {entry.name for entry in _entries(root)}}
+    names: dict[str, set[str]] = {"": _file_names(root)}
     missing = []
     for key in keys:
         folder, _, name = key.rpartition("/")
         if folder not in names:
             check_cancelled()
             path = os.path.join(root, folder)
-            names[folder] = {entry.name for entry in _entries(path)} if os.path.isdir(path) else set()
+            names[folder] = _file_names(path) if os.path.isdir(path) else set()
         if name not in names[folder]:
             missing.append(key)
     if missing:
         raise _not_there(labels, keys, missing, root)
+
+
+def _file_names(folder: str) -> set[str]:
+    return {entry.name for entry in entries_of(folder) if not entry.is_symlink() or os.path.exists(entry.path)}
 
 
 def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: str) -> FileNotFoundError:
@@ -124,34 +133,68 @@ def _not_there(labels: str, keys: Sequence[str], missing: Sequence[str], root: s
     )
 
 
-def label_names(root: str) -> list[str]:
-    """Return the names of the label folders in ``root``, sorted; a label's number is its position.
+def label_names(root: str, classes: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the label folders in ``root``; a label's number is its position.
+
+    Args:
+        root: The folder, or its URL.
+        classes: The names in the order of their numbers; ``None``: all folders, sorted.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, or there are no folders in it.
+        FileNotFoundError: there is no folder ``root``, there are no folders in it, one of ``classes`` is not among them, or a link in
+            it leads nowhere.
+        DatasetError: ``classes`` is ``None``, and the folders are called as splits of a dataset are.
     """
-    if is_url(root):
-        return list(_by_label(root, _listing(root)))
-    names = [entry.name for entry in _entries(root) if entry.is_dir()]
+    found = list(_by_label(root, _listing(root))) if is_url(root) else _folders(root)
+    return _numbered(root, found, classes)
+
+
+def _numbered(root: str, found: Sequence[str], classes: Sequence[str] | None) -> list[str]:
+    if classes is None:
+        if all(name.lower() in _SPLITS for name in found):
+            example = join(root, next((name for name in found if name.lower().startswith("train")), found[0]))
+            raise DatasetError(
+                f"data_dir {shown(root)!r}: its folders are called {', '.join(found)}: these are names of splits, not of classes; "
+                f"read one of them, {shown(example)!r}, or say that they are classes: "
+                f"ImageFolder({shown(root)!r}, class_names={list(found)})"
+            )
+        return list(found)
+    if missing := [name for name in classes if name not in set(found)]:
+        raise FileNotFoundError(
+            f"data_dir {shown(root)!r}: of {len(classes)} classes {len(missing)} have no folder in it, the first is {missing[0]!r}; "
+            "correct classes or data_dir"
+        )
+    return list(classes)
+
+
+_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+
+
+def _folders(root: str) -> list[str]:
+    entries = list(reachable(root))
+    names = [entry.name for entry in entries if entry.is_dir()]
     if not names:
-        hint = "it has images, which ImageReader reads" if any(map(_is_image, _entries(root))) else "it has neither folders nor images"
+        hint = "it has images, which ImageReader reads" if any(map(_is_image, entries)) else "it has neither folders nor images"
         raise FileNotFoundError(f"data_dir {root!r}: expected one folder per label in it, but {hint}")
     return names
 
 
-def labelled_files(root: str) -> ImageFiles:
-    """List the images of each label's folder and of the folders below it; hidden ones and files of other types are left out.
+def labelled_files(root: str, classes: Sequence[str] | None = None) -> ImageFiles:
+    """List the images of each label's folder and of the folders below it, following links; skip hidden files and files of other types.
+
+    Args and errors are as for :func:`label_names`.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, no label folders in it, or no images in one of these.
+        FileNotFoundError: there are no images in a label's folder, or a link leads nowhere.
+        DatasetError: a link leads back to a folder above it.
     """
     if is_url(root):
-        return _labelled_objects(root)
+        return _labelled_objects(root, classes)
     keys: list[str] = []
     labels: list[int] = []
-    for number, name in enumerate(label_names(root)):
+    for number, name in enumerate(label_names(root, classes)):
         check_cancelled()
-        found = list(_below(root, name))
+        found = [key for key in files_below(root, name) if key.lower().endswith(SUFFIXES)]
         if not found:
             raise FileNotFoundError(_no_images(os.path.join(root, name), "remove the folder, or put images into it"))
         keys += found
@@ -163,34 +206,15 @@ def flat_files(root: str) -> ImageFiles:
     """List the images in ``root`` itself.
 
     Raises:
-        FileNotFoundError: there is no folder ``root``, or there are no images in it.
+        FileNotFoundError: there is no folder ``root``, there are no images in it, or a link in it leads nowhere.
     """
     if is_url(root):
         return _flat_objects(root)
-    keys = [entry.name for entry in _entries(root) if _is_image(entry)]
+    keys = [entry.name for entry in reachable(root) if _is_image(entry)]
     if not keys:
-        way_out = _USE_LABELS if any(e.is_dir() for e in _entries(root)) else "put images into it"
+        way_out = _USE_LABELS if any(e.is_dir() for e in entries_of(root)) else "put images into it"
         raise FileNotFoundError(_no_images(root, way_out))
     return ImageFiles(root, keys, [])
-
-
-def _below(root: str, folder: str) -> Iterator[str]:
-    for entry in _entries(os.path.join(root, folder)):
-        key = f"{folder}/{entry.name}"
-        if _is_image(entry):
-            yield key
-        elif entry.is_dir(follow_symlinks=False):  # a link may lead back up
-            yield from _below(root, key)
-
-
-def _entries(root: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(root) as entries:
-            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"data_dir {root!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
-    except NotADirectoryError:
-        raise NotADirectoryError(f"data_dir {root!r}: this is a file; expected a folder") from None
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
@@ -203,12 +227,13 @@ def _listing(root: str, below: bool = True) -> Listing:
     return listing_of(root, below)
 
 
-def _labelled_objects(root: str) -> ImageFiles:
+def _labelled_objects(root: str, classes: Sequence[str] | None) -> ImageFiles:
     listing = _listing(root)
     numbers: list[int] = []
     labels: list[int] = []
-    for label, (name, found) in enumerate(_by_label(root, listing).items()):
-        images = [number for number in found if listing.keys[number].lower().endswith(SUFFIXES)]
+    folders = _by_label(root, listing)
+    for label, name in enumerate(_numbered(root, list(folders), classes)):
+        images = [number for number in folders[name] if listing.keys[number].lower().endswith(SUFFIXES)]
         if not images:
             raise FileNotFoundError(_no_images(shown(join(root, name)), "remove the folder, or put images into it"))
         numbers += images

@@ -34,7 +34,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
         OSError: one of the files cannot be read.
         DatasetError: a line is not what it should be; names file and line.
     """
-    classes, words = _classes(class_names) if class_names else ([], [])
+    classes, words = read_classes(class_names) if class_names else ([], [])
     found: dict[str, str] = {}
     numbers = {name: number for number, name in enumerate(classes)}
     numbered = False
@@ -66,7 +66,7 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
     return LabelList(list(found), [int(label) if numbered else numbers[label] for label in found.values()], classes, words)
 
 
-def _classes(path: str) -> tuple[list[str], list[str]]:
+def read_classes(path: str) -> tuple[list[str], list[str]]:
     """Return the names in a file of classes, and what they mean."""
     found: dict[str, str] = {}
     for line, text in _lines(path):

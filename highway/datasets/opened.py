@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
@@ -33,14 +34,28 @@ class opened(Generic[T]):  # used as property is
     def __get__(self, instance: object | None, owner: type) -> Any:
         if instance is None:
             return self
-        held = instance.__dict__.get(self._name) or instance.__dict__.setdefault(self._name, _Held())  # atomic
+        held = instance.__dict__.get(self._name)
+        if held is None or held.owner() is not instance:  # a copy has its own parameters
+            held = _held_by(instance, self._name)
         return held.get(lambda: self._method(instance))
 
 
-class _Held:
-    """What was opened, for the process that did."""
+_locks: dict[int, threading.Lock] = {}  # by process, since the parent's lock may stay taken where it has forked
 
-    def __init__(self) -> None:
+
+def _held_by(instance: object, name: str) -> _Held:
+    with _locks.setdefault(os.getpid(), threading.Lock()):  # atomic
+        held: _Held | None = instance.__dict__.get(name)
+        if held is None or held.owner() is not instance:
+            held = instance.__dict__[name] = _Held(instance)
+        return held
+
+
+class _Held:
+    """The result for one object, in the process that opened it."""
+
+    def __init__(self, owner: object) -> None:
+        self.owner = weakref.ref(owner)
         self._process = 0
         self._locks: dict[int, threading.Lock] = {}  # by process: that of the parent may be taken, for good, where it has forked
         self._value: Any = None
@@ -55,4 +70,4 @@ class _Held:
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Held, ()
+        return type(None), ()  # what a pickle becomes opens anew

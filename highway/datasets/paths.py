@@ -1,11 +1,14 @@
-"""The files that users name: by paths, braces, patterns, or lists of these."""
+"""The files that users name: by paths, braces, patterns, folders, or lists of these."""
 
 from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator, Sequence
 
 from highway.datasets.writing import is_part
+from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
 from highway.stores.url import is_url, shown, without_options
 from highway.wire.braces import expand_braces
 
@@ -60,3 +63,59 @@ def stored(url: str, leave_out: str = "") -> list[str]:
 
     found = [one.url.with_options for one in objects_at(url, "*", folder=True)]
     return [one for one in found if not (leave_out and without_options(one).endswith(leave_out))]
+
+
+def files_below(root: str, folder: str = "", hidden: tuple[str, ...] = (".",)) -> Iterator[str]:
+    """Yield the files in a folder and in the folders below it, by their paths in ``root``; the entries of each folder are sorted.
+
+    Links to files and folders are followed.
+
+    Args:
+        root: A folder.
+        folder: A folder in it; empty: ``root`` itself.
+        hidden: How the names of entries begin that are skipped.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or a link leads nowhere.
+        DatasetError: a link leads back to a folder above it.
+    """
+    yield from _files_below(root, folder, hidden, [_identity(root)] if folder else [])
+
+
+def _files_below(root: str, folder: str, hidden: tuple[str, ...], above: Sequence[tuple[int, int]]) -> Iterator[str]:
+    path = os.path.join(root, folder)
+    entries, here = list(reachable(path, hidden)), _identity(path)
+    if here in above:
+        raise DatasetError(f"{root!r}: the link {path!r} leads back to a folder above it; remove the link")
+    check_cancelled()
+    for entry in entries:
+        key = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_file():
+            yield key
+        elif entry.is_dir():
+            yield from _files_below(root, key, hidden, [*above, here])
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    state = os.stat(folder)
+    return state.st_dev, state.st_ino
+
+
+def reachable(folder: str, hidden: tuple[str, ...] = (".",)) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder, sorted. A link that leads nowhere raises FileNotFoundError: skipping one would renumber labels."""
+    for entry in entries_of(folder, hidden):
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            target = os.readlink(entry.path)
+            raise FileNotFoundError(f"{entry.path!r}: this link leads to {target!r}, which does not exist; correct or remove the link")
+        yield entry
+
+
+def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder whose names do not begin in a ``hidden`` way, sorted."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{folder!r}: this is a file; expected a folder") from None

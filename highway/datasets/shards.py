@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from highway.datasets.field_codecs import encode_field, field_name
 from highway.datasets.tar_samples import key_and_extension
 from highway.datasets.writing import writing
-from highway.errors import ItemError
+from highway.errors import ItemError, ShardError
+from highway.stores.url import shown
 
 
 class EncodedSample(NamedTuple):
@@ -89,6 +90,13 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def shard_writer(path: str, durable: bool = False) -> Iterator[ShardWriter]:
-    """Write a shard, which has its name only when it is whole; see :func:`highway.datasets.writing.writing`."""
+    """Write a shard, which has its name only when it is complete; see :func:`highway.datasets.writing.writing`.
+
+    Raises:
+        ShardError: no samples were added; readers refuse such a shard, because a damaged one may look the same.
+    """
     with writing(path, durable) as name, tarfile.open(name, "w") as archive:
-        yield ShardWriter(archive)
+        writer = ShardWriter(archive)
+        yield writer
+        if not writer.samples:
+            raise ShardError(f"{shown(path)}: no samples were added, and a shard without samples cannot be read; write none")

@@ -1,4 +1,4 @@
-"""The samples of WebDataset shards on disk by number."""
+"""Random access to the samples of WebDataset shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from highway.datasets.dataset import LazyKeys
-from highway.datasets.file import FileState, UnchangingFile, fingerprint_of, open_file
+from highway.datasets.file import FileState, fingerprint_of, open_file
 from highway.datasets.opened import opened
 from highway.datasets.tar_index import TarIndex, indexes_of
 from highway.datasets.tar_samples import decoded_sample, places_of, shards_of
@@ -39,10 +39,7 @@ class _Shards:
     def __init__(self, paths: Sequence[str], indexes: Sequence[TarIndex]) -> None:
         self.paths, self.indexes, self.are_stored = paths, indexes, any(map(is_url, paths))
         self.ends = list(accumulate((len(index.ends) for index in indexes), initial=0))
-        self.open = lru_cache(_OPEN)(self._open)
-
-    def _open(self, shard: int) -> UnchangingFile:
-        return open_file(self.paths[shard], FileState(*self.indexes[shard].state.tolist()))
+        self.open = lru_cache(_OPEN)(lambda shard: open_file(paths[shard], FileState(*indexes[shard].state.tolist())))
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""
@@ -61,9 +58,11 @@ class _Shards:
 class Tar:
     """The samples in WebDataset shards, in the order of the shards and of the files in them.
 
-    Where they lie is found by the shards' headers when it is first read, at some 150,000 files a second, or read from the files
-    ``SHARD.index`` beside them, without which a shard in a store is fetched whole for that. :class:`~highway.modules.WebDatasetSource`
-    reads shards that are compressed, or come from pipes.
+    At the first read, the headers of all shards are scanned, at about 150,000 files per second, unless there is a file ``SHARD.index``
+    next to each. A shard in a store without such a file is fetched once as a whole for this. To read shards that are compressed or come
+    from pipes, use :class:`~highway.modules.WebDatasetSource`.
+
+    A tar archive has checksums for its headers and none for the contents of files: damage in a file of the shard is not detected.
 
     Args:
         paths: Shards, which are not compressed, or their URLs. Braces expand: ``photos-{000..015}.tar``.
@@ -77,7 +76,7 @@ class Tar:
     Raises:
         ConfigError: there are no shards, or a pipe among them.
         OSError: a shard cannot be opened, or an index not be written.
-        ShardError: a shard is compressed, damaged or cut short (when it is first read); a sample cannot be used.
+        ShardError: a shard is compressed, has no files, or is damaged or cut short (when it is first read); a sample cannot be used.
         DatasetError: a shard has changed since.
 
     >>> dataset = Tar("photos-{000..015}.tar", fields={"image": "jpg", "label": "cls"})

@@ -1,4 +1,4 @@
-"""The headers of tar archives that say no more than name and size, as most do: read here, many times as fast as by tarfile."""
+"""Parses the headers of tar archives that hold only a name and a size, as most do, many times as fast as tarfile; checks their ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 BLOCK = tarfile.BLOCKSIZE
 PAX_BLOCKS = 3  # of a file whose header has one of pax before it: that, its records, and the header itself
+MOST_ZEROS = 2 * BLOCK + tarfile.RECORDSIZE  # the end mark, and the longest padding that tar writes after it by default
 
 _FIELDS = struct.Struct("99sB24x12s12x8sB188xB166x")  # name, its last byte, size, checksum, kind, first byte of a prefix to the name
 _FILE, _PAX = b"0\0", ord("x")
@@ -54,6 +55,32 @@ def plain_file(data: bytes, at: int = 0) -> PlainFile | None:
     if length < 0 or _number(checksum) != _checksum(data, at):
         return None
     return PlainFile(name.decode(errors="surrogateescape"), length, BLOCK)
+
+
+def check_end(rest: bytes, offset: int, has_files: bool) -> None:
+    """Check that an archive has files, and that only padding follows its end mark.
+
+    Args:
+        rest: The bytes from the end mark to the end of the archive; at least the first ``MOST_ZEROS + 1`` if there are more.
+        offset: Where the end mark begins.
+        has_files: Whether there are files before it.
+
+    Raises:
+        tarfile.ReadError: there are no files, other bytes than zeros, or more zeros than the end mark and its padding have.
+    """
+    if content := rest.lstrip(b"\0"):
+        place = offset + len(rest) - len(content)
+        raise tarfile.ReadError(
+            f"zeros at byte {offset}, as at its end, but other bytes follow at byte {place}: either zeros have replaced the header of a "
+            "file, and the shard must be fetched again, or several archives were joined by cat; join them by tar --concatenate"
+        )
+    if len(rest) > MOST_ZEROS:
+        raise tarfile.ReadError(
+            f"more than {tarfile.RECORDSIZE} zero bytes follow its end mark at byte {offset}, as after an interrupted download: fetch it "
+            "again; if the shard is complete, truncate it after the end mark, or write it again with records of the default size"
+        )
+    if not has_files:
+        raise tarfile.ReadError("there are no files in it; remove the shard if that is right, or else fetch it again")
 
 
 def _silent_header(data: bytes, at: int) -> int:

@@ -13,17 +13,16 @@ import numpy as np
 
 from highway.datasets.file import FileState
 from highway.datasets.index_file import SUFFIX, load_index, parsed_index, save_index
-from highway.datasets.tar_headers import BLOCK, PAX_BLOCKS, plain_file
+from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, PAX_BLOCKS, check_end, plain_file
 from highway.datasets.tar_samples import grouped_by_key
-from highway.datasets.tar_stream import Archive, open_shard
+from highway.datasets.tar_stream import COMPRESSED, Archive, open_shard
 from highway.engine.cancel import check_cancelled
 from highway.errors import ShardError
 from highway.stores.file import open_file
 from highway.stores.url import beside, is_url, shown
 
-_VERSION = 1
+_VERSION = 2  # 1: shards whose end was not checked
 Pread = Callable[[int, int], bytes]  # takes how many bytes, and from which place on
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class TarIndex(NamedTuple):
@@ -95,7 +94,7 @@ def index_of(path: str, write: bool) -> TarIndex:
             if FileState(*found.state.tolist()) == state:
                 return found
         start = file.read(6)
-        if kind := next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), None):
+        if kind := next((name for magic, name in COMPRESSED.items() if start.startswith(magic)), None):
             raise ShardError(f"{shard}: compressed by {kind}: its files have no places; unpack it, or read it with WebDatasetSource")
         file.seek(0)
         try:
@@ -150,9 +149,9 @@ def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tu
 
     Headers that say nothing but that are read here, which is five times as fast; tarfile reads the others: long names, pax, huge files.
     """
-    position = 0
-    with Archive.open(fileobj=file, mode="r:") as archive:
-        while not archive.has_end:
+    position, has_files = 0, False
+    with Archive.over(file) as archive:
+        while True:
             check_cancelled()
             header = pread(PAX_BLOCKS * BLOCK, position)
             if not archive.pax_headers and (plain := plain_file(header)) is not None:
@@ -164,7 +163,7 @@ def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tu
                 try:
                     info = archive.tarinfo.fromtarfile(archive)
                 except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-                    return
+                    return check_end(pread(MOST_ZEROS + 1, position), position, has_files)
                 name, offset, size, behind = info.name, info.offset_data, info.size, archive.offset
                 if info.islnk() or info.issym() or info.issparse():
                     raise tarfile.ReadError(f"{name!r} is a link or a sparse file; pack files as they are: --hard-dereference -h")
@@ -173,5 +172,6 @@ def _members(file: BinaryIO, pread: Pread, total: int) -> Iterator[tuple[str, tu
             if size < 0 or behind <= position or offset + size > total:
                 raise tarfile.ReadError(f"{name!r} of {size} bytes does not fit into it")
             if name:
+                has_files = True
                 yield name, (offset, size)
             position = behind

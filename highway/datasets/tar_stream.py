@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import os
 import re
-import select
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Generator, Iterator
-from lzma import LZMAError
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from highway.datasets.tar_ahead import Ahead
-from highway.datasets.tar_headers import BLOCK, is_header
+from highway.datasets.tar_headers import BLOCK, MOST_ZEROS, check_end, is_header
 from highway.distribution import pip_install
 from highway.engine.cancel import check_cancelled
 from highway.errors import ConfigError, ShardError
+from highway.process.readable import readable
 from highway.stores.url import shown
 
 _SCHEME = re.compile(r"(pipe|file|[a-z][a-z0-9+]*(?=://)):")
 _BY_COMMAND = ("pipe", "ais", "ftps", "htgs", "scp", "sftp")  # which the webdataset package reads by commands
 _BROKEN_PIPE = (141, -13)  # how a command ends that was writing when we had read enough: by a shell's word, and by the signal
 _PATIENCE = 5.0  # seconds that a command may take to end after it was told to
+
+
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}  # by their first bytes
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    "gzip": lambda stream: gzip.GzipFile(fileobj=stream),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
 
 
 class Member(NamedTuple):
@@ -43,44 +53,74 @@ def read_members(url: str) -> Generator[Member, None, None]:
             ``pipe:COMMAND``, ``scp:``, ``sftp:``, ``ftps:``, ``ais:``.
 
     Raises:
-        ShardError: it is no tar archive, or is damaged or cut short: an archive without its end marker is, even between two files.
+        ShardError: it is no tar archive, has no files, or is damaged or cut short: there is no end mark, or more than padding after it.
         OSError: it cannot be opened, or the command that fetches it fails.
         ConfigError: the URL needs the webdataset package, and that is not installed.
     """
     count = 0
     with _open(url) as stream:
         try:
-            for member in _members(Ahead(stream)):
+            for member in _members(stream):
                 count += 1
                 yield member
-        except (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
             _read_to_end(stream)
             raise ShardError(f"{shown(url)}: no tar archive, damaged or cut short; whole files in it: {count}; {error}") from error
         _read_to_end(stream)
 
 
-def _members(ahead: Ahead) -> Iterator[Member]:
-    """Yield the files of an archive; tarfile is asked about headers that say more than most, and about what is no archive as it is."""
-    ahead.fetch(BLOCK)
-    as_it_is = is_header(ahead.block)
-    archive = Archive.over(ahead) if as_it_is else Archive.open(fileobj=SimpleNamespace(read=ahead.read_some), mode="r|*")
+def _members(stream: Any) -> Iterator[Member]:
+    """Yield the files of an archive, and check its end. tarfile reads only the headers that hold more than a name and a size."""
+    ahead = _decompressed(Ahead(stream))
+    archive, has_files = Archive.over(ahead), False
     while True:
-        if as_it_is:
-            if not archive.pax_headers:  # which hold for all files behind them
-                yield from _plain_members(ahead)
-            archive.offset = ahead.tell()
+        if not archive.pax_headers:  # they apply to all files after them
+            yield from _plain_members(ahead)
+        has_files = has_files or ahead.tell() > archive.offset
+        archive.offset = ahead.tell()
         if (info := archive.next()) is None:
-            if archive.has_end:
-                return
-            raise tarfile.ReadError("it has no end marker")
+            break
         if info.islnk() or info.issym():
             raise tarfile.StreamError("cannot extract (sym)link as file object")
         if (file := archive.extractfile(info)) is not None:
+            has_files = True
             yield Member(info.name, file.read())
-        archive.members.clear()  # it would list all that it has read
-        if as_it_is:
-            ahead.seek(archive.offset)
+        archive.members.clear()  # tarfile would keep all that it has read
+        ahead.seek(archive.offset)
         check_cancelled()
+    if not archive.has_end:
+        raise tarfile.ReadError("it has no end marker")
+    check_end(bytes(BLOCK) + ahead.read(MOST_ZEROS - BLOCK + 1), archive.offset, has_files)
+
+
+def _decompressed(ahead: Ahead) -> Ahead:
+    """Return a stream, decompressed if it does not begin with the header of a file."""
+    ahead.fetch(BLOCK)
+    kind = next((kind for magic, kind in COMPRESSED.items() if ahead.block.startswith(magic)), None)
+    if kind is None or is_header(ahead.block):
+        return ahead
+    if kind not in _OPENERS:
+        raise tarfile.ReadError(f"compressed by {kind}, which is not read here; unpack it by {kind} -d, or read 'pipe:{kind} -dc SHARD'")
+    return Ahead(_Decompressed(_OPENERS[kind](SimpleNamespace(read=ahead.read_some))))
+
+
+class _Decompressed:
+    """A compressed stream, decompressed. At its end the decompressors compare the checksum."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int) -> bytes:
+        try:
+            data: bytes = self._file.read(size)
+            return data
+        except OSError as error:
+            if error.errno is None and type(error) in (OSError, gzip.BadGzipFile):  # how gzip and bz2 report damage
+                raise tarfile.ReadError(str(error)) from error
+            raise
 
 
 def _plain_members(ahead: Ahead) -> Iterator[Member]:
@@ -212,6 +252,6 @@ class _PipeReader(io.RawIOBase):
         self._descriptor = descriptor
 
     def read(self, size: int = -1) -> bytes:
-        while not select.select([self._descriptor], [], [], 0.1)[0]:
+        while not readable([self._descriptor], 0.1):
             check_cancelled()
         return os.read(self._descriptor, size if size >= 0 else 1 << 16)

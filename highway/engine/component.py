@@ -19,7 +19,7 @@ and goes to :func:`highway.engine.cancel.counters`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -165,6 +165,8 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
         raise PipelineError(f"{op.__name__} is a class; an instance is meant: {op.__name__}(...)")
     if (shape := shape_by_method(op)) is not None:
         return shape
+    if first:
+        _expect_items(op)
     if first and (hasattr(op, "__iter__") or (callable(op) and _needs_nothing(op))):
         return "source"
     if inspect.isgeneratorfunction(op):
@@ -173,11 +175,44 @@ def shape_of(op: Any, first: bool = False, label: str = "") -> Shape:
             "to make several items of one, define  stream(self, items)  in a class"
         )
     if callable(op):
+        _expect_one_argument(op, label)
         return "map"
     if hasattr(op, "__iter__"):
         raise PipelineError(f"{label or name_of(op)} is an iterable, a source; only the first stage can be one")
     way_out = "; Reader(dataset) reads what has numbers" if hasattr(op, "__getitem__") else ""
     raise PipelineError(f"{op!r} is no stage: expected an iterable, a callable, or an object with stages(), stream() or consume(){way_out}")
+
+
+def _expect_items(op: Any) -> None:
+    """Raise PipelineError for a source that iterates over something else than the items that are meant."""
+    if isinstance(op, (str, bytes)):
+        raise PipelineError(
+            f"the first stage is the text {op!r}, whose items would be its characters; name what reads it, such as "
+            f"ImageFileReader({op!r}, 32) or Reader(ImageFolder({op!r}), 32), or give a list of texts: [{op!r}]"
+        )
+    if isinstance(op, Mapping):
+        raise PipelineError(
+            "the first stage is a dict, whose items would be its keys; give a list of it for one sample, [sample], or list(mapping.items())"
+        )
+    if any(cls.__module__.startswith("tensorpack.") for cls in type(op).__mro__):
+        raise PipelineError(
+            f"{name_of(op)} is a DataFlow of tensorpack; DataFlowSource(dataflow), from highway.adapters.tensorpack, reads it as a source"
+        )
+
+
+def _expect_one_argument(op: Callable[..., Any], label: str) -> None:
+    """Raise PipelineError for a map that needs several arguments."""
+    try:
+        parameters = [one for one in inspect.signature(op).parameters.values() if one.name != "rng"]
+    except (TypeError, ValueError):  # a builtin without a signature: calling it will tell
+        return
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one.name for one in parameters if one.kind in by_position and one.default is one.empty]
+    if len(needed) > 1:
+        raise PipelineError(
+            f"{label or name_of(op)} takes {len(needed)} arguments, {', '.join(needed)}, and a map gets one, the item (besides rng): "
+            f"take the item apart inside the map, {', '.join(needed)} = item"
+        )
 
 
 _SHAPES: dict[str, Shape] = {"stages": "composite", "stream": "stream", "consume": "sink"}

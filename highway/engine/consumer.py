@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -205,7 +205,6 @@ class Consumer:
             "format": FORMAT,
             "seed": self._run.seed,
             "ranks": ranks_of(source.stage.op),
-            "unordered": _unordered(self._run.workers),
             "last": self._last,
             "ended": self.has_ended,
             "stages": list(self._identities.items()),
@@ -238,6 +237,7 @@ class Consumer:
     def go_on(self, state: Any, allow_changed: Collection[str] | None = ()) -> None:
         """Begin at the state of another run's consumer; called before the run begins.
 
+
         Args:
             state: What :meth:`state` returned.
             allow_changed: See :meth:`Pipeline.load_state_dict`. ``None``: the caller has compared the stages already.
@@ -258,9 +258,10 @@ class Consumer:
             raise PipelineError(f"load_state_dict: the state was saved with seed={state['seed']}; this pipeline has seed={self._run.seed}")
         if here != list(there):
             raise PipelineError(f"load_state_dict: the state was saved by {' -> '.join(there)}, and this pipeline is {' -> '.join(here)}")
+        if isinstance(allow_changed, str):
+            allow_changed = [allow_changed]
         if allow_changed is not None:
             expect_same(there, self._identities, allow_changed)
-        self._check_order(state, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, last = state["items"], state["last"]
         if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and (last or state["states"]):  # else nothing was taken
@@ -277,12 +278,6 @@ class Consumer:
         self.has_ended = state["ended"] and not self._run.numbers_epochs
         self._run.skip(self._skipped)
         self._run.resumed_from = state
-
-    def _check_order(self, state: Mapping[str, Any], allow_changed: Collection[str] | None) -> None:
-        """Raise PipelineError if a map keeps the order of its items, and kept none when the state was saved, or the reverse."""
-        for name in {*_unordered(self._run.workers)} ^ {*state["unordered"]}:
-            before, now = ("False", "True") if name in state["unordered"] else ("True", "False")
-            _refuse(name, f"has ordered={now}, and had ordered={before} when the state was saved", allow_changed)
 
     def _expect_items_to_be_known_again(self) -> None:
         """Raise PipelineError if no order is kept, and a later stage makes other items if its input comes in another order."""
@@ -319,17 +314,15 @@ class Consumer:
 
 
 def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
-    """Raise PipelineError, or log a warning if the user allows this change of the stage; ``None``: the caller has done so."""
+    """Raise PipelineError, or log a warning if the user accepts this change of the stage."""
     if allow_changed is None:
         return
-    if not is_named(stage, [allow_changed] if isinstance(allow_changed, str) else allow_changed):
-        raise PipelineError(f"load_state_dict: {stage} {why}; begin without the state, or accept this: allow_changed=[{stage!r}]")
+    if not is_named(stage, allow_changed):
+        raise PipelineError(
+            f"load_state_dict: {stage} {why}; begin anew without the state, or accept that the rest of the run "
+            f"may lose or repeat items: load_state_dict(state, allow_changed=[{stage!r}])"
+        )
     log.warning("load_state_dict: %s %s; accepted by allow_changed", stage, why)
-
-
-def _unordered(workers: Sequence[StageWorkers]) -> list[str]:
-    """Return the names of the maps that keep no order."""
-    return [worker.stage.name for worker in workers if worker.shape == "map" and not worker.stage.ordered]
 
 
 def _shown(ranks: Ranks) -> str:

@@ -105,15 +105,14 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
     Raises:
         PipelineError: a stage that is not among them has other parameters or reads other data; or there is no such stage.
     """
-    allowed = [allow_changed] if isinstance(allow_changed, str) else list(allow_changed)
     groups = {name: _group(name, current) for name in current}
-    if unknown := [name for name in allowed if not any(is_named(stage, [name]) for stage in current)]:
+    if unknown := [name for name in allow_changed if not any(is_named(stage, [name]) for stage in current)]:
         stages = ", ".join(dict.fromkeys(groups.values()))
         raise PipelineError(f"load_state_dict: allow_changed names {', '.join(map(repr, unknown))}; the stages are {stages}")
     changed: dict[str, dict[str, None]] = {}
     for name, stage in current.items():
         found = dict.fromkeys(_changes(saved[name], stage))
-        if found and is_named(name, allowed):
+        if found and is_named(name, allow_changed):
             log.warning("load_state_dict: %s has changed (%s), which allow_changed accepts", name, ", ".join(found))
         elif found:
             changed.setdefault(groups[name], {}).update(found)

@@ -223,12 +223,12 @@ class Pipeline:
 
         Args:
             state: What :meth:`state_dict` returned there.
-            allow_changed: Names of stages whose parameters or data may have changed since. A warning says what has changed; the rest of
-                the run may differ. ``None``: this pipeline is part of another component, which has compared the stages already.
+            allow_changed: Names of stages whose parameters, data or ranks may have changed since. A warning says what has changed; the rest
+                of the run may differ. ``None``: this pipeline is part of another component, which has compared the stages already.
 
         Raises:
-            PipelineError: this pipeline has begun, the state is not a state, or it was saved with other stages, parameters, data or seeds;
-                or ``allow_changed`` names no stage.
+            PipelineError: this pipeline has begun, the state is not a state, or it was saved with other stages, parameters, data, seeds or
+                ranks; or ``allow_changed`` names no stage.
         """
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
+from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
@@ -58,6 +60,9 @@ class Run:
             workers.is_asked = last.shape != "sink"
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
+        if isinstance(items := first.stage.op, (list, tuple)) and mistakes.log.isEnabledFor(logging.WARNING):
+            for workers in itertools.takewhile(lambda one: one.shape == "map" and one.traits.ahead is None, self.workers[1:]):
+                workers.watch(items)
         self._seed = seed
         self.stopped = False
         self.background = False  # nobody waits for it, who would be told of an error
@@ -92,17 +97,33 @@ class Run:
         return self._opened
 
     def spawn(self) -> None:
-        """Create the threads; they do nothing before :meth:`start` opens the gate."""
-        with self._lock:
-            if self._threads or self.stopped:
-                return
-            for workers in self.workers:
-                for number in range(len(workers.meters)):
-                    name = f"highway:{workers.stage.name}:{number}"
-                    self._threads.append(threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True))
-                if workers.traits.start_threads is not None:
-                    workers.traits.start_threads()
-            for thread in self._threads:
+        """Start the threads; they do nothing before :meth:`start` opens the gate.
+
+        Raises:
+            RuntimeError: the system gives this process no more threads; then none of them is left.
+        """
+        try:
+            with self._lock:
+                if not self._threads and not self.stopped:
+                    self._start_threads()
+        except BaseException as error:  # Ctrl-C too
+            if isinstance(error, RuntimeError):
+                number = sum(len(workers.meters) for workers in self.workers)
+                error.add_note(
+                    f"{self} takes {number} threads; set num_workers lower, or raise the limit (ulimit -u, or the container's pids)"
+                )
+            self.stop()
+            raise
+
+    def _start_threads(self) -> None:
+        for workers in self.workers:
+            if workers.traits.start_threads is not None:
+                workers.traits.start_threads()
+        for workers in self.workers:
+            for number in range(len(workers.meters)):
+                name = f"highway:{workers.stage.name}:{number}"
+                thread = threading.Thread(target=self._thread, args=(workers, number), name=name, daemon=True)
+                self._threads.append(thread)  # before it starts: Ctrl-C may come while it does
                 thread.start()
 
     def start(self) -> None:
@@ -275,7 +296,7 @@ class Run:
 
     def join(self) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT
-        others = [thread for thread in self._threads if thread.ident != threading.get_ident()]
+        others = [thread for thread in self._threads if thread.ident not in (None, threading.get_ident())]  # None where one did not start
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in others:

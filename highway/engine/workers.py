@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from highway.engine.source import OpenSource, ranks_of
 from highway.engine.stage import DROP, Origin, Passport, Stage, Stamped
 from highway.engine.stats import BLOCKED, BUSY, IDLE, STARVED, Meter, StageStats
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
+from highway.mistakes import FIRST_ITEMS, WrittenInput
 from highway.parameters.hints import takes_rng
 from highway.process.cores import available_cores
 
@@ -194,6 +195,19 @@ class StageWorkers:
         except Exception as error:
             self.report_error(error)
             return DROP
+
+    def watch(self, items: Sequence[Any]) -> None:
+        """Have the map looked at with its first items: whether it writes into those of the list that the pipeline reads."""
+        left = itertools.count(-FIRST_ITEMS)
+
+        def apply(item: Any, passport: Passport, op: Any) -> Any:
+            before = WrittenInput(items, passport.index)
+            result = StageWorkers.apply(self, item, passport, op)
+            if before.warn(self.stage.name) or next(left) >= -1:
+                self.__dict__.pop("apply", None)
+            return result
+
+        setattr(self, "apply", apply)  # noqa: B010  # mypy forbids the assignment; the method is back after a few items
 
     def _emit(self, outputs: Iterator[Any], meter: Meter, items: StageInput, first: int = 0) -> None:
         """Hand on what a source or stream yields; close its iterator here, on its own thread, when nobody wants more.

@@ -55,9 +55,11 @@ from .scaling import rescale as rescale
 from .scaling import to_float as to_float
 from .scaling import to_uint8 as to_uint8
 from .warping import LINEAR as LINEAR
+from .warping import NEAREST as NEAREST
 from .warping import Fill as Fill
 from .warping import Linear as Linear
 from .warping import Sampling as Sampling
+from .warping import WarpBorder as WarpBorder
 from .warping import affine as affine
 from .warping import displace as displace
 from .warping import displace_points as displace_points

@@ -47,16 +47,28 @@ def brightness(image: np.ndarray, factor: float) -> np.ndarray:
 
 
 @computed_in_float32
-def contrast(image: np.ndarray, factor: float) -> np.ndarray:
-    """Multiply the distance of all values from the image's mean grey by ``factor``."""
+def contrast(image: np.ndarray, factor: float, per_channel: bool = False) -> np.ndarray:
+    """Multiply the distance of all values from the image's mean grey by ``factor``, or from the mean of their channel."""
     means = ops.sums(image) / max(1, image.shape[0] * image.shape[1])
+    if per_channel and len(means) > 1:
+        offsets = (1 - factor) * means
+        if image.dtype == np.uint8:
+            return ops.lookup(image, ops.saturated(_WIDE * factor + offsets[:, None], image.dtype))
+        channels: np.ndarray = image * np.float32(factor) + offsets.astype(np.float32)
+        return channels
     grey = float(means @ LUMA if len(means) == 3 else means.mean())
     return _linear(image, factor, (1 - factor) * grey)
 
 
 @computed_in_float32
 def gamma(image: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0."""
+    """Raise all values, as shares of the full range, to a power: below 1 is brighter. Floats below 0 become 0.
+
+    Raises:
+        ValueError: the image is of floats, and has a value above 1.5.
+    """
+    if image.dtype != np.uint8:
+        ops.expect_shares(image, "gamma", "divide floats of 0 to 255 by 255 first, as ToFloat() does")
     return image if exponent == 1 else _by_level(image, lambda share: np.maximum(share, 0) ** exponent)
 
 

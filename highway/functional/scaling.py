@@ -57,8 +57,16 @@ def to_float(image: np.ndarray, scale: float = 1 / 255, out: np.ndarray | None =
 
 
 def to_uint8(image: np.ndarray, scale: float = 255.0) -> np.ndarray:
-    """Return floats times ``scale`` as bytes, rounded and saturated; bytes as they are."""
-    return image if image.dtype == np.uint8 else ops.saturated(image * np.float32(scale), np.dtype(np.uint8))
+    """Return floats times ``scale`` as bytes, rounded and saturated; bytes as they are.
+
+    Raises:
+        ValueError: ``scale`` is for floats of 0 to 1, and the image is not of these: it has a value above 1.5.
+    """
+    if image.dtype == np.uint8:
+        return image
+    if scale > 1.5:
+        ops.expect_shares(image, "to_uint8", "scale=1 takes floats of 0 to 255")
+    return ops.saturated(image * np.float32(scale), np.dtype(np.uint8))
 
 
 def min_max_normalize(image: np.ndarray, low: float = 0.0, high: float = 255.0, all_channel: bool = True) -> np.ndarray:

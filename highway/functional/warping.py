@@ -18,10 +18,13 @@ from highway.images.scratch import scratch
 Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
 __all__ = ["Fill", "Linear"]
 NEAREST = ("nearest", 0)
+WarpBorder = Literal["constant", "nearest", "reflect", "mirror"]
 LINEAR = ("bilinear", 1)
 
 
-def warp(image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Sampling = "bilinear", fill: Fill = 0) -> np.ndarray:
+def warp(
+    image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Sampling = "bilinear", fill: Fill = 0, mode: WarpBorder = "constant"
+) -> np.ndarray:
     """Move the image by a matrix.
 
     Args:
@@ -29,14 +32,32 @@ def warp(image: np.ndarray, matrix: np.ndarray, shape: Size, interpolation: Samp
         matrix: Where points go: float64 ``(2, 3)``, an affine map for x, y and 1, or ``(3, 3)``, a projective one.
         shape: Height and width of the result.
         interpolation: ``"nearest"``, ``"bilinear"``, or the order of a spline, 0 to 5, of an affine map.
-        fill: What new pixels hold: a number, or one for each channel.
+        fill: What new pixels hold with mode ``"constant"``: a number, or one for each channel.
+        mode: What new pixels hold, in the words of :func:`highway.functional.shift`; not with a spline of order 2 or more.
     """
     inverse = inverted(matrix)
+    if mode != "constant":
+        if interpolation not in (*NEAREST, *LINEAR):
+            raise ValueError(f"warp: mode={mode!r} with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
+        places = sampling.places(inverse, shape)
+        x, y = (_within(place, length, mode).astype(np.float32) for place, length in zip(places, image.shape[1::-1], strict=True))
+        return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear")
     if interpolation in NEAREST:
         return sampling.warp(image, inverse, shape, "nearest", fill)
     if interpolation in LINEAR:
         return sampling.warp(image, inverse, shape, "bilinear", fill)
     return _by_spline(image, inverse, shape, int(interpolation))
+
+
+def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
+    """Return places along an axis, counted from the centre of its first pixel, as the places within the image that they repeat."""
+    if mode == "reflect":
+        part = np.mod(place + 0.5, 2 * length)
+        place = np.minimum(part, 2 * length - part) - 0.5
+    elif mode == "mirror" and length > 1:
+        part = np.mod(place, 2 * length - 2)
+        place = np.minimum(part, 2 * length - 2 - part)
+    return place.clip(0, length - 1)
 
 
 def inverted(matrix: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,25 @@ def image_field(item: Item) -> Field:
     return next((name for name in ("image", "images") if name in known), known[0])
 
 
+_BOXES = ("boxes", "bboxes", "bbox")
+
+
+def expect_no_boxes(item: Item, owner: str, advice: str, named: Collection[Field] = ()) -> None:
+    """Raise ValueError if an item has a field of boxes that nobody has named, where the pixels of its image are moved.
+
+    Args:
+        item: A sample or a batch.
+        owner: What moves the pixels.
+        advice: How to have the boxes follow; ``{field}`` stands for their field.
+        named: The fields that are known.
+    """
+    if field := next((name for name in _BOXES if name in names(item) and name not in named), ""):
+        raise ValueError(
+            f"{owner}: pixels are moved here, and the boxes in the field {field!r} would stay; {advice.format(field=field)}; "
+            f"if they are to stay, rename their field before this stage: Rename({{{field!r}: 'original_{field}'}})"
+        )
+
+
 def is_batch(value: Any, owner: str) -> bool:
     """Say whether a field holds a batch of images, an array ``(B, H, W, C)`` or a list of images, or one image.
 
@@ -39,6 +59,8 @@ def is_batch(value: Any, owner: str) -> bool:
         ValueError: it is neither, or may be one or the other.
     """
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and (value.ndim == 4 or value.dtype == object)):
+        if len(value) and isinstance(value[0], bytes):
+            raise ValueError(f"{owner}: the image field holds {short(value[0])}{_ways_out(value[0])}, and before Batch")
         return True
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3):
         raise ValueError(
@@ -86,6 +108,10 @@ def short(value: Any) -> str:
 def _ways_out(value: Any) -> str:
     if isinstance(value, bytes):
         return ": put DecodeImage before, which decodes the bytes of an image"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
+        return ": put DecodeImage before Batch, which decodes the bytes of an image"
+    if isinstance(value, (tuple, dict)):
+        return ", an item: the stage Augmentations([...]) applies transforms to the image in it"
     if isinstance(value, np.ndarray) and value.ndim == 4:
         return ", a batch: Augmentations([...]) changes each of its images"
     return ": np.asarray() makes it one" if isinstance(value, Image.Image) else ""

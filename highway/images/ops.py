@@ -198,6 +198,12 @@ def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return clipped.astype(np.uint8)
 
 
+def expect_shares(image: np.ndarray, function: str, advice: str) -> None:
+    """Raise ValueError if an image of floats cannot be one of 0 to 1: it has a value above 1.5, more than a factor of light explains."""
+    if image.size and (greatest := float(image.max())) > 1.5:
+        raise ValueError(f"{function}: an image of floats with values up to {greatest:g}; expected 0 to 1; {advice}")
+
+
 def native(image: np.ndarray) -> bool:
     """Say whether OpenCV and Pillow compute with its type."""
     return image.dtype in NATIVE

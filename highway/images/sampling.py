@@ -157,11 +157,17 @@ def _most_widened(dtype: np.dtype[Any]) -> int:
     return 2**18 if cv2 and int(cv2.__version__.split(".")[0]) >= 5 else 0  # before, floats of four channels took longer
 
 
+def places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the centre of each pixel of ``shape`` is sent, x and y, in pixels with (0, 0) at the *centre* of the upper left one."""
+    x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
+    found = [a * x + b * y + c for a, b, c in inverse]
+    right, down = (place / found[2] if len(found) == 3 else place for place in found[:2])
+    return right - 0.5, down - 0.5
+
+
 def _places(inverse: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return column and row of the pixel that lies where the centre of each pixel of ``shape`` is sent."""
-    x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
-    places = [a * x + b * y + c for a, b, c in inverse]
-    column, row = (np.floor(place / places[2] if len(places) == 3 else place).astype(np.intp) for place in places[:2])
+    column, row = (np.floor(place + 0.5).astype(np.intp) for place in places(inverse, shape))
     return column, row
 
 

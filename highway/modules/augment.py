@@ -20,7 +20,7 @@ from highway.parameters.ranges import Range
 from highway.process.aligned import aligned
 from highway.transforms import Chain, TransformLike
 from highway.transforms.base import Seen, areas
-from highway.transforms.compose import Step
+from highway.transforms.compose import Step, moves_pixels
 from highway.transforms.rowwise import at_once, changed
 
 Pair = Annotated[tuple[int, int], Range(ge=0, words="the numbers of two points, from 0")]
@@ -47,7 +47,8 @@ class Augmentations:
         mask: The field of the masks, of any dtype: for one image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects; for a batch
             with a first axis more, or a list. Their values are never mixed.
         with_boxes: Fields that have a row for each box, such as labels: where boxes are removed, so are their rows. ``points`` and ``mask``
-            may be among them.
+            may be among them. ``None``: there are none; a field that has as many rows as there are boxes is an error then if boxes may be
+            removed.
         swap_points: Pairs of points that change places where the image is mirrored, such as a left and a right eye: their numbers among
             the K points of an object, or of an image with points ``(N, 2)``. However it comes to be mirrored; a half turn mirrors nothing.
         with_points: Fields that have an entry for each point: ``(N, K)``, or ``(N,)``. They change places, and are removed, with these.
@@ -77,7 +78,7 @@ class Augmentations:
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
-    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    with_boxes: list[str | int] | None = None
     keep: Literal["cut", "clip", "drop"] = "cut"
     swap_points: list[Pair] = dataclasses.field(default_factory=list)
     with_points: list[str | int] = dataclasses.field(default_factory=list)
@@ -97,8 +98,10 @@ class Augmentations:
         swapped = [number for pair in self.swap_points for number in pair]
         require(len(swapped) == len(set(swapped)), self, "swap_points", "each point once")
         with_points = self.with_points if self.visibility is None else [*self.with_points, self.visibility]
-        self._targets = Targets("Augmentations", self.field, self.boxes, self.points, self.mask, self.with_boxes, with_points)
         self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
+        fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or (), with_points)
+        all_named = self.with_boxes is not None or not self._removes
+        self._targets = Targets("Augmentations", *fields, moves=moves_pixels(self._chain), all_named=all_named)
 
     @property
     def draws(self) -> bool:

@@ -16,6 +16,7 @@ from highway.engine.randomness import Substreams, counter_of
 from highway.engine.stage import Stamped
 from highway.errors import ImageError
 from highway.images.decode import decode, extension_or_none
+from highway.images.items import expect_no_boxes
 from highway.images.run import Boxes, File, decode_run
 from highway.parameters.checks import checked, require
 from highway.parameters.overrides import speaks_for
@@ -51,11 +52,13 @@ class DecodeImage(DecodeOptions, _OfField):
         ConfigError: a parameter is out of its range.
         KeyError: there is no such field.
         ImageError: the bytes are no image, are damaged or cut short, or announce too many pixels.
+        ValueError: the first sample has boxes, which would not follow ``shape``, ``crop`` and ``flip``.
     """
 
     parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        self._is_checked = False  # whether the first item was looked at
         require(self.shape is None or self.crop is None, self, "shape", "(height, width) in pixels, and not together with crop")
         scaled = self.shape is not None or self.crop is not None
         require(scaled or not self.flip, self, "flip", "a probability from 0 to 1, together with shape or crop")
@@ -66,10 +69,14 @@ class DecodeImage(DecodeOptions, _OfField):
         return batch.replace(item, {self.field: image})
 
     def encoded(self, item: batch.Item) -> bytes:
-        """Return the bytes of the image in an item. Raises KeyError and ImageError."""
+        """Return the bytes of the image in an item. Raises KeyError, ImageError and ValueError."""
+        if not self._is_checked and self.output_shape is not None:
+            expect_no_boxes(item, "DecodeImage", "decode the whole image, and crop, flip or scale by Augmentations(boxes={field!r})")
+            self._is_checked = True
         data = batch.get(item, self.field)
         if not isinstance(data, bytes):
-            raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file")
+            advice = "; put DecodeImage before Batch" if isinstance(data, (np.ndarray, list)) else ""
+            raise ImageError(f"field {self.field!r} holds a {type(data).__name__}; expected the bytes of an image file{advice}")
         return data
 
     def ahead(self) -> _Together | None:

@@ -141,6 +141,7 @@ class ZMQSource:
             try:
                 for item in itertools.islice(self._items(receiver, QUIET), AT_ONCE):
                     items.append(item)
+                    receiver.counters["arrived"] = len(items)
             except TimeoutError:
                 if awaited:
                     continue
@@ -219,6 +220,8 @@ class ZMQSink:
                 sender.finish()
             finally:
                 tally.here()[tally.RECEIVERS] = sender.receivers
+                if strangers := sender.strangers:
+                    counters["strangers"] = strangers
 
     def _send_all(self, items: Items, sender: LinkSender) -> None:
         counts = tally.here()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from highway.engine.component import Component, shape_by_method
 from highway.engine.randomness import epoch_and_index
 from highway.engine.stage import Passport, Stage, Stamped, expand
 from highway.errors import ConfigError, LinkError, PipelineError
+from highway.mistakes import log
 from highway.parameters.checks import checked
 from highway.parameters.ranges import HOW, Count, Predicate, Range
 from highway.process.cores import ONE_THREAD, available_cores
@@ -90,9 +92,10 @@ class Processes:
                 )
             expect_picklable(part.op, part.label, "Processes")
         names = [part.name for part, _ in parts]
-        remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb)
+        count = self.num_processes or available_cores()
+        remote = _Remote(names, [part.op for part, _ in parts], self.budget_mb, watched=count > 1)
         drops = any(part.drops or part.traits.drops for part, _ in parts)
-        return [Stage(remote, num_workers=self.num_processes or available_cores(), name="+".join(names), drops=drops)]
+        return [Stage(remote, num_workers=count, name="+".join(names), drops=drops)]
 
 
 def _is_source(part: Any) -> bool:
@@ -121,8 +124,9 @@ class _Remote:
 
     workers_parameter = "num_processes"  # what says how many
 
-    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW]) -> None:
+    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: bool) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
+        self._watched = watched  # of several processes, the first one is
         self._making_again: dict[int, RemoteMaps] = {}  # by thread
 
     def __deepcopy__(self, memo: object) -> _Remote:
@@ -131,7 +135,8 @@ class _Remote:
 
     def ahead(self) -> RemoteMaps:
         """Start a process for the worker on this thread, which ends with it."""
-        remote = RemoteMaps(ApplyMaps(self._names, self._maps, cancel.seed()), self._budget_mb)
+        watched, self._watched = self._watched and log.isEnabledFor(logging.WARNING), False
+        remote = RemoteMaps(ApplyMaps(self._names, self._maps, cancel.seed(), watched), self._budget_mb)
         cancel.at_end(remote.close)
         return remote
 

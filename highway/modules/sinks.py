@@ -16,7 +16,7 @@ from highway.images.annotations import annotations_of, labelled, rows_of
 from highway.images.drawing import draw_on
 from highway.images.grid import Tile, draw_grid, fitted
 from highway.images.items import file_name, image_field, row_keys, rows, to_pillow
-from highway.parameters.checks import checked
+from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Range
 from highway.stores.url import join
 
@@ -34,6 +34,10 @@ class _ImageFiles:
     path: str
     field: str | int | None = None
     format: Literal["png", "jpg"] = "png"
+
+    def __post_init__(self) -> None:
+        is_suffix = isinstance(self.field, str) and self.field.startswith(".")
+        require(not is_suffix, self, "field", f"the field of the images; a type of file is given as format={str(self.field)[1:]!r}")
 
     def _written(self, items: Items) -> Iterator[Stamped]:
         numbers = count()

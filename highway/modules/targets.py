@@ -6,13 +6,13 @@ A *target* is one image with its boxes, points and mask, and with what has a row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
-from highway.images.items import checked_image, image_field, is_batch, short
+from highway.images.items import checked_image, expect_no_boxes, image_field, is_batch, short
 from highway.process.aligned import aligned
 
 Target = dict[str, Any]
@@ -32,6 +32,8 @@ class Targets:
         mask: That of the masks.
         with_boxes: Fields that have a row for each box.
         with_points: Fields that have an entry for each point; they may have a row for each box, too.
+        moves: Whether pixels are moved: then the first item must have no boxes in a field that nobody has named.
+        all_named: Whether ``with_boxes`` are all such fields; else the first item with boxes must have no other field of as many rows.
     """
 
     def __init__(
@@ -43,7 +45,10 @@ class Targets:
         mask: Field | None,
         with_boxes: Sequence[Field],
         with_points: Sequence[Field] = (),
+        moves: bool = True,
+        all_named: bool = False,
     ) -> None:
+        self._checks_boxes, self._checks_rows = moves and boxes is None, boxes is not None and not all_named
         self._owner, self._image = owner, field
         self._others = {"boxes": boxes, "points": points, "mask": mask}
         self._rows = {"boxes"} | {role for role in ("points", "mask") if self._others[role] in with_boxes}
@@ -58,7 +63,28 @@ class Targets:
             ValueError: the item has no fields.
         """
         image = image_field(item) if self._image is None else self._image
-        return {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
+        where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
+        if self._checks_boxes or self._checks_rows:
+            self._expect_all_named(item, where)
+        return where
+
+    def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
+        """Raise ValueError if the first item has boxes, or the first with boxes has rows for these, in a field that nobody has named."""
+        if self._checks_boxes:
+            expect_no_boxes(item, self._owner, "boxes={field!r} has them follow", set(where.values()))
+            self._checks_boxes = False
+        if self._checks_rows:
+            in_batch = is_batch(get(item, where["image"]), self._owner)
+            counts = _counts(get(item, where["boxes"]), in_batch)
+            if counts is None or not any(counts):
+                return
+            others = [name for name in names(item) if name not in where.values()]
+            if rows := [name for name in others if _counts(get(item, name), in_batch) == counts]:
+                raise ValueError(
+                    f"{self._owner}: boxes may be removed here, and as many rows as there are boxes are in {', '.join(map(repr, rows))}; "
+                    f"with_boxes={rows} has the rows follow their boxes, and with_boxes=[] says that they are of something else"
+                )
+            self._checks_rows = False
 
     def goes_with_boxes(self, role: str) -> bool:
         """Say whether a role has a row for each box."""
@@ -261,6 +287,15 @@ def joined(parts: Sequence[Any], role: str, owner: str) -> Any:
         shown = " and ".join(sorted(str(("*", *shape)).replace("'", "") for shape in shapes))
         raise ValueError(f"{owner}: {role} of images that are put together have shapes {shown}; all axes but the first have to agree")
     return np.concatenate(filled)
+
+
+def _counts(values: Any, in_batch: bool) -> list[int] | None:
+    """Return how many rows a field has, for each image of a batch; ``None`` if it has none."""
+    parts = [values]
+    if in_batch:
+        parts = list(values) if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim) else [None]
+    has_rows = all(isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.ndim) for part in parts)
+    return list(map(len, parts)) if has_rows else None
 
 
 def _count(values: Any, role: str, owner: str) -> int:

@@ -63,8 +63,8 @@ class WebDatasetSource:
 
     Raises:
         ConfigError: a parameter is out of its range, or a URL needs a package that is not installed.
-        OSError: a shard cannot be opened or fetched. ShardError: it is damaged or cut short, or a sample in it cannot be used. With
-            ``on_error="skip"`` the rest of the shard, or the sample, is left out instead; an epoch without any sample is always an error.
+        OSError: a shard cannot be opened or fetched. ShardError: a shard is damaged or cut short or has no files, or a sample cannot be
+            used. With ``on_error="skip"`` the rest of the shard, or the sample, is skipped; an epoch without any sample is always an error.
     """
 
     makes: ClassVar = "samples"

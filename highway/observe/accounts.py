@@ -22,6 +22,9 @@ class Departure:
         failed: Whether it did not end as it should.
         counts: What it had received and sent; exact, however it ended.
         stats: Its last figures, up to half a second older than its end if it was killed.
+        was_killed: Whether it failed by a signal, and not by an error of its own.
+        unfinished: Whether it was stopped before it had delivered all that it had received, while others still wanted it.
+        is_lost: Whether ``counts`` are what it told last, and it may have received and sent more.
     """
 
     name: str
@@ -29,18 +32,24 @@ class Departure:
     failed: bool
     counts: Counts
     stats: PipelineStats | None = None
+    was_killed: bool = False
+    unfinished: bool = False
+    is_lost: bool = False
 
     @property
     def held(self) -> int:
-        """Messages at most that it had received and neither sent on nor used up, if it did not end as it should; else 0.
+        """Messages at most that it had received and neither sent on nor used up, if it failed or was stopped too early; else 0.
 
-        That is what its queues hold, and no more than it had received without sending as many.
+        That is what its queues hold, and what its source had taken from the link to leave it, and no more than it had received without
+        sending as many.
         """
-        if not self.failed:
+        if not (self.failed or self.unfinished):
             return 0
-        unsent = max(0, self.counts.received - self.counts.sent)  # a stream may make several messages of one
-        room = sum(stage.capacity for stage in self.stats.stages) + 2 if self.stats else unsent  # one each at its source and its sink
-        return min(unsent, room)
+        if self.stats is None:
+            return max(0, self.counts.received - self.counts.sent)
+        unsent = max(0, self.counts.received - max(self.counts.sent, self.stats.items))  # a stream may make several messages of one
+        room = sum(stage.capacity for stage in self.stats.stages) + 2  # one each at its source and its sink
+        return min(unsent, room + int(self.stats.stages[0].counters.get("arrived", 0)))
 
     def __str__(self) -> str:
         """A sentence for people, if it held something."""
@@ -58,6 +67,8 @@ class Account:
         missing: Messages that were sent and not received, exactly; ``None`` where not all ends of the link are seen.
         reasons: Why some are missing, as far as it is known.
         unwanted: Whether nobody wanted the missing ones: the receivers ended of themselves, before the senders.
+        doubts: Why it is not known how many are missing although all ends that the file has are seen: others received or sent a share,
+            or a process was lost with the place where it ran, and its numbers are those that it told last.
     """
 
     link: str
@@ -66,9 +77,14 @@ class Account:
     missing: int | None
     reasons: Sequence[str] = ()
     unwanted: bool = False
+    doubts: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """A sentence for people, if something is missing."""
+        """A sentence for people, if something is missing, or may be."""
+        if self.doubts:
+            known = f"of {self.sent or 0:,} messages that were sent here, {self.received or 0:,} were received here"
+            why = " and ".join(dict.fromkeys([*self.reasons, *self.doubts]))
+            return f"how many messages on the link {self.link} did not arrive is not known ({known}): {why}"
         why = " and ".join(self.reasons) or "none of its processes says why"
         return f"{self.missing:,} of {self.sent:,} messages on the link {self.link} did not arrive: {why}"
 
@@ -80,11 +96,26 @@ def account(
     samples = [Sample.of(state, ends) for state in states]
     found = []
     for link in traffic(samples):
-        missing = link.missing if link.link in whole else None
-        reasons = list(_reasons(link, samples, departures, ends)) if missing else []
+        doubts = list(_doubts(link.link, departures, ends)) if link.link in whole else []
+        missing = link.missing if link.link in whole and not doubts else None
+        reasons = list(_reasons(link, missing, samples, departures, ends)) if missing or doubts else []
         unwanted = bool(missing) and _unwanted(link.link, departures, ends)
-        found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted))
+        found.append(Account(link.link, link.sent, link.received, missing, reasons, unwanted, doubts))
     return found
+
+
+def _doubts(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
+    senders, receivers = ([one for one in departures if getattr(ends[one.name], side) == link] for side in ("sends", "receives"))
+    publishes = any(ends[one.name].publishes for one in senders)
+    outside = {
+        "receiver": 0 if publishes else max((one.counts.receivers for one in senders), default=0) - len(receivers),
+        "sender": max((one.counts.senders for one in receivers), default=0) - len(senders),
+    }
+    for what, count in outside.items():
+        if count > 0 and senders and receivers:
+            yield f"{count} {what}{'s' if count > 1 else ''} outside this run took part"
+    for name in dict.fromkeys(one.name for one in (*senders, *receivers) if one.is_lost):
+        yield f"{name} was lost with the place where it ran, and told its last figures before"
 
 
 def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, Ends]) -> bool:
@@ -94,15 +125,17 @@ def _unwanted(link: str, departures: Sequence[Departure], ends: Mapping[str, End
     return receivers == {"ended"} and senders <= {"ended", "was drained", "was stopped"} and "was stopped" in senders
 
 
-def _reasons(link: Traffic, samples: Sequence[Sample], departures: Sequence[Departure], ends: Mapping[str, Ends]) -> Iterator[str]:
-    publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
+def _reasons(
+    link: Traffic, missing: int | None, samples: Sequence[Sample], departures: Sequence[Departure], ends: Mapping[str, Ends]
+) -> Iterator[str]:
+    """Yield why messages are missing; where it is not known how many are, only what has failed."""
     at_link = [one for one in departures if link.link in (ends[one.name].receives, ends[one.name].sends)]
-    yield from dict.fromkeys(f"{one.name} {one.how}" for one in at_link if one.failed or (one.how != "ended" and one.counts != Counts()))
+    yield from dict.fromkeys(
+        f"{one.name} {one.how}" for one in at_link if one.failed or (missing and one.how != "ended" and one.counts != Counts())
+    )
     counters = [one.state.stats.stages[0].counters for one in samples if one.ends.receives == link.link and one.state.stats]
+    publishes = any(one.ends.publishes for one in samples if one.ends.sends == link.link)
     for name, why in (("late", "were sent before a subscriber was there"), ("gaps", "were passed over by a subscriber that was behind")):
-        if publishes and (count := sum(int(one.get(name, 0)) for one in counters)):
-            yield f"{count:,} {why}"
-    receivers = sum(ends[one.name].receives == link.link for one in departures)
-    others = max((one.counts.receivers for one in departures if ends[one.name].sends == link.link), default=0) - receivers
-    if others > 0 and not publishes:
-        yield f"{others} {'receivers' if others > 1 else 'receiver'} outside this run took a share"
+        count = sum(int(one.get(name, 0)) for one in counters)
+        if publishes and missing and count:  # one that was started again counts as late what the process before it has received
+            yield f"{count:,} {why}" if count <= missing else f"some {why}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from highway.observe.poll import Sample
@@ -53,10 +53,15 @@ class Losses:
         self._running = {state.name: state.restarts for state in states if state.phase not in _OVER}
         samples = [Sample.of(state, self._ends) for state in states]
         for link in traffic(samples):
-            if link.link in self._links and link.missing is not None:
+            if link.link in self._links and link.missing is not None and not self._has_outsiders(link.link, samples):
                 at_link = {one.state.name for one in samples if link.link in (one.ends.receives, one.ends.sends)}
                 self._look(self._links[link.link], link, bool(ended & at_link), over=not at_link & self._running.keys())
         return {name: Loss(link.missing[-1][1] if link.missing else 0, link.lost) for name, link in self._links.items()}
+
+    def _has_outsiders(self, link: str, samples: Sequence[Sample]) -> bool:
+        """Return whether more receivers came to a link than this run has had: what they took is not missing."""
+        own = sum(1 + one.state.restarts for one in samples if one.ends.receives == link)
+        return max((one.state.counts.receivers for one in samples if one.ends.sends == link), default=0) > own
 
     def _look(self, link: _Link, traffic: Traffic, ended: bool, over: bool) -> None:
         now, missing = self._clock(), traffic.missing or 0

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
-import urllib.error
-import urllib.request
+import socket
+import time
+import urllib.parse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, Self, TypeGuard
 
 from highway.engine.stats import PipelineStats
 from highway.observe.figures import Recent
 from highway.observe.snapshot import Ends, Snapshot
 from highway.observe.state import ReplicaState
+from highway.safe_text import for_terminal
 from highway.topology.model import Topology
 from highway.topology.plan import host_and_port, port_range
 from highway.topology.spec import MetricsSpec
 
 ANSWER_TIMEOUT = 2.0  # seconds that an endpoint may take to answer
+LARGEST = 8_000_000  # bytes of an answer; a run of a thousand processes takes half of that
 AT_ONCE = 64  # endpoints
 
 
@@ -121,16 +125,40 @@ class Poller:
 
 
 def fetch(url: str) -> Snapshot | str:
-    """Return what an endpoint answers or, in words, why it does not."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Return what an endpoint answers or, in words, why it does not: within the time and the bytes that an answer may take."""
+    given = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(given.hostname or "", given.port or 80)
     try:
-        with opener.open(f"{url}/stats", timeout=ANSWER_TIMEOUT) as answer:
-            return Snapshot.from_json(answer.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return f"{error.code} {error.reason}"
-    except urllib.error.URLError as error:
-        reason = error.reason
-        return str(reason.strerror or reason) if isinstance(reason, OSError) else str(reason)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return str(error) or type(error).__name__
+        connection.sock = _UntilDeadline.connected(connection.host, connection.port, time.monotonic() + ANSWER_TIMEOUT)
+        with contextlib.closing(connection):
+            connection.request("GET", f"{given.path}/stats")
+            answer = connection.getresponse()
+            if answer.status != http.client.OK:
+                return for_terminal(f"{answer.status} {answer.reason}")
+            if len(body := answer.read(LARGEST + 1)) > LARGEST:
+                return f"it answers more than {LARGEST:,} bytes; is it highway?"
+            return Snapshot.from_json(body)
+    except OSError as error:
+        return for_terminal(error.strerror or error)
+    except (ValueError, http.client.HTTPException) as error:
+        return for_terminal(error) or type(error).__name__
+
+
+class _UntilDeadline(socket.socket):
+    """A connection on which all that is received has one deadline, however often a little comes."""
+
+    deadline = 0.0
+
+    @classmethod
+    def connected(cls, host: str, port: int, deadline: float) -> Self:
+        with socket.create_connection((host, port), ANSWER_TIMEOUT) as opened:
+            connection = cls(fileno=opened.detach())
+        connection.deadline = deadline
+        connection.settimeout(ANSWER_TIMEOUT)
+        return connection
+
+    def recv_into(self, *given: Any) -> int:
+        if (left := self.deadline - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)
+        return super().recv_into(*given)

@@ -19,7 +19,7 @@ from highway.errors import ConfigError
 from highway.topology.plan import port_range
 from highway.topology.spec import MetricsSpec
 
-CONNECTIONS = 64  # at once; who comes then waits until one is closed
+CONNECTIONS = 64  # at once; for who comes then, the one that has lasted longest is closed
 SILENT = 10  # seconds that a client may say nothing
 LIFETIME = 30  # seconds that a connection may last, whatever its client does
 LARGEST = 16384  # bytes of a request
@@ -44,7 +44,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         self.paused_until = 0.0
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(2)
-        limits: dict[str, Any] = {"connection_limit": CONNECTIONS, "channel_timeout": SILENT, "cleanup_interval": 1}
+        limits: dict[str, Any] = {"connection_limit": 2 * CONNECTIONS, "channel_timeout": SILENT, "cleanup_interval": 1}
         sizes: dict[str, Any] = {"max_request_header_size": LARGEST, "max_request_body_size": LARGEST}
         adjustments = Adjustments(sockets=[listening], ident="highway", log_socket_errors=False, **limits, **sizes)
         where = (listening.family, listening.type, listening.proto, listening.getsockname())
@@ -77,7 +77,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         return bool(super().readable()) and time.monotonic() >= self.paused_until
 
     def accept(self) -> Any:
-        """Accept a connection; if there is no descriptor left for it, not again before some time, so as not to try without end."""
+        """Accept a connection, in place of the oldest one if there are too many: slow clients must not keep out who asks for a moment.
+
+        If there is no descriptor left for it, none is accepted for some time, so as not to try without end.
+        """
+        waiting = [channel for channel in self.active_channels.values() if not channel.requests]
+        if len(self.active_channels) >= CONNECTIONS and waiting:
+            min(waiting, key=lambda channel: channel.creation_time).handle_close()
         try:
             return super().accept()
         except OSError as error:

@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from highway.observe.state import ReplicaState
+from highway.safe_text import for_terminal
 from highway.topology.wiring import Wiring
+from highway.wire.counters import LINK_COUNTERS
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,30 @@ class Snapshot:
             ValueError: the text is no snapshot; the message says where.
         """
         try:
-            return _decoder.decode(text)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"no figures of highway: {error}") from None
+            snapshot = _decoder.decode(msgspec.json.encode(_made_safe(msgspec.json.decode(text))))
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise ValueError(f"no figures of highway: {for_terminal(error)}") from None
+        for state in snapshot.states:
+            if state.stats and not state.stats.stages:
+                raise ValueError(f"no figures of highway: {state.name} has no stages")
+            for stage in state.stats.stages if state.stats else ():
+                if any(not isinstance(stage.counters.get(name, 0), (int, float)) for name in LINK_COUNTERS):
+                    raise ValueError(f"no figures of highway: a counter of {stage.name} is no number")
+        return snapshot
 
 
 _decoder = msgspec.json.Decoder(Snapshot)  # made before any thread needs it: two that were the first at once crashed msgspec 0.22
+
+
+def _made_safe(value: Any) -> Any:
+    """Return plain values with texts that are safe for a terminal, and without numbers that no figure can be."""
+    if isinstance(value, dict):
+        return {for_terminal(key): _made_safe(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_made_safe, value))
+    if isinstance(value, (int, float)) and not -(2**63) <= value < 2**63:
+        raise ValueError("no figures of highway: a number is too large for one")
+    return for_terminal(value) if isinstance(value, str) else value
 
 
 def find_ends(wiring: Wiring) -> dict[str, Ends]:

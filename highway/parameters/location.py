@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from highway.errors import ConfigError
+from highway.safe_text import for_terminal
 
 Key = str | int
 
@@ -30,8 +31,8 @@ class Location:
         return Location((*self.path, key), self.marks)
 
     def __str__(self) -> str:
-        steps = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return ": ".join(filter(None, [self.mark, "".join(steps).lstrip(".")]))
+        steps = (f"[{key}]" if isinstance(key, int) else f".{for_terminal(key)}" for key in self.path)
+        return ": ".join(filter(None, [for_terminal(self.mark), "".join(steps).lstrip(".")]))
 
     @property
     def mark(self) -> str:

@@ -3,6 +3,7 @@
 # Without annotations from __future__: components in other modules inherit these hints, and theirs are evaluated where they are.
 from dataclasses import dataclass
 from operator import index
+from typing import Annotated
 
 import numpy as np
 from numpy.random import Generator
@@ -10,12 +11,14 @@ from numpy.random import Generator
 from highway.images.decode import MAX_PIXELS, checked_header, decode_crop
 from highway.images.ops import Box, Size
 from highway.images.run import Boxes
-from highway.parameters.ranges import Count, Probability, Shape
+from highway.parameters.ranges import Count, Predicate, Probability, Shape
 from highway.process.aligned import aligned
 from highway.reading.draws import Draws
 from highway.transforms import BoxCrop
 from highway.transforms.base import draws_runs
 from highway.transforms.crop import covering_box
+
+_BILINEAR = "a crop with interpolation='bilinear', as decoding scales; another one belongs into Augmentations behind it"
 
 
 @dataclass
@@ -33,7 +36,7 @@ class DecodeOptions:
     """
 
     shape: Shape | None = None
-    crop: BoxCrop | None = None
+    crop: Annotated[BoxCrop | None, Predicate(lambda crop: getattr(crop, "interpolation", "bilinear") == "bilinear", _BILINEAR)] = None
     flip: Probability = 0.0
     antialias: bool = False
     max_pixels: Count = MAX_PIXELS

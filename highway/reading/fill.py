@@ -111,7 +111,8 @@ class Fill:
                 self._spoilt(batch, batch.numbers[bad.place], bad.cause)
                 if not self._replace(batch, bad.place):
                     return DROP
-                if len(set(batch.numbers)) == 1:  # no other is like it
+                others = batch.reading.sampler.total - 1
+                if len(batch.numbers) > 1 == len(set(batch.numbers)) and len(batch.epoch.bad) >= others:  # no other sample is like it
                     self._spoilt(batch, batch.numbers[0], bad.cause)
                     self._give_up(batch)
                     return DROP

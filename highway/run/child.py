@@ -13,7 +13,7 @@ from highway.run.launcher import Handle
 WAITS = 0.8  # of the time between two reports that a source must have waited to count as one that waits
 
 _ASKED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)  # how a process ends that was asked to
-_DRAINED = (0, 128 + signal.SIGTERM)
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 
 
 @dataclass(eq=False)
@@ -24,7 +24,8 @@ class Child:
         started: When it was, by ``time.monotonic()``.
         error: What ended it, as it said.
         leaving: Whether it was asked to end.
-        done: Whether it said that it has ended as it should.
+        done: Whether it said that it has ended as it should, and had delivered all that it had.
+        wanted: Whether somebody needs what it has still to deliver.
         code: How it ended; negative for a signal; ``None`` while it runs, or before all that it reported was heard.
         idle: Seconds for which it has received nothing and waited for input, so that it could have.
     """
@@ -35,6 +36,7 @@ class Child:
     error: str = ""
     leaving: bool = False
     done: bool = False
+    wanted: bool = True
     code: int | None = None
     idle: float = 0.0
 
@@ -53,10 +55,10 @@ class Child:
         self.code = code
         return code is not None
 
-    def ask(self, number: int) -> None:
-        """Ask it, if it runs, to end: SIGTERM drains it, SIGINT stops it."""
+    def ask(self, number: int, wanted: bool = True) -> None:
+        """Ask it, if it runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether somebody needs what it has."""
         if not self.poll():
-            self.leaving = True
+            self.leaving, self.wanted = True, wanted
             self.handle.signal(number)
 
     @property
@@ -66,11 +68,21 @@ class Child:
         return self.code is not None and not as_it_should
 
     @property
+    def was_killed(self) -> bool:
+        """Whether a signal from outside has ended it, and not an error or a crash of its own."""
+        return self.failed and (self.code or 0) < 0 and -(self.code or 0) not in _CRASHES
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it was stopped before it had delivered what somebody needs."""
+        return self.leaving and self.wanted and not self.done
+
+    @property
     def how(self) -> str:
         """How it ended, in two or three words."""
         code = self.code or 0
         if not self.failed:
-            return "ended" if not self.leaving else "was drained" if code in _DRAINED else "was stopped"
+            return "ended" if not self.leaving else "was drained" if self.done else "was stopped"
         if code >= 0:
             return f"failed with exit code {code}"
         known = -code in set(signal.Signals)  # those for real time have no names

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import select
 import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from highway.errors import ConfigError
+from highway.process.readable import readable
 from highway.topology.process_spec import RoleKey
 from highway.wire.address import peer_process
 
@@ -146,7 +146,7 @@ class ControlClient:
         pid, _ = peer_process(self.connection)
         answer = self.answer()
         with contextlib.suppress(OSError), open(os.pidfd_open(pid)) as process:  # it is gone already, or in a container of its own
-            select.select([process], [], [])
+            readable([process])
         return answer
 
     def answer(self) -> tuple[int, bool] | None:

@@ -49,7 +49,11 @@ class Handle(Protocol):
         """Return what it has reported since the last call."""
 
     def counts(self) -> Counts:
-        """Return what it has received and sent over links; exact once it has ended, however that was."""
+        """Return what it has received and sent over links; exact once it has ended, however that was, unless it ``is_lost``."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its engine has lost it: then its counts are those that it told last, and it may have received and sent more."""
 
 
 class Launcher(Protocol):

@@ -85,7 +85,7 @@ class Agent:
     def __init__(self, order: LaunchOrder, address: str, arguments: Sequence[str] = ()) -> None:
         self.address = address
         self._lines: list[tuple[str, bool]] = []
-        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)))
+        self._launcher = LocalLauncher(lambda _, text, is_error: self._lines.append((text, is_error)), orphaned=0.0)
         spec = order.spec
         self._key = spec.process.key
         own = [f"--address={address}", "--end-with-launcher"]
@@ -131,6 +131,7 @@ class RemoteProcess:
         self._reports: list[RoleReport] = []
         self._counts = Counts()
         self._code: int | None = None
+        self.is_lost = False
 
     def hear(self, news: News) -> None:
         """Take in what is told of it."""
@@ -144,7 +145,7 @@ class RemoteProcess:
     def lose(self, why: str, code: int = -9) -> None:
         """Take note that the engine has lost it, with its host or by itself: nothing more is heard of it."""
         if self._code is None:
-            self._code = code
+            self._code, self.is_lost = code, True
             self._reports.append(RoleReport(error=why))
 
     def poll(self) -> int | None:

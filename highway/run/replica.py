@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from functools import reduce
 
 from highway.engine.stats import PipelineStats
 from highway.observe.accounts import Departure
@@ -34,6 +33,7 @@ class Replica:
         self._last: PipelineStats | None = None
         self._error = ""
         self.departures: list[Departure] = []  # its processes that have ended
+        self._counts = Counts()  # the sum of their messages, because there may be thousands of them
 
     @property
     def name(self) -> str:
@@ -86,10 +86,9 @@ class Replica:
         stats = child.stats if child and child.stats else self._last
         if child and phase in ("starting", "running"):
             phase = "draining" if child.leaving else "running" if child.stats else "starting"
-        counts = [departure.counts for departure in self.departures]
+        total, single = self._counts, self.role.most == 1
         if child and child.code is None:
-            counts.append(child.handle.counts())
-        total, single = reduce(Counts.plus, counts, Counts()), self.role.most == 1
+            total = total.plus(child.handle.counts())
         return ReplicaState(
             self.process.role, self.process.replica, self.process.host, phase, stats, self.restarts, self._error, single, total
         )
@@ -110,7 +109,10 @@ class Replica:
             What there is to say of it, without its name; empty if it just ended.
         """
         child = self.child
-        self.departures.append(Departure(self.name, child.how, child.failed, child.handle.counts(), child.stats))
+        counts = child.handle.counts()
+        left = Departure(self.name, child.how, child.failed, counts, child.stats, child.was_killed, child.unfinished, child.handle.is_lost)
+        self.departures.append(left)
+        self._counts = self._counts.plus(counts)
         self._error = child.failure if child.failed else ""
         self.phase = "failed" if child.failed else "ended"
         how = f"failed {child.failure}" if child.failed else ""
@@ -128,10 +130,10 @@ class Replica:
         if self.phase == "waiting":
             self.phase = "failed" if self.child.failed else "ended"
 
-    def ask(self, number: int) -> None:
-        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it."""
+    def ask(self, number: int, wanted: bool = True) -> None:
+        """Ask its process, if one runs, to end: SIGTERM drains it, SIGINT stops it; ``wanted`` is whether somebody needs what it has."""
         if not self.is_over and self._child:
-            self._child.ask(number)
+            self._child.ask(number, wanted)
 
     def kill(self) -> None:
         """End its process and all that it has started."""

@@ -36,7 +36,7 @@ class Reporter:
         self._send(error=message)
 
     def done(self) -> None:
-        """Report that the role has ended as it should; a process that ends without this has failed."""
+        """Report that the role has ended as it should and delivered all that it had; a process that ends without this has failed."""
         self._send(done=True)
 
     def __enter__(self) -> Self:

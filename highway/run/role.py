@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import threading
 import time
@@ -17,6 +16,7 @@ from highway.engine import Pipeline
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import STOP_TIMEOUT
 from highway.errors import StuckError
+from highway.process.readable import readable
 from highway.run.control import ControlServer
 
 log = logging.getLogger("highway")
@@ -77,7 +77,7 @@ def stay(tell: Callable[[], None]) -> None:
     """Tell how the role has ended, and wait until the process is asked to end, by SIGINT or SIGTERM; who is told may do so at once."""
     with _signals() as signals:
         tell()
-        select.select([signals], [], [])
+        readable([signals])
 
 
 def run(
@@ -127,7 +127,7 @@ def run(
             until = time.monotonic() + STOP_TIMEOUT + 1.0  # stop() takes no longer than the first where a stage does not stop
             pipeline.stop()
             pool.shutdown(wait=False)
-            stuck = not select.select([ended], [], [], max(1.0, until - time.monotonic()))[0]
+            stuck = not readable([ended], max(1.0, until - time.monotonic()))
             os.close(ended)
             if stuck:
                 raise StuckError("a stage does not stop; see the warning above")
@@ -152,7 +152,7 @@ def _attend(
     while True:
         left = max(0.0, min(tick, until - time.monotonic()))
         waits: list[Any] = [ended, signals, *(control.sockets if control else ())]
-        ready = select.select(waits, [], [], left)[0]
+        ready = readable(waits, left)
         asked = control is not None and control.poll(ready)
         if signals in ready:
             if os.read(signals, 1)[0] == signal.SIGINT:

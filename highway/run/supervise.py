@@ -47,7 +47,7 @@ class Result:
     """How a launch ended.
 
     Args:
-        code: 0 if all went well, 1 if a role failed, 128 and the signal's number if a signal ended it.
+        code: 0 if all went well or ``restart`` allowed what did not, 1 if a role failed, 128 and the signal's number if a signal ended it.
         message: What failed, in words; empty if nothing did.
         states: How each replica was in the end.
         departures: The processes, replica by replica.
@@ -201,12 +201,16 @@ class _Watch:
             return
         replica.give_up()
         if replica.phase == "failed":
-            self._blame(f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
+            self._blame(replica, f"{replica.name} failed {replica.child.failure}; not started again, since {_all(starved)} ended before")
 
-    def _blame(self, message: str) -> None:
-        """Have the run fail in the end, without ending it now."""
+    def _blame(self, replica: Replica, message: str) -> None:
+        """Report that nothing came any more after a process of a replica had failed, and decide whether the run fails in the end.
+
+        ``restart`` allows that a process is killed, at whatever moment: the exit code must not depend on whether the last items had been
+        sent by then. The run fails if the stream did not get to its end (a sink was killed), or if the process itself raised an error.
+        """
         self.display.line(HIGHWAY, message, True)
-        if not self.code:
+        if not self.code and (replica.process.role in self.wiring.sinks or not replica.departures[-1].was_killed):
             self.code, self.message = 1, message
 
     def _ended_feeders(self, role: str) -> set[str]:
@@ -226,13 +230,13 @@ class _Watch:
             child, starved = replica.child, self._ended_feeders(replica.process.role)
             if child.leaving or child.idle < IDLE or not starved or replica.process.role not in self.wiring.fed_here:
                 continue
-            senders = [one for other in self._replicas_of(starved) for one in other.departures]
-            if child.handle.counts().senders > len(senders):  # others send to it too
+            senders = sum(len(other.departures) for other in self._replicas_of(starved))
+            if child.handle.counts().senders > senders:  # others send to it too
                 continue
             self.display.line(HIGHWAY, f"{replica.name} is drained: {_all(starved)} ended, and nothing has come for {IDLE:g} s", True)
             replica.ask(signal.SIGTERM)
             if replica.departures and replica.departures[-1].failed and not child.handle.counts().received:
-                self._blame(f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
+                self._blame(replica, f"{replica.name} {replica.departures[-1].how}, and nothing came any more when it was started again")
 
     def _judge(self) -> None:
         """Decide from what has ended, and how long things take, whether the rest has to end."""
@@ -245,7 +249,8 @@ class _Watch:
         if self.stopping:
             self._kill()
         else:
-            self._stop(signal.SIGTERM if self.draining else signal.SIGINT)
+            delivered = all(replica.has_ended_by_itself for replica in sinks)
+            self._stop(signal.SIGTERM if self.draining else signal.SIGINT, wanted=not delivered)
 
     def _hear(self) -> None:
         while self.heard:
@@ -268,11 +273,11 @@ class _Watch:
             if not self.wiring.feeders[replica.process.role] and not replica.is_leaving:
                 replica.ask(signal.SIGTERM)
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, number: int, wanted: bool = True) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT
         for replica in self.replicas:
             replica.give_up()
-            replica.ask(signal.SIGINT if replica.role.autoscale else number)  # which would go on for as long as a drain may take
+            replica.ask(signal.SIGINT if replica.role.autoscale else number, wanted)  # which would go on for as long as a drain may take
 
     def _kill(self) -> None:
         self.stopping, self.deadline = True, time.monotonic() + STOP_TIMEOUT

@@ -48,6 +48,8 @@ class StoreFailure(Exception):
 class Client(Protocol):
     """Speaks to one bucket. All of it runs on the thread of :mod:`highway.stores.loop`, and raises :class:`StoreFailure`."""
 
+    has_empty_folders: bool  # else a folder is only the beginning of keys
+
     async def head(self, key: str) -> FileState:
         """Return the state of an object."""
 

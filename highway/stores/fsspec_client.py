@@ -48,6 +48,8 @@ class FsspecClient:
         ConfigError: the package that fsspec needs for it is not installed, or it cannot be configured.
     """
 
+    has_empty_folders = True
+
     def __init__(self, url: StoreURL) -> None:
         from fsspec import get_filesystem_class
 

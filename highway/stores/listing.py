@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import time
+import zlib
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -163,7 +164,7 @@ async def _asked(requests: Requests, url: StoreURL, below: bool) -> list[Entry]:
     entries = list(page.objects)
     if below:
         folders = [key for key in page.folders if not key.rpartition("/")[2].startswith(".")]
-        for found in await together(requests.below(url.at(key)) for key in folders):
+        for found in await together(requests.below(url.at(key), announced=True) for key in folders):
             entries += found
     return entries
 
@@ -187,15 +188,17 @@ def _kept(url: StoreURL, place: str, below: bool) -> Listing | None:
     try:
         found = json.loads(gzip.decompress(read_whole(place)))
         states = np.array([found["sizes"], found["versions"]], np.int64).T.reshape(-1, 2)
-        if found["version"] != _VERSION or len(states) != len(found["keys"]):
-            raise ValueError(f"version {found['version']}, {len(found['keys'])} keys, {len(states)} states")
+        if found["version"] != _VERSION or not len(states) == len(found["keys"]) == len(set(found["keys"])):
+            raise ValueError(
+                f"version {found['version']}, {len(set(found['keys']))} different keys of {len(found['keys'])}, {len(states)} states"
+            )
         beside = place.rpartition("/")[2] == url.options.listing
         if found["below"] != below or (found["of"] != str(url) and not beside):
             return None
         return Listing(url, found["keys"], states, found["made"])
     except FileNotFoundError:
         return None
-    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         where = str(parse(place)) if is_url(place) else place
         raise DatasetError(f"{where}: no listing, damaged or cut short ({error}); remove it, or name another place by ?listing=") from error
 

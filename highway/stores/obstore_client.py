@@ -37,6 +37,9 @@ _CAUSES = {  # of requests that were not answered: a sign in obstore's text, and
     "IncompleteMessage": "the connection was cut",
     "ConnectionReset": "the connection was cut",
 }
+_LISTED_IN_ORDER = ("s3", "s3a", "gs")  # whose listings can begin after a key
+_WITHOUT_ORDER = "--x-s3"  # the names of S3's directory buckets end in this
+_LAST = "\U0010ffff"  # no key in a folder is expected after this one
 _EXTENSION = "obstore._obstore"
 _NO_LIMIT = timedelta(days=1)  # of seconds, for obstore: requests have a limit of their own
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=0.1), timedelta(seconds=5)  # before a part of an object is sent again
@@ -55,6 +58,8 @@ class ObstoreClient:
     Raises:
         ConfigError: what the environment says about it cannot be used.
     """
+
+    has_empty_folders = False
 
     def __init__(self, url: StoreURL) -> None:
         self._obstore = _obstore()
@@ -94,13 +99,27 @@ class ObstoreClient:
 
     async def folder(self, key: str) -> Page:
         found = await self._asked(self._obstore.list_with_delimiter_async(self._store, key or None))
-        return Page(_entries(found["objects"]), list(found["common_prefixes"]))
+        page = Page(_entries(found["objects"]), list(found["common_prefixes"]))
+        await self._check_end(key, [*(one.key for one in page.objects), *(f"{folder}/{_LAST}" for folder in page.folders)])
+        return page
 
     async def below(self, key: str) -> list[Entry]:
         pages, entries = self._obstore.list(self._store, key or None, chunk_size=1000), list[Entry]()
         while (page := await self._asked(_next(pages))) is not None:
             entries += _entries(page)
+        await self._check_end(key, [one.key for one in entries])
         return entries
+
+    async def _check_end(self, folder: str, keys: Sequence[str]) -> None:
+        """Raise StoreFailure if objects follow the last key of a listing.
+
+        Some servers announce another page and do not name it, or answer with an HTML page in its place. Both look like the end.
+        """
+        if not keys or self._url.scheme not in _LISTED_IN_ORDER or self._url.host.endswith(_WITHOUT_ORDER):
+            return
+        following = await self._asked(_next(self._obstore.list(self._store, folder or None, offset=(last := max(keys)), chunk_size=1000)))
+        if beyond := [about["path"] for about in following or () if about["path"] > last]:
+            raise StoreFailure("again", f"the listing ends before {beyond[0]!r}, which exists")
 
     async def put(self, key: str, data: bytes) -> None:
         await self._asked(self._obstore.put_async(self._store, key, data, use_multipart=False))

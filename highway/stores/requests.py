@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
@@ -63,11 +63,26 @@ class Requests:
 
     async def folder(self, url: StoreURL) -> Page:
         """Return what lies in a folder itself."""
-        return await self._ask(url, 0, lambda: self.client.folder(url.key))
 
-    async def below(self, url: StoreURL) -> list[Entry]:
-        """Return what lies in a folder, and in those below it."""
-        return await self._ask(url, 0, lambda: self.client.below(url.key), hedge=False)
+        async def page() -> Page:
+            found = await self.client.folder(url.key)
+            _check_listed(url.key, [*(key for key, _ in found.objects), *found.folders])
+            return found
+
+        return await self._ask(url, 0, page)
+
+    async def below(self, url: StoreURL, announced: bool = False) -> list[Entry]:
+        """Return what lies in a folder, and in those below it. If the folder was ``announced`` in a listing, something must lie in it."""
+
+        async def entries() -> list[Entry]:
+            found = await self.client.below(url.key)
+            _check_listed(url.key, [key for key, _ in found])
+            if announced and not self.client.has_empty_folders and all(key == url.key for key, _ in found):
+                empty = "the folder above lists this folder, but the listing of this folder is empty"
+                raise StoreFailure("again", f"{empty}: remove the folder if nothing is in it")
+            return found
+
+        return await self._ask(url, 0, entries, hedge=False)
 
     async def put(self, url: StoreURL, data: bytes) -> None:
         """Write an object, whole or not at all."""
@@ -146,6 +161,16 @@ class Requests:
 
         count("requests")
         return asyncio.ensure_future(ask())
+
+
+def _check_listed(folder: str, keys: Sequence[str]) -> None:
+    """Raise StoreFailure if a listing cannot be right: it has a key twice, or one of another folder."""
+    if len(set(keys)) < len(keys):
+        twice = next(key for key, times in Counter(keys).items() if times > 1)
+        raise StoreFailure("again", f"the listing has {twice!r} twice")
+    within = f"{folder}/" if folder else ""
+    if strange := [key for key in keys if not key.startswith(within) and key != folder]:
+        raise StoreFailure("again", f"the listing has {strange[0]!r}, which is not in this folder")
 
 
 def error_of(url: StoreURL, failure: StoreFailure, attempts: int) -> Exception:

@@ -45,6 +45,10 @@ def check_names(plan: Plan) -> None:
     Raises:
         ConfigError: it is not.
     """
+    for kind, known in (("hosts", plan.hosts), ("links", plan.links), ("roles", plan.roles)):
+        for name in known:
+            if not name.isprintable():
+                raise (plan.location / kind / name).error("a name must not have a line break or another character that cannot be printed")
     if plan.metrics:
         _check_ports(plan.metrics.port, plan.location / "metrics", "9400-9409")
     for role in plan.roles.values():

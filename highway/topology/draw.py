@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from PIL import Image, ImageDraw
 
+from highway.errors import ConfigError
+from highway.safe_text import for_markup
 from highway.topology.layout import TITLE, Picture, Point, bezier, font
 
 PAPER = "#ffffff"
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # SVG's -> Pillow's
+LARGEST = 100_000_000  # pixels, of three bytes each
 SCALE, SMOOTH = 2, 2  # pixels of a PNG for each of an SVG; times as many are drawn, and then averaged
 
 
@@ -36,13 +37,19 @@ def svg(picture: Picture) -> str:
             style = f'font-size="{shape.size}" fill="{shape.color}"'
             style += f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
             style += ' font-weight="600"' if shape.size == TITLE else ""
-            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(shape.text)}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{for_markup(shape.text)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
 def png(picture: Picture) -> Image.Image:
-    """Return the picture as an image, with two pixels for each of the SVG's."""
+    """Return the picture as an image, with two pixels for each of the SVG's.
+
+    Raises:
+        ConfigError: the image would take more memory than a picture may.
+    """
     by = SCALE * SMOOTH
+    if (pixels := picture.width * by * picture.height * by) > LARGEST:
+        raise ConfigError(f"a picture of so many roles takes {pixels:,.0f} pixels, and {LARGEST:,} at most are drawn; write .svg instead")
     image = Image.new("RGB", (round(picture.width) * by, round(picture.height) * by), PAPER)
     draw = ImageDraw.Draw(image)
     for shape in picture.shapes:

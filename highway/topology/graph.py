@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from highway.safe_text import for_markup, for_terminal
 from highway.topology.checking import LinkEnd, labels, link_ends
 from highway.topology.model import Topology
 from highway.topology.plan import names
@@ -129,10 +130,10 @@ def _matched(found: list[LinkEnd]) -> Iterator[Edge]:
 
 def mermaid(graph: Graph) -> str:
     """Return the graph in Mermaid's language, which GitHub and others draw within Markdown."""
-    lines = ["---", f"title: {json.dumps(' '.join(graph.caption), ensure_ascii=False)}", "---"] if graph.caption else []
+    lines = ["---", f"title: {json.dumps(for_terminal(' '.join(graph.caption)), ensure_ascii=False)}", "---"] if graph.caption else []
     lines.append("flowchart LR")
     for number, node in enumerate(graph.nodes):
-        text = "<br>".join(_plain(part) for part in (f"<b>{node.title}</b>", *node.lines))
+        text = "<br>".join((f"<b>{_plain(node.title)}</b>", *map(_plain, node.lines)))
         before, behind = ('(["', '"])') if node.outside else ('["', '"]')
         lines.append(f"  n{number}{before}{text}{behind}")
     numbers = {node.name: number for number, node in enumerate(graph.nodes)}
@@ -170,8 +171,8 @@ def _alarm(alarms: tuple[str, ...]) -> str:
 
 
 def _plain(text: str) -> str:
-    return text.replace('"', "#quot;")
+    return for_markup(text).replace("&quot;", "#quot;")
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return for_terminal(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 
 from PIL import ImageFont
@@ -68,7 +69,11 @@ def layout(graph: Graph) -> Picture:
     labels = max([text_width(text, SMALL) for edge in graph.edges for text in edge.lines], default=0)
     gap_x = max(GAP_X, labels + 5 * PAD)
     gap_y = max([GAP_Y, *(ROW * (len(edge.lines) + 3) for edge in graph.edges if edge.figures)])
-    cells = [{node.name: _size(node, graph) for node in column} for column in columns]
+    at: dict[str, list[Edge]] = {node.name: [] for node in graph.nodes}
+    for edge in graph.edges:
+        for name in {edge.source, edge.target}:
+            at[name].append(edge)
+    cells = [{node.name: _size(node, at[node.name]) for node in column} for column in columns]
     routes = []
     for number, edge in enumerate(graph.edges):
         between = range(depth[edge.source] + 1, depth[edge.target])
@@ -88,10 +93,14 @@ def layout(graph: Graph) -> Picture:
     for node in graph.nodes:
         picture.shapes += _box(node, areas[node.name])
     texts: list[Shape] = []
-    for number, edge in enumerate(graph.edges):
-        curves = _curves(*_ends(routes, number, areas), [areas[name] for name in routes[number][1:-1]])
+    taken = [areas[node.name].corners for node in graph.nodes]  # by boxes, and by the texts that have their places
+    ends = _ends(routes, areas)
+    for edge, route, (start, end) in zip(graph.edges, routes, ends, strict=True):
+        curves = _curves(start, end, [areas[name] for name in route[1:-1]])
         picture.shapes += _arrow(edge, curves)
-        texts += _texts(edge, curves[0], [*map(_extent, texts), *(areas[node.name].corners for node in graph.nodes)])
+        own = _texts(edge, curves[0], taken)
+        taken += map(_extent, own)
+        texts += own
     picture.shapes += texts  # above all lines
     for line in _wrapped(graph.caption, picture.width - 2 * MARGIN):
         picture.shapes.append(Shape([(MARGIN, picture.height)], INK, "text", line))
@@ -117,16 +126,22 @@ def _columns(graph: Graph) -> list[list[Node]]:
     """The nodes by their longest way from a source; a circle of links is cut where it is met again."""
     depth = {node.name: 0 for node in graph.nodes}
     for _ in range(len(graph.nodes)):
+        is_settled = True
         for edge in graph.edges:
             if depth[edge.target] <= depth[edge.source] < len(graph.nodes) - 1:
-                depth[edge.target] = depth[edge.source] + 1
-    levels = sorted(set(depth.values()))
-    return [[node for node in graph.nodes if depth[node.name] == level] for level in levels]
+                depth[edge.target], is_settled = depth[edge.source] + 1, False
+        if is_settled:
+            break
+    columns: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        columns.setdefault(depth[node.name], []).append(node)
+    return [columns[level] for level in sorted(columns)]
 
 
-def _size(node: Node, graph: Graph) -> Point:
-    rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in graph.edges if node.name in (edge.source, edge.target))
-    lines = max((len(edge.lines) for edge in graph.edges if node.name in (edge.source, edge.target)), default=0)
+def _size(node: Node, edges: Sequence[Edge]) -> Point:
+    """Return the width and height of a node's box; ``edges`` are those that begin or end there."""
+    rows, twins = _rows(node), Counter((edge.source, edge.target) for edge in edges)
+    lines = max((len(edge.lines) for edge in edges), default=0)
     room = (max(twins.values()) + 1) * ROW * (lines + 1.5) if max(twins.values(), default=0) > 1 else 0.0
     widest = max(text_width(text, size) + (PAD + text_width("100% busy", SMALL) + QUEUE if level else 0) for text, level, size, _ in rows)
     return widest + 2 * PAD, max(len(rows) * ROW + 2 * PAD, room)
@@ -157,13 +172,21 @@ def _box(node: Node, area: Area) -> list[Shape]:
     return shapes
 
 
-def _ends(routes: Sequence[Sequence[str]], number: int, areas: Mapping[str, Area]) -> tuple[Point, Point]:
-    """Where an edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
-    route = routes[number]
-    source, target = areas[route[0]], areas[route[-1]]
-    out = sorted((areas[one[1]].middle, other) for other, one in enumerate(routes) if one[0] == route[0])
-    into = sorted((areas[one[-2]].middle, other) for other, one in enumerate(routes) if one[-1] == route[-1])
-    return (source.left + source.width, _port(source, out, number)), (target.left, _port(target, into, number))
+def _ends(routes: Sequence[Sequence[str]], areas: Mapping[str, Area]) -> list[tuple[Point, Point]]:
+    """Where each edge leaves its source and reaches its target; the edges of a side are in the order in which they come to it."""
+    out, into = ({name: list[tuple[float, int]]() for name in areas} for _ in range(2))
+    for number, route in enumerate(routes):
+        out[route[0]].append((areas[route[1]].middle, number))
+        into[route[-1]].append((areas[route[-2]].middle, number))
+    height: dict[tuple[str, int], float] = {}
+    for side, numbers in (("out", out), ("into", into)):
+        for name, edges in numbers.items():
+            for place, (_, number) in enumerate(sorted(edges)):
+                height[side, number] = areas[name].top + areas[name].height * (place + 1) / (len(edges) + 1)
+    return [
+        ((areas[route[0]].left + areas[route[0]].width, height["out", number]), (areas[route[-1]].left, height["into", number]))
+        for number, route in enumerate(routes)
+    ]
 
 
 def _curves(start: Point, end: Point, passed: Sequence[Area]) -> list[list[Point]]:
@@ -190,6 +213,8 @@ def _texts(edge: Edge, curve: Sequence[Point], taken: Sequence[Sequence[Point]])
     name = [Shape([(middle, highest - 8)], INK, "text", edge.name, anchor="middle")] if edge.name else []
     _, lowest = _reach(curve, middle, max((text_width(text, SMALL) for text, _ in below), default=0) / 2 + 2)
     rest = [Shape([(middle, lowest + 17 + ROW * row)], color, "text", text, anchor="middle") for row, (text, color) in enumerate(below)]
+    half = max((text_width(text.text, SMALL) for text in (*name, *rest)), default=0) / 2
+    taken = [one for one in taken if one[0][0] < middle + half and middle - half < one[1][0]]  # texts move up and down only
     name = _moved(name, -4.0, taken)
     return name + _moved(rest, 4.0, [*taken, *map(_extent, name)])
 
@@ -198,7 +223,7 @@ def _moved(texts: list[Shape], step: float, taken: Sequence[Sequence[Point]]) ->
     """Move texts up or down, step by step, until they stand on nothing else; if there is no such place near by, not at all."""
     for number in range(30):
         moved = [replace(text, points=[(x, y + number * step) for x, y in text.points]) for text in texts]
-        if not any(_overlap(_extent(text), other) for text in moved for other in taken):
+        if not any(_overlap(extent, other) for extent in map(_extent, moved) for other in taken):
             return moved
     return texts
 
@@ -222,21 +247,19 @@ def _reach(curve: Sequence[Point], middle: float, half: float) -> tuple[float, f
     return min(heights), max(heights)
 
 
-def _port(area: Area, edges: Sequence[tuple[float, int]], number: int) -> float:
-    return area.top + area.height * ([edge for _, edge in edges].index(number) + 1) / (len(edges) + 1)
-
-
 def bezier(curve: Sequence[Point], t: float) -> Point:
     """Return the point of a cubic curve, given by its four control points, at ``t`` from 0 to 1."""
     weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
     return sum(w * x for w, (x, _) in zip(weights, curve, strict=True)), sum(w * y for w, (_, y) in zip(weights, curve, strict=True))
 
 
+@cache
 def text_width(text: str, size: int) -> float:
     """Return how wide a text of a font ``size`` is."""
     return float(font(size).getlength(text))
 
 
+@cache
 def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Return the font of all texts, ``size`` pixels high."""
     return ImageFont.load_default(size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -13,11 +13,12 @@ from numpy.random import Generator
 from highway import functional as F
 from highway.images.ops import Size
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Probability
+from highway.parameters.ranges import Probability, Range
 from highway.transforms.base import Transform, happens, uniform
-from highway.transforms.parameters import Amount, Amounts, Number, Turn
+from highway.transforms.parameters import Amount, Distance, Distances, Number, Turn
 
 Axes = tuple[Number, Number, Number]
+Eigenvalues = Annotated[Axes, Range(ge=-1.5, le=1.5, words="eigenvalues of colours of 0 to 1; divide those of colours of 0 to 255 by 255")]
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,12 @@ class _Factor(Transform):
     """Change an image by a factor that is drawn.
 
     Args:
-        amount: How far the factor may be from 1, at least 0.
+        amount: How far the factor may be from 1: from 0 to 10.
     """
 
     change: ClassVar[Callable[..., np.ndarray]]
 
-    amount: Amount = 0.4
+    amount: Distance = 0.4
 
     def draw(self, size: Size, rng: Generator | None) -> float:
         return 1.0 if rng is None else uniform(max(0.0, 1 - self.amount), 1 + self.amount, rng)
@@ -50,9 +51,18 @@ class Brightness(_Factor):
 @checked
 @dataclass(frozen=True)
 class Contrast(_Factor):
-    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance."""
+    """Multiply the distance from the mean grey by a factor from ``1 - amount`` (at least 0) to ``1 + amount``; 1 without chance.
 
-    change = staticmethod(F.contrast)
+    Args:
+        amount: How far the factor may be from 1: from 0 to 10.
+        per_channel: Whether the mean is that of each channel, and not of the grey of all.
+    """
+
+    amount: Distance = 0.4
+    per_channel: bool = False
+
+    def image(self, image: np.ndarray, params: float) -> np.ndarray:
+        return F.contrast(image, params, self.per_channel)
 
 
 @checked
@@ -101,9 +111,9 @@ class ColorJitter(Transform):
         hue: The greatest turn of the hue, as a share of the circle from 0 to 0.5.
     """
 
-    brightness: Amount | Amounts = 0.4
-    contrast: Amount | Amounts = 0.4
-    saturation: Amount | Amounts = 0.4
+    brightness: Distance | Distances = 0.4
+    contrast: Distance | Distances = 0.4
+    saturation: Distance | Distances = 0.4
     hue: Turn = 0.1
 
     changes: ClassVar[tuple[Callable[..., np.ndarray], ...]] = (F.brightness, F.contrast, F.saturation, F.hue)
@@ -181,7 +191,7 @@ class Lighting(Transform):
     """
 
     std: Amount = 0.1
-    eigval: Axes = F.EIGENVALUES
+    eigval: Eigenvalues = F.EIGENVALUES
     eigvec: tuple[Axes, Axes, Axes] = F.EIGENVECTORS
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, ...] | None:

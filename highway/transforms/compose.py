@@ -128,6 +128,11 @@ class _Composite(Steps):
         """Return which of the transforms are applied, and in which order."""
 
     @property
+    def parts(self) -> tuple[TransformLike, ...]:
+        """The transforms that it is made of."""
+        return self._each
+
+    @property
     def sees_boxes(self) -> bool:
         return bool(self._seeing)
 
@@ -161,6 +166,13 @@ class _Composite(Steps):
             return seen
         boxes, size = seen.boxes, steps[0].size
         return Seen(self.boxes(boxes, steps, size), (seen.visible * self.visible(boxes, steps, size)).astype(np.float32))
+
+
+def moves_pixels(transform: Any) -> bool:
+    """Return whether a transform, or one of those that it is made of, says that boxes or points move."""
+    if isinstance(transform, _Composite):
+        return any(map(moves_pixels, transform.parts))
+    return any(getattr(type(transform), name, None) is not getattr(Transform, name) for name in ("boxes", "points"))
 
 
 def _several(given: object) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from highway import functional as F
-from highway.images.ops import Box, Size
+from highway.images.ops import Box, Interpolation, Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Range, Shape
 from highway.transforms.base import Crop, below, placed
@@ -166,13 +166,16 @@ class RandomResizedCrop(Crop):
         scale: Least and greatest area of the box, as a share of the image's.
         ratio: Least and greatest width / height of the box; drawn evenly on a logarithmic scale.
 
+        interpolation: As for :class:`Resize`. A reader or DecodeImage, as whose ``crop=`` it is taken, always scales bilinearly.
+
     The sampling is that of "Going deeper with convolutions" (Szegedy et al. 2015, section 6) as torchvision's ``RandomResizedCrop`` does
-    it: ten tries for a box that fits into the image, else the largest centred box with proportions within ``ratio``. Scaling is bilinear.
+    it: ten tries for a box that fits into the image, else the largest centred box with proportions within ``ratio``.
     """
 
     shape: Shape
     scale: Shares = (0.08, 1.0)
     ratio: Factors = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
 
     def box(self, size: Size, rng: Generator | None) -> Box:
         if rng is None:
@@ -224,7 +227,7 @@ class RandomResizedCrop(Crop):
         return self.shape
 
     def image(self, image: np.ndarray, params: Box, out: np.ndarray | None = None) -> np.ndarray:
-        return F.resize(F.crop(image, params[:2], params[2:]), self.shape, "bilinear", out)
+        return F.resize(F.crop(image, params[:2], params[2:]), self.shape, self.interpolation, out)
 
     into = image
 

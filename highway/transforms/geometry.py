@@ -280,12 +280,12 @@ class RandomZoomOut(_Pasted):
 
     Args:
         fill: The colour: a number, or one for each channel.
-        side_range: How many times as long the sides of the larger one are: least and greatest, from 1 on.
+        side_range: How many times as long the sides of the larger one are: least and greatest, from 1 to 10.
         p: Probability, from 0 to 1.
     """
 
     fill: PerChannel = 0.0
-    side_range: Annotated[Factors, Range(ge=1, words="(least, greatest), from 1 on")] = (1.0, 4.0)
+    side_range: Annotated[Factors, Range(ge=1, le=10, words="(least, greatest), from 1 to 10")] = (1.0, 4.0)
     p: Probability = 0.5
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[Size, tuple[int, int]] | None:

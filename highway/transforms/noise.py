@@ -211,21 +211,33 @@ class CoarseDropout(_Holes):
         return _placed(size, self.height, self.width, numbers[1 : 1 + count])
 
 
+Side = Annotated[
+    int | float,
+    Predicate(lambda side: side >= 1 if isinstance(side, int) else 0 <= side <= 1, "a share from 0 to 1, or pixels as a whole number (16)"),
+]
+
+
 @checked
 @dataclass(frozen=True)
 class Cutout(_Holes):
     """Fill one box of a size, at a random place, with probability ``p``.
 
     Args:
-        height: Of the box, as a share of the image's.
+        height: Of the box: a float is a share of the image's, from 0 to 1; a whole number is pixels, at least 1.
         width: Likewise.
     """
 
-    height: Share = 0.25
-    width: Share = 0.25
+    height: Side = 0.25
+    width: Side = 0.25
 
     def holes(self, size: Size, rng: Generator) -> list[Box]:
-        return _placed(size, (self.height, self.height), (self.width, self.width), [rng.random(4).tolist()])
+        rows, columns = _share(self.height, size[0]), _share(self.width, size[1])
+        return _placed(size, (rows, rows), (columns, columns), [rng.random(4).tolist()])
+
+
+def _share(side: float, length: int) -> float:
+    """Return a side as a share of a length: whole numbers are pixels, and at most all of them."""
+    return min(1.0, side / length) if isinstance(side, int) else side
 
 
 def _placed(size: Size, height: tuple[float, float], width: tuple[float, float], numbers: list[list[float]]) -> list[Box]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,8 +12,8 @@ from highway import functional as F
 from highway.images.ops import Interpolation, Size
 from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Count, Predicate, Range, Shape
-from highway.transforms.base import Geometric, below, placed, uniform
-from highway.transforms.parameters import Amount, Factors
+from highway.transforms.base import Geometric, Transform, below, placed, uniform
+from highway.transforms.parameters import Amount, Enlargements
 
 Lengths = Annotated[int | tuple[int, ...], Range(ge=1), Predicate(lambda lengths: lengths != (), "at least one length")]
 
@@ -41,7 +40,9 @@ class Resize(Geometric):
             good, what = isinstance(self.shape, int) and self.shape >= 1, "width" if self.mode == "width" else f"{self.mode} edge"
             require(good, self, "shape", f"the new {what} in pixels with mode={self.mode!r}, a whole number, at least 1")
         elif isinstance(self.shape, float):
-            require(0 < self.shape < math.inf, self, "shape", "a share of the image's size, above 0")
+            require(
+                0 < self.shape <= 10, self, "shape", "a share of the image's size, above 0 and at most 10, or (height, width) in pixels"
+            )
         else:  # a whole number was a percentage in Highway of 2017, and is the shorter edge elsewhere: refused, not guessed
             good = isinstance(self.shape, tuple) and min(self.shape) >= 1
             require(good, self, "shape", "(height, width), a share of the image's size such as 0.5, or the new width with mode='width'")
@@ -53,7 +54,7 @@ class Resize(Geometric):
         if self.mode == "resize":
             return max(1, round(height * shape)), max(1, round(width * shape))
         edge = {"width": width, "shorter": min(size), "longer": max(size)}[self.mode]
-        return max(1, round(height * shape / edge)), max(1, round(width * shape / edge))
+        return _bounded(self, (max(1, round(height * shape / edge)), max(1, round(width * shape / edge))), size, shape)
 
     def image(self, image: np.ndarray, params: None, out: np.ndarray | None = None) -> np.ndarray:
         return F.resize(image, self.output(params, image.shape[:2]), self.interpolation, out)
@@ -96,7 +97,8 @@ class ResizeShortestEdge(_Scaled):
 
     Args:
         short_edge_length: The length in pixels, or several, one of which is drawn.
-        max_size: The longer edge is at most this many pixels; the shorter one gets shorter then.
+        max_size: The longer edge has at most this many pixels, and the shorter one then fewer than ``short_edge_length``. At least the
+            greatest ``short_edge_length``.
         interpolation: As for :class:`Resize`.
     """
 
@@ -104,12 +106,40 @@ class ResizeShortestEdge(_Scaled):
     max_size: Count | None = None
     interpolation: Interpolation = "bilinear"
 
+    def __post_init__(self) -> None:
+        greatest = max(self._lengths)
+        fits = self.max_size is None or self.max_size >= greatest
+        expected = f"pixels of the longer edge, at least {greatest}; an interpolation is given as interpolation='bicubic'"
+        require(fits, self, "max_size", expected)
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        return (self.short_edge_length,) if isinstance(self.short_edge_length, int) else self.short_edge_length
+
     def draw(self, size: Size, rng: Generator | None) -> Size:
-        lengths = (self.short_edge_length,) if isinstance(self.short_edge_length, int) else self.short_edge_length
+        lengths = self._lengths
         factor = lengths[0 if rng is None else below(len(lengths), rng)] / min(size)
         if self.max_size is not None:
             factor = min(factor, self.max_size / max(size))
-        return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
+        new = max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
+        return new if self.max_size is not None else _bounded(self, new, size, round(factor * min(size)))
+
+
+def _bounded(transform: Transform, new: Size, size: Size, edge: float) -> Size:
+    """Return the new size of an image whose one edge gets the length that was asked for.
+
+    Raises:
+        ValueError: the other edge gets so long that the result has over 100 times as many pixels as the image, and as a square of the edge.
+    """
+    if new[0] * new[1] > _MOST_TIMES * max(size[0] * size[1], edge * edge):
+        raise ValueError(
+            f"{transform}: an image of {size[0]}x{size[1]} (height x width) would become one of {new[0]}x{new[1]}; "
+            "cut it first, or limit its longer edge: ResizeShortestEdge(..., max_size=), Resize(..., mode='longer')"
+        )
+    return new
+
+
+_MOST_TIMES = 100
 
 
 @checked
@@ -118,21 +148,21 @@ class RandomResize(_Scaled):
     """Scale height and width by factors that are drawn; the image stays without chance.
 
     Args:
-        xrange: Least and greatest factor of the width.
-        yrange: Likewise of the height.
+        xrange: Least and greatest factor of the width, at most 10. Whole numbers are factors too, and no lengths in pixels.
+        yrange: Likewise of the height. ``None``: the factor of the width, so that the proportions stay.
         minimum: Least height and width of the result in pixels.
         aspect_ratio_thres: How far apart the two factors may be, as a share of the one of the width: 0 keeps the proportions.
         interpolation: As for :class:`Resize`.
     """
 
-    xrange: Factors
-    yrange: Factors
+    xrange: Enlargements
+    yrange: Enlargements | None = None
     minimum: Annotated[tuple[int, int], Range(ge=0)] = (0, 0)
     aspect_ratio_thres: Amount = 0.15
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        common = self.xrange[0] <= self.yrange[1] and self.yrange[0] <= self.xrange[1]
+        common = self.yrange is None or (self.xrange[0] <= self.yrange[1] and self.yrange[0] <= self.xrange[1])
         require(self.aspect_ratio_thres > 0 or common, self, "yrange", f"one that overlaps with xrange={self.xrange}")
 
     def draw(self, size: Size, rng: Generator | None) -> Size:
@@ -144,6 +174,8 @@ class RandomResize(_Scaled):
     def _factors(self, rng: Generator) -> tuple[float, float]:
         """Return two that are near enough to each other: the width's at random, the height's as near as it has to be."""
         x = uniform(*self.xrange, rng)
+        if self.yrange is None:
+            return x, x
         reach = x * self.aspect_ratio_thres
         low, high = max(self.yrange[0], x - reach), min(self.yrange[1], x + reach)
         if low <= high:
@@ -162,12 +194,12 @@ class LargeScaleJitter(_Scaled):
 
     Args:
         target_size: Height and width in pixels.
-        scale_range: Least and greatest factor.
+        scale_range: Least and greatest factor, at most 10.
         interpolation: As for :class:`Resize`.
     """
 
     target_size: Shape
-    scale_range: Factors = (0.1, 2.0)
+    scale_range: Enlargements = (0.1, 2.0)
     interpolation: Interpolation = "bilinear"
 
     def draw(self, size: Size, rng: Generator | None) -> Size:

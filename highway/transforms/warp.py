@@ -13,10 +13,10 @@ from numpy.random import Generator
 
 from highway import functional as F
 from highway.images.ops import Size
-from highway.parameters.checks import checked
+from highway.parameters.checks import checked, require
 from highway.parameters.ranges import Probability, Range
-from highway.transforms.base import Geometric, happens
-from highway.transforms.parameters import Amount, Degrees, Factors, PerChannel, Slant
+from highway.transforms.base import Geometric, happens, uniform
+from highway.transforms.parameters import Amount, Centers, Degrees, Factors, PerChannel, Positive, Slant
 
 
 class Warp(Geometric):
@@ -24,6 +24,7 @@ class Warp(Geometric):
 
     interpolation: F.Sampling
     fill: PerChannel = 0.0
+    mode: F.WarpBorder = "constant"
 
     @abstractmethod
     def matrix(self, params: Any, size: Size) -> np.ndarray | None:
@@ -38,7 +39,7 @@ class Warp(Geometric):
     def _warped(self, image: np.ndarray, params: Any, interpolation: F.Sampling, fill: F.Fill) -> np.ndarray:
         size = image.shape[0], image.shape[1]
         matrix = self.matrix(params, size)
-        return image if matrix is None else F.warp(image, matrix, self.output(params, size), interpolation, fill)
+        return image if matrix is None else F.warp(image, matrix, self.output(params, size), interpolation, fill, self.mode)
 
     def points(self, points: np.ndarray, params: Any, size: Size) -> np.ndarray:
         matrix = self.matrix(params, size)
@@ -82,6 +83,7 @@ def joins(one: object, other: object) -> bool:
         and one.interpolation in F.LINEAR
         and other.interpolation in F.LINEAR
         and one.fill == other.fill
+        and one.mode == other.mode == "constant"
     )
 
 
@@ -97,24 +99,51 @@ class Rotate(Warp):
         reshape: Whether the result grows to hold the whole turned image (the images of a batch then
             differ in size).
         fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
+        mode: What new pixels hold: ``"constant"`` (``fill``), or ``"nearest"``, ``"reflect"`` or ``"mirror"``, as for :class:`Shift`.
+            Boxes and points know only the image itself, not what comes in by reflection.
+        center_range: Least and greatest place of the centre of the turn, as shares of width and height, both drawn. Not with ``reshape``.
+        step_deg: Only multiples of so many degrees are drawn.
     """
 
     angle: Annotated[int | float, Range(ge=0, lt=2**53, words="degrees, at least 0")]
     interpolation: F.Sampling = "nearest"
     reshape: bool = False
     fill: PerChannel = 0.0
+    mode: F.WarpBorder = "constant"
+    center_range: Centers = (0.5, 0.5)
+    step_deg: Positive | None = None
 
-    def draw(self, size: Size, rng: Generator | None) -> float:
+    def __post_init__(self) -> None:
+        _check_mode(self)
+        require(not self.reshape or self.center_range == (0.5, 0.5), self, "center_range", "(0.5, 0.5) with reshape=True")
+        require(self.step_deg is None or self.step_deg <= self.angle, self, "step_deg", f"at most angle={self.angle}")
+
+    def draw(self, size: Size, rng: Generator | None) -> float | tuple[float, float, float]:
+        """Return the degrees of the turn, and the place of its centre, x and y, if that is drawn."""
         if rng is None:
             return 0.0
         share = rng.random()
-        return float(int((2 * self.angle + 1) * share) - self.angle) if isinstance(self.angle, int) else self.angle * (2 * share - 1)
+        if self.step_deg is not None:
+            steps = int(self.angle / self.step_deg + 1e-9)
+            count = 2 * steps + (2 * steps * self.step_deg != 360)  # -180 and 180 degrees are one turn
+            angle = self.step_deg * (int(count * share) - steps)
+        else:
+            angle = float(int((2 * self.angle + 1) * share) - self.angle) if isinstance(self.angle, int) else self.angle * (2 * share - 1)
+        if self.center_range == (0.5, 0.5):
+            return angle
+        return angle, uniform(*self.center_range, rng) * size[1], uniform(*self.center_range, rng) * size[0]
 
-    def output(self, params: float, size: Size) -> Size:
-        return F.rotated_size(size, params, self.reshape)
+    def output(self, params: float | tuple[float, float, float], size: Size) -> Size:
+        return F.rotated_size(size, params, self.reshape) if isinstance(params, float) else size
 
-    def matrix(self, params: float, size: Size) -> np.ndarray | None:
-        return None if params % 360 == 0 else F.rotation(size, params, self.reshape)
+    def matrix(self, params: float | tuple[float, float, float], size: Size) -> np.ndarray | None:
+        angle, *centre = (params,) if isinstance(params, float) else params
+        if angle % 360 == 0:
+            return None
+        matrix = F.rotation(size, angle, self.reshape)
+        if centre:  # which stays where it is
+            matrix[:, 2] = centre - matrix[:, :2] @ centre
+        return matrix
 
 
 @checked
@@ -183,6 +212,11 @@ def _largest_upright(size: Size, angle: float) -> tuple[float, float]:
     return (size[0] * cosine - size[1] * sine) / double, (size[1] * cosine - size[0] * sine) / double
 
 
+def _check_mode(warp: Warp) -> None:
+    linear = warp.interpolation in (*F.NEAREST, *F.LINEAR)
+    require(warp.mode == "constant" or linear, warp, "mode", "'constant' with a spline of order 2 or more")
+
+
 class _Affine(Warp):
     """A transform that draws an affine map about the centre."""
 
@@ -190,6 +224,9 @@ class _Affine(Warp):
     translate: tuple[Amount, Amount] = (0.0, 0.0)
     scale: Factors = (1.0, 1.0)
     shear: Slant = 0.0
+
+    def __post_init__(self) -> None:
+        _check_mode(self)
 
     def draw(self, size: Size, rng: Generator | None) -> tuple[float, float, float, float, float, float]:
         """Return degrees, factor, the degrees of both slants, and the shift in pixels to the right and down."""
@@ -219,6 +256,7 @@ class Affine(_Affine):
         shear: Up to so many degrees either way, along x and, drawn apart, along y.
         interpolation: As for :class:`Rotate`.
         fill: What new pixels hold: a number, or one for each channel.
+        mode: As for :class:`Rotate`.
     """
 
     rotate: Degrees = 0.0
@@ -227,6 +265,7 @@ class Affine(_Affine):
     shear: Slant = 0.0
     interpolation: F.Sampling = "bilinear"
     fill: PerChannel = 0.0
+    mode: F.WarpBorder = "constant"
 
 
 @checked
@@ -238,11 +277,13 @@ class Shear(_Affine):
         shear: Up to so many degrees either way, along x and, drawn apart, along y.
         interpolation: As for :class:`Rotate`.
         fill: What new pixels hold: a number, or one for each channel.
+        mode: As for :class:`Rotate`.
     """
 
     shear: Slant = 15.0
     interpolation: F.Sampling = "bilinear"
     fill: PerChannel = 0.0
+    mode: F.WarpBorder = "constant"
 
 
 @checked
@@ -254,11 +295,13 @@ class Translate(_Affine):
         translate: Up to these shares of width and height either way.
         interpolation: As for :class:`Rotate`.
         fill: What new pixels hold: a number, or one for each channel.
+        mode: As for :class:`Rotate`.
     """
 
     translate: tuple[Amount, Amount] = (0.1, 0.1)
     interpolation: F.Sampling = "bilinear"
     fill: PerChannel = 0.0
+    mode: F.WarpBorder = "constant"
 
 
 @checked

@@ -7,21 +7,36 @@ from collections.abc import Iterator
 
 from highway.errors import ConfigError
 
+MOST = 1_000_000  # texts of one; a data set may have that many shards
+
 _BRACES = re.compile(r"\{([^{}]*(?:,[^{}]*)+|[^{},]+\.\.[^{},]+)\}")
 
 
-def expand_braces(text: str) -> list[str]:
+def expand_braces(text: str, most: int = MOST) -> list[str]:
     """Expand ``{a,b}`` and ``{0..3}`` as a shell does; numbers keep leading zeros.
 
     >>> expand_braces("zsub://h{a,b}:788{0..1}")
     ['zsub://ha:7880', 'zsub://ha:7881', 'zsub://hb:7880', 'zsub://hb:7881']
+
+    Raises:
+        ConfigError: a range is none, or there are more than ``most`` texts.
     """
+    found: dict[str, None] = {}  # braces within braces are expanded from the inside, which repeats what stands beside them
+    for number, whole in enumerate(_expanded(text)):
+        found[whole] = None
+        if len(found) > most or number > 10 * most:
+            raise ConfigError(f"'{text:.200}': its braces expand to more than {most:,} texts")
+    return list(found)
+
+
+def _expanded(text: str) -> Iterator[str]:
     found = _BRACES.search(text)
     if not found:
-        return [text]
+        yield text
+        return
     head, tail = text[: found.start()], text[found.end() :]
-    # Braces within braces are expanded from the inside, which repeats what stands beside them.
-    return list(dict.fromkeys(whole for choice in _choices(found[1], text) for whole in expand_braces(head + choice + tail)))
+    for choice in _choices(found[1], text):
+        yield from _expanded(head + choice + tail)
 
 
 def _choices(body: str, text: str) -> Iterator[str]:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from highway.process.readable import readable
 from highway.wire import rendezvous
 from highway.wire.address import is_loopback, peer_user
 from highway.wire.pausable import PausableSender
@@ -32,10 +33,10 @@ _NUMBER: Final = struct.Struct("<Q")  # what the sender says: how many messages 
 PAUSE: Final = 20.0  # seconds that a receiver may take to leave; then the sender goes on all the same
 SILENCE: Final = 3.0  # seconds that it may take between two bytes which say that it reads still
 READING: Final = 0.1  # seconds between two of them
-HELLO: Final = 2.0  # seconds that it may take to say whom it means; on a busy machine it may not run for a while, once it has called
+HELLO: Final = 2.0  # seconds that a caller may take to name the sender; on a busy machine it may not run for a while, once it has called
 GONE: Final = 5.0  # seconds that ZeroMQ may take to notice that it is gone
 ROUND: Final = 0.05  # seconds between two rounds of marks
-PENDING: Final = 128  # receivers that may wait for their turn to leave
+PENDING: Final = 128  # callers that have not named the sender yet; if there are more, the oldest is dropped
 
 
 class LeaveServer:
@@ -57,6 +58,9 @@ class LeaveServer:
     def __init__(self, link: Link, name: bytes, sender: PausableSender, mark: Callable[[int], Sequence[Frame]]) -> None:
         self._name, self._sender, self._mark = name, sender, mark
         self._pid = os.getpid()
+        self._callers: dict[socket.socket, _Caller] = {}
+        self._paused_at = self._rests_until = self._marks_at = float("-inf")
+        self._number = self._gone = self._closed_before = 0  # of the last pause: messages sent by then, receivers that left, those before
         self._listening = [socket.create_server(path_of(name), family=socket.AF_UNIX, backlog=PENDING)]
         self.port = 0
         if (host := interface(link, sender.bound)) and not is_loopback(host):
@@ -68,7 +72,7 @@ class LeaveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening. Who is leaving is not waited for. Closing again does nothing."""
+        """Stop listening. Receivers that are leaving are not waited for. Closing again does nothing."""
         if os.getpid() == self._pid and self._wake.fileno() >= 0:
             self._wake.send(b"\0")
             self._thread.join()
@@ -76,53 +80,141 @@ class LeaveServer:
                 each.close()
 
     def _serve(self) -> None:
-        while self._closing not in (ready := _readable([self._closing, *self._listening], None)):
-            with contextlib.suppress(OSError):
-                connection, _ = ready[0].accept()
-                with connection:
-                    connection.settimeout(HELLO)
-                    if _may_ask(connection) and _read(connection, len(MAGIC + self._name)) == MAGIC + self._name:
-                        self._let_go(connection)
-
-    def _let_go(self, connection: socket.socket) -> None:
-        """Pause while a receiver leaves; then rest as long, so that who says it again and again stops nobody."""
-        started = time.monotonic()
-        before = _closed(self._sender.peers())
+        """Serve all callers side by side, so that one that is silent or slow holds up no other."""
         try:
-            number = self._sender.pause()
-            with contextlib.suppress(ConnectionError):  # it went at once
-                connection.send(_NUMBER.pack(number))
-            if self._is_gone_after_marks(connection, number, started):
-                noticed = time.monotonic() + GONE
-                while _closed(self._sender.peers()) == before and time.monotonic() < noticed:
-                    if _readable([self._closing], 0.002):
-                        return
-                self._sender.settle(GONE)
+            while self._closing not in (ready := readable([self._closing, *self._listening, *self._callers], self._patience())):
+                for sock in ready:
+                    if sock in self._listening:
+                        self._accept(sock)
+                    else:
+                        self._hear(sock)
+                self._look()
         finally:
             self._sender.is_paused = False
-        _readable([self._closing], time.monotonic() - started)
+            for sock in self._callers:
+                sock.close()
 
-    def _is_gone_after_marks(self, connection: socket.socket, number: int, started: float) -> bool:
-        """Send marks until the receiver has found one; say whether it went in time."""
-        is_found, heard = False, started
-        while time.monotonic() <= started + PAUSE:
-            if not is_found:
-                self._sender.mark(self._mark(number))
-            ready = _readable([self._closing, connection], ROUND)
-            if self._closing in ready:
-                return False
-            if connection in ready:
-                try:
-                    said = connection.recv(64)
-                except ConnectionError:  # it went without having read the number
-                    said = b""
-                if not said:
-                    return True
-                is_found |= FOUND in said
-                heard = time.monotonic()
-            elif time.monotonic() > heard + SILENCE:
-                break
-        return False
+    def _patience(self) -> float | None:
+        """Return the seconds until something is due though no caller says anything; ``None`` if nothing is."""
+        if self._sender.is_paused:
+            return ROUND
+        due = [caller.since + HELLO for caller in self._callers.values() if not caller.is_known]
+        due += [self._rests_until] * any(caller.is_known for caller in self._callers.values())
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # the caller has given up, or no descriptor is left: then look again after a moment
+            readable([self._closing], ROUND)
+            return
+        connection.setblocking(False)
+        strangers = [sock for sock, caller in self._callers.items() if not caller.is_known]
+        if len(strangers) >= PENDING:
+            self._drop(strangers[0])
+        self._callers[connection] = _Caller(time.monotonic())
+        if not _may_ask(connection):
+            self._drop(connection)
+
+    def _hear(self, sock: socket.socket) -> None:
+        """Take in what a caller says: first the name of this sender, which only its receivers know; then how far it is."""
+        caller = self._callers.get(sock)
+        if caller is None:  # it was dropped a moment ago
+            return
+        hello = MAGIC + self._name
+        try:
+            said = sock.recv(64 if caller.is_known else len(hello) - len(caller.said))
+        except BlockingIOError:
+            return
+        except OSError:  # it went without having read the number
+            said = b""
+        caller.heard = time.monotonic()
+        if caller.is_known:
+            caller.is_found |= FOUND in said
+        else:
+            caller.said += said
+            if not hello.startswith(caller.said):
+                said = b""
+            caller.is_known = caller.said == hello
+        if not said:
+            self._gone += caller.leaves_since is not None
+            self._drop(sock)
+
+    def _look(self) -> None:
+        """Do what is due: pause the sender and answer those that leave, send marks, and give up those that take too long."""
+        now = time.monotonic()
+        for sock, caller in list(self._callers.items()):
+            if not caller.is_known:
+                is_late = now > caller.since + HELLO
+            elif caller.leaves_since is not None:
+                is_late = now > caller.leaves_since + PAUSE or now > caller.heard + SILENCE
+            else:
+                is_late = False
+                if self._may_begin(now):
+                    caller.leaves_since = caller.heard = now
+                    with contextlib.suppress(OSError):  # it went at once
+                        sock.send(_NUMBER.pack(self._number))
+            if is_late:
+                self._drop(sock)
+        if not self._sender.is_paused:
+            return
+        leaving = [caller for caller in self._callers.values() if caller.leaves_since is not None]
+        if not leaving:
+            self._go_on()
+        elif not all(caller.is_found for caller in leaving) and now >= self._marks_at:
+            self._marks_at = now + ROUND
+            self._sender.mark(self._mark(self._number))
+
+    def _may_begin(self, now: float) -> bool:
+        """Say whether a receiver may leave now, and pause the sender for it.
+
+        Receivers may leave together. After a pause the sender rests as long, so that who calls again and again stops nobody.
+        """
+        if self._sender.is_paused:
+            return now < self._paused_at + PAUSE
+        if now < self._rests_until:
+            return False
+        self._paused_at, self._gone, self._marks_at = now, 0, now
+        self._closed_before = _closed(self._sender.peers())
+        self._number = self._sender.pause()
+        return True
+
+    def _go_on(self) -> None:
+        """End the pause, once ZeroMQ has noticed that the receivers are gone that have left."""
+        noticed = time.monotonic() + GONE
+        if self._gone:
+            while _closed(self._sender.peers()) < self._closed_before + self._gone and time.monotonic() < noticed:
+                if readable([self._closing], 0.002):
+                    return
+            self._sender.settle(GONE)
+        self._sender.is_paused = False
+        now = time.monotonic()
+        self._rests_until = now + (now - self._paused_at)
+
+    def _drop(self, sock: socket.socket) -> None:
+        del self._callers[sock]
+        sock.close()
+
+
+@dataclass
+class _Caller:
+    """A connection to the server, and how far it is.
+
+    Args:
+        since: When it came.
+        said: What it has said of the sender's name.
+        is_known: Whether it named the sender.
+        leaves_since: When the sender was paused for it; ``None`` before that.
+        heard: When it said something last.
+        is_found: Whether it has read a mark.
+    """
+
+    since: float
+    said: bytes = b""
+    is_known: bool = False
+    leaves_since: float | None = None
+    heard: float = 0.0
+    is_found: bool = False
 
 
 class Leave:
@@ -249,20 +341,5 @@ def _may_ask(connection: socket.socket) -> bool:
     return connection.family != socket.AF_UNIX or peer_user(connection) == os.getuid()
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
-    read = b""
-    while len(read) < count and (more := connection.recv(count - len(read))):
-        read += more
-    return read
-
-
 def _closed(peers: Peers | None) -> int:
     return peers.seen - peers.live if peers else 0
-
-
-def _readable(sockets: list[socket.socket], timeout: float | None) -> list[socket.socket]:
-    poll = select.poll()
-    known = {each.fileno(): each for each in sockets}
-    for fd in known:
-        poll.register(fd, select.POLLIN)
-    return [known[fd] for fd, _ in poll.poll(None if timeout is None else max(0.0, timeout) * 1000)]

@@ -2,11 +2,15 @@
 
 An array is the map ``{"nd": True, "type": "|u1", "kind": "", "shape": [...], "data": bytes}`` with byte strings as keys; a numpy scalar is
 ``{"nd": False, "type": ..., "data": ...}``. Arrays of Python objects, which msgpack-numpy pickles, are refused on both sides.
+
+msgpack before version 1.0, which Highway used, wrote byte strings and texts alike, as texts. Messages and values of that time are
+recognised by their first array, and decoded as Highway decoded them: arrays are arrays, and texts are ``bytes``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgpack
@@ -48,19 +52,39 @@ def decode(frame: Any) -> Any:
     """
     view = memoryview(frame)
     try:
+        return _unpacked(view, _decode)
+    except (_BytesAsText, UnicodeDecodeError) as error:
+        if not _has_bytes_as_text(bytes(view)):
+            raise FrameError(f"no msgpack: {error}") from None
+    return _unpacked(view, _decode_old, raw=True)
+
+
+def _unpacked(view: memoryview, hook: Callable[[dict[Any, Any]], Any], raw: bool = False) -> Any:
+    try:
         return msgpack.unpackb(
             view,
-            object_hook=_decode,
+            object_hook=hook,
             ext_hook=_end,
             use_list=False,
             strict_map_key=False,
             max_array_len=MAX_ROW,
             max_map_len=MAX_ROW,
+            raw=raw,
         )
-    except FrameError:
+    except (FrameError, _BytesAsText, UnicodeDecodeError):
         raise
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
         raise FrameError(f"no msgpack: {error or type(error).__name__}") from None
+
+
+class _BytesAsText(Exception):
+    """An array in a map whose keys are texts."""
+
+
+def _has_bytes_as_text(frame: bytes) -> bool:
+    """Return whether the first array of a message has a text as its first key, as all texts and bytes were before msgpack 1.0."""
+    old, new = frame.find(b"\xa2nd"), frame.find(b"\xc4\x02nd")
+    return old >= 0 and (new < 0 or old < new)
 
 
 def encode_end(sender: bytes, number: int) -> bytes:
@@ -81,6 +105,8 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: dict[Any, Any]) -> Any:
     if b"nd" not in value:
+        if "nd" in value and "type" in value and "data" in value:
+            raise _BytesAsText('an array whose key "nd" is a text; expected bytes')
         return value
     try:
         kind, descr, data = value.get(b"kind", b""), value[b"type"], value[b"data"]
@@ -99,6 +125,12 @@ def _decode(value: dict[Any, Any]) -> Any:
     except ValueError as error:  # more dimensions, or larger ones, than numpy takes
         raise FrameError(f"an array of shape {shape!r:.80}: {error}") from None
     return array if value[b"nd"] else array[()]
+
+
+def _decode_old(value: dict[Any, Any]) -> Any:
+    if b"nd" in value:
+        return _decode(value)
+    return {key.decode(errors="surrogateescape") if isinstance(key, bytes) else key: content for key, content in value.items()}
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:

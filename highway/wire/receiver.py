@@ -40,7 +40,7 @@ class LinkReceiver:
     Args:
         link: Where from.
         counters: Where to count ``messages`` and ``bytes`` of the wire, the items ``received``, ``gaps``, ``duplicates``, ``late``,
-            ``malformed``, ``senders`` and ``ended``.
+            ``malformed``, ``senders``, ``ended`` and ``strangers``.
 
     Attributes:
         bound: Addresses that peers can connect to; empty if this end connects.
@@ -193,6 +193,8 @@ class LinkReceiver:
         peers = self.transport_end.peers()
         if peers is None:
             return self._link.bind and self._enough
+        if peers.strangers:
+            self.counters["strangers"] = peers.strangers
         unended = self._unended(peers)
         if self._link.bind and self._enough and not unended:
             if peers.seen > self._senders.connections:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -25,7 +26,9 @@ log = logging.getLogger("highway")
 
 REFRESH = 1.0  # seconds between two looks at where all names are; before they are all known, between a tenth of that and that
 SHOWN = 4  # names in a message
-TELL_AFTER = 10.0  # seconds for which a name is not published before it is said
+TELL_AFTER = 10.0  # seconds for which a name is not published, or a question not answered, before it is said
+CLOSE = 5.0  # seconds that the thread that asks may take to end
+LONGEST = 300  # characters of an address
 
 
 class Rendezvous(Protocol):
@@ -70,10 +73,29 @@ class FolderRendezvous:
         except FileNotFoundError:  # nobody has published yet
             return {}
         files = {name: self._file(name) for name in names}
-        return {name: file.read_text() for name, file in files.items() if file.name in there}
+        return {name: _text_of(file) for name, file in files.items() if file.name in there}
 
     def _file(self, name: str) -> Path:
         return self._path / urllib.parse.quote(name, safe="")
+
+
+def _text_of(file: Path) -> str:
+    """Return what a file holds, up to the length of an address; empty if it is no file. Strangers may have written it."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:  # a pipe would keep it waiting
+            return opened.read(LONGEST + 1).decode(errors="replace")
+    except (FileNotFoundError, IsADirectoryError):
+        return ""
+
+
+def is_address(text: object) -> bool:
+    """Return whether a text is an address that links connect to: ``tcp://host:port``.
+
+    >>> is_address("tcp://10.0.0.1:5555"), is_address("tcp://[::1]:5555"), is_address("10.0.0.1"), is_address("tcp://a:99999")
+    (True, True, False, False)
+    """
+    found = re.fullmatch(r"tcp://(?:[\w.-]+|\[[\w:.%-]+\]):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
+    return found is not None and len(found[0]) <= LONGEST and 0 < int(found[1]) < 65536
 
 
 class Directory:
@@ -97,8 +119,10 @@ class Directory:
         self._wanted: set[str] = set()
         self._known: Mapping[str, str] = {}
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+        self._silence = _Silence()
+        self._asked_at: float | None = None  # since when the rendezvous has not answered
+        self._is_closed, self._closed = False, threading.Event()
 
     def publish(self, name: str, url: str) -> None:
         """Say where a name of this process is: ``tcp://host:port``."""
@@ -120,30 +144,44 @@ class Directory:
         """Hear and say nothing more; what was heard stays known."""
         self._is_closed = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(CLOSE)  # a folder that hangs keeps its thread
 
     def _begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go_round, name="highway:rendezvous", daemon=True)
-            self._thread.start()
+        if not self._threads:
+            for name, work in (("highway:rendezvous", self._go_round), ("highway:rendezvous-watch", self._watch)):
+                thread = threading.Thread(target=work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
         self._wake.set()
+
+    def _watch(self) -> None:
+        """Report a rendezvous that hangs, such as a folder of a file server that is gone; the thread that asks it cannot."""
+        while not self._closed.wait(REFRESH):
+            asked = self._asked_at
+            if asked is not None and time.monotonic() >= asked + TELL_AFTER:
+                self._silence.does_not_answer(f"it has kept a question waiting for {TELL_AFTER:g} s")
 
     def _go_round(self) -> None:
         published: dict[str, str] = {}
-        silence, pause = _Silence(), 0.0
+        silence, pause = self._silence, 0.0
         while not self._is_closed:
             with self._lock:
                 own, wanted = dict(self._published), set(self._wanted)
             try:
+                self._asked_at = time.monotonic()
                 found = self._rendezvous.find(wanted | own.keys())
+                silence.no_address({name: text for name, text in found.items() if not is_address(text)})
+                found = {name: text for name, text in found.items() if is_address(text)}
                 if missing := {name: own[name] for name in own if name not in found or own[name] != published.get(name)}:
                     self._rendezvous.publish(missing)
                     published |= missing
                 self._take_in({name: found[name] for name in wanted & found.keys()})
                 silence.answers()
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 silence.does_not_answer(error)
+            self._asked_at = None
             unknown = {name for name in wanted if not self.address(name)}
             silence.unknown(unknown)
             pause = min(REFRESH, max(REFRESH / 10, 2 * pause)) if unknown else REFRESH
@@ -164,13 +202,20 @@ class _Silence:
         self._is_told = False
         self._since: dict[str, float] = {}  # when each name was missed first
         self._told: set[str] = set()
+        self._junk: dict[str, object] = {}
 
     def answers(self) -> None:
         if self._is_told:
             log.info("the rendezvous answers again")
         self._is_told = False
 
-    def does_not_answer(self, error: OSError) -> None:
+    def no_address(self, found: Mapping[str, object]) -> None:
+        for name, text in found.items():
+            if self._junk.get(name) != text:
+                log.warning("the rendezvous has %.100r for %s, which is no address such as tcp://host:port; it is ignored", text, name)
+        self._junk = dict(found)
+
+    def does_not_answer(self, error: object) -> None:
         if not self._is_told:
             log.warning("the rendezvous does not answer, so links stay at the addresses that are known: %s", error)
         self._is_told = True

@@ -89,6 +89,12 @@ class LinkSender:
         peers = self.transport_end.peers()
         return peers.seen if peers else 0
 
+    @property
+    def strangers(self) -> int:
+        """Connections that were refused because the other end does not speak the transport's protocol."""
+        peers = self.transport_end.peers()
+        return peers.strangers if peers else 0
+
     def send(
         self,
         item: Any,

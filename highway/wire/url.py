@@ -41,6 +41,8 @@ from highway.wire.transports.table import TRANSPORTS, Transport
 Kind = Literal["push", "pull", "pub", "sub"]
 Direction = Literal["send", "receive"]
 
+MOST_URLS = 10_000  # that one text with braces may stand for
+
 SCHEMES: dict[str, tuple[Kind, bool]] = {
     "zpush": ("push", False),
     "zpull": ("pull", True),
@@ -126,7 +128,7 @@ def parse(
         ConfigError: a URL cannot be used as written; the message says what is expected.
     """
     given = [url] if isinstance(url, str) else list(url)
-    urls = [each for one in given for each in (expand_braces(one) if braces else [one])]
+    urls = [each for one in given for each in (expand_braces(one, MOST_URLS) if braces else [one])]
     if not urls:
         raise ConfigError("no URL was given; expected such as 'tcp://127.0.0.1:5555' or 'zsub://host:7880'")
     return joined([_parse_one(one, direction, bind, defaults) for one in urls])

@@ -1,6 +1,7 @@
 """Pipelines as DataFlows, and DataFlows as sources; with tensorpack itself run by ``tox -e adapters-others``."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,3 +96,22 @@ def test_a_dataflow_without_datapoints_is_an_error(flows, adapter):
     source = adapter.DataFlowSource(flows.DataFromList([]), epochs=None)
     with Pipeline([source]) as pipeline, pytest.raises(PipelineError, match="DataFromList has no datapoints in epoch 0"):
         list(pipeline)
+
+
+def test_a_dataflow_as_the_source_of_a_pipeline_names_what_reads_it(flows):
+    with pytest.raises(PipelineError, match=r"DataFromList is a DataFlow of tensorpack; DataFlowSource\(dataflow\), from highway"):
+        Pipeline([flows.DataFromList([[1]])])
+
+
+def test_a_dequeue_generator_has_what_highways_of_2017_had(flows, adapter):
+    with Pipeline([[(1, 2), (3, 4)], Repeat(times=2)]) as pipeline:
+        flow = adapter.DequeueGenerator(pipeline, 128)
+        assert flow.queue_size == 128 and flow.get_size() == flow.size() == 2
+        flow.reset_state()
+        assert [list(flow.get_data()), list(flow)] == [[[1, 2], [3, 4]]] * 2
+
+
+def test_what_the_serializers_of_tensorpack_have_written_is_read_by_themselves(flows, adapter):
+    path = str(Path(__file__).parents[1] / "data" / "older_systems" / "tensorpack-pickle.mdb")
+    with Pipeline([adapter.DataFlowSource(flows.LMDBSerializer.load(path, shuffle=False))]) as pipeline:
+        assert [label for _, label in pipeline] == [0, 1, 2]

@@ -284,6 +284,26 @@ def test_roles_die_with_their_launcher_even_if_that_is_killed(write, start, wait
         wait_until_gone(pid)
 
 
+@pytest.mark.slow
+def test_a_role_that_holds_the_interpreter_dies_with_its_launcher_and_so_does_what_it_has_started(write, start, wait_until_gone):
+    write("roles: {a: [$Numbers, $HoldInterpreter]}")
+    run = start("run", "t.yaml", "--plugin", "mine")
+    found = run.until(r"pid (\d+) program (\d+)")
+    run.process.kill()
+    for pid in found.groups():
+        wait_until_gone(int(pid))
+
+
+def test_of_a_progress_bar_the_launcher_shows_the_last_state(write, start):
+    write("roles: {a: [$Numbers: 1, $ShowProgress: {last: 150000}]}")
+    _, out, _ = start("run", "t.yaml", "--plugin", "mine").end()
+    lines = [line.removeprefix("a | ") for line in out.splitlines() if line.startswith("a | ")]
+    states = [line for line in lines if not line.startswith("x")]
+    assert states[-1] == "100% of it"
+    assert len(states) < 100  # of 400,000
+    assert "".join(line for line in lines if line.startswith("x")) == 150_000 * "x"
+
+
 def test_a_file_of_the_user_named_highway_does_not_take_the_place_of_highway(folder, write):
     (folder / "highway.py").write_text("raise SystemExit('the wrong highway')")
     write("roles: {r: [ImageFileReader: {data_dir: 'highway:photos/val', batch_size: 8, shape: [8, 8], epochs: 1}]}")

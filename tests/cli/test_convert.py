@@ -649,16 +649,36 @@ def test_what_was_removed_is_written_again(squares, tmp_path, capsys):
 
 
 def test_nothing_is_no_source(tmp_path, capsys):
-    with shard_writer(str(tmp_path / "s.tar")), lmdb_writer(str(tmp_path / "s.mdb")):
+    with tarfile.open(tmp_path / "s.tar", "w"), lmdb_writer(str(tmp_path / "s.mdb")):
         pass
     for target in (["t", "--to", "ten"], ["a.npz"]):
         assert convert(tmp_path / "s.mdb", tmp_path / target[0], *target[1:]) == 1
         assert "s.mdb: there are no samples in it" in capsys.readouterr().err
         assert convert(tmp_path / "s.tar", tmp_path / target[0], *target[1:]) == 1
-        assert "s.tar: no samples in the whole epoch" in capsys.readouterr().err
+        assert "there are no files in it" in capsys.readouterr().err
 
 
 def test_a_terminal_is_shown_the_progress(squares, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # which makes a terminal of it for rich
     assert convert(squares, tmp_path / "s.tar") == 0
     assert re.search(r"20/20.*samples/s", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("other", ["./a/x", "a//x"])
+def test_samples_whose_keys_are_one_path_are_an_error_and_not_one_file(photos, tmp_path, capsys, other):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(photos / "cat" / "00.jpg", "a/x.jpg")
+        archive.add(photos / "dog" / "01.jpg", f"{other}.jpg")
+    assert convert(tmp_path / "x.tar", tmp_path / "folder", "--to", "folder", "--workers", 1) == 1
+    assert "two images are to be 'a/x.jpg'" in capsys.readouterr().err
+    assert convert(tmp_path / "x.tar", tmp_path / "numbered", "--to", "folder", "--number-keys", "--check") == 0
+
+
+def test_a_folder_of_an_archive_whose_keys_begin_with_a_dot_is_the_same(photos, tmp_path, capsys):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for label, key in enumerate(["cat/00", "dog/01"]):
+            archive.add(photos / f"{key}.jpg", f"./{key}.jpg")
+            (tmp_path / "cls").write_text(str(label))
+            archive.add(tmp_path / "cls", f"./{key}.cls")
+    assert convert(tmp_path / "x.tar", tmp_path / "folder", "--to", "folder", "--check") == 0
+    assert "all 2 samples are the same" in capsys.readouterr().out

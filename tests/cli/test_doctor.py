@@ -92,3 +92,20 @@ def test_threads_of_blas_are_a_matter_of_the_environment(monkeypatch, setting, h
     finding = found()["BLAS threads"]
     assert finding.found == ("OMP_NUM_THREADS=1" if setting else "not limited")
     assert bool(finding.advice) is has_advice
+
+
+def script(folder, name, text):
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def test_it_says_which_package_owns_the_commands_that_tensorcom_has_too(tmp_path):
+    script(tmp_path, "tensormon", "#!/usr/bin/python\nimport sys\nfrom highway.cli.streams.mon import main\n")
+    script(tmp_path, "tensorstat", "#!/usr/bin/python\nimport numpy as np\nfrom tensorcom import zcom\n")
+    script(tmp_path, "tensorshow", "#!/bin/sh\n")
+    assert doctor.owners_of_commands(str(tmp_path)) == (
+        "tensormon of highway; tensorshow of another program; tensorstat of tensorcom; "
+        "serve-imagenet-dir, serve-imagenet-shards of nobody; highway's are always: "
+        "highway show, highway stat, highway serve-dir, highway serve-shards"
+    )
+    assert "commands" in found()

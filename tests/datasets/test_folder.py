@@ -1,5 +1,7 @@
 """Image files by number, and lists of their labels."""
 
+import copy
+import dataclasses
 import os
 
 import numpy as np
@@ -157,3 +159,114 @@ def test_a_fingerprint_changes_when_an_image_is_written_to(folder):
     before = dataset.fingerprint()
     os.utime(folder / "a" / "x.png", ns=(0, 0))
     assert dataset.fingerprint() != before
+
+
+def test_a_copy_with_another_folder_lists_that_folder(folder):
+    Image.new("RGB", (4, 4)).save(folder / "d" / "z.png")
+    first = ImageFolder(str(folder))
+    assert len(first) == 3
+    (folder.parent / "others" / "e").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(folder.parent / "others" / "e" / "0.png")
+    for other in (copy.copy(first), dataclasses.replace(first, data_dir="")):
+        other.data_dir = str(folder.parent / "others")
+        assert other.keys == ["e/0.png"]
+    assert len(first) == 3
+
+
+# --- links ---
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """Two labels, with one image each."""
+    for name in ("cat", "dog"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / "classes" / name / "0.png")
+    return tmp_path / "classes"
+
+
+@pytest.mark.parametrize("name", ["ant", "cat/1.png", "cat/more"])
+def test_a_link_that_leads_nowhere_is_an_error_and_does_not_shift_labels(classes, name):
+    os.symlink(classes / "gone", classes / name)
+    with pytest.raises(FileNotFoundError, match=rf"classes/{name}': this link leads to '.*/gone', which does not exist; correct or remove"):
+        len(ImageFolder(str(classes)))
+
+
+def test_a_link_that_leads_nowhere_is_an_error_in_a_folder_without_labels_and_in_the_names_of_classes(classes):
+    os.symlink("gone", classes / "ant")
+    with pytest.raises(FileNotFoundError, match="this link leads to 'gone'"):
+        ImageFolder(str(classes)).classes  # noqa: B018
+    os.symlink("gone", classes / "cat" / "1.png")
+    with pytest.raises(FileNotFoundError, match="this link leads to 'gone'"):
+        len(Files(str(classes / "cat")))
+    with pytest.raises(FileNotFoundError, match=r"of its 2 images 1 are not in .*, the first is '1\.png'"):
+        len(listed(classes / "cat", "0.png 0\n1.png 0\n"))
+
+
+def test_links_to_folders_below_a_class_are_followed(classes):
+    (classes.parent / "more").mkdir()
+    Image.new("RGB", (4, 4)).save(classes.parent / "more" / "1.png")
+    os.symlink(classes.parent / "more", classes / "dog" / "more")
+    os.symlink(classes / "dog", classes / "fox")  # the same images under two labels are no cycle
+    assert labels(ImageFolder(str(classes))) == {"cat/0.png": 0, "dog/0.png": 1, "dog/more/1.png": 1, "fox/0.png": 2, "fox/more/1.png": 2}
+
+
+@pytest.mark.parametrize(("name", "target"), [("dog/up", ".."), ("dog/here", "."), ("self", "."), ("dog/cat", "../cat")])
+def test_a_link_that_leads_back_up_is_an_error(classes, name, target):
+    os.symlink(target, classes / name)
+    if target == "../cat":  # and back: neither folder holds the other
+        os.symlink("../dog", classes / "cat" / "dog")
+    with pytest.raises(DatasetError, match=r"classes/.*' leads back to a folder above it; remove the link"):
+        len(ImageFolder(str(classes)))
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A folder like Tiny ImageNet: ``wnids.txt`` is in another order than the names of the folders."""
+    for number, name in enumerate(["n01", "n02", "n03"]):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / "train" / name / "a.png")
+    (tmp_path / "wnids.txt").write_text("n03\nn01\nn02\n")
+    return tmp_path
+
+
+def test_a_file_of_classes_numbers_folders_as_it_numbers_lists(tiny):
+    wnids = str(tiny / "wnids.txt")
+    expected = {"n03/a.png": 0, "n01/a.png": 1, "n02/a.png": 2}
+    for dataset in (
+        ImageFolder(str(tiny / "train"), class_names=wnids),
+        ImageFolder(str(tiny / "train"), classes=wnids),
+        ImageFolder(str(tiny / "train"), class_names=["n03", "n01", "n02"]),
+        ImageFolder(str(tiny / "train"), class_names="../wnids.txt"),
+    ):
+        assert labels(dataset) == expected and dataset.classes == ["n03", "n01", "n02"]
+    (tiny / "val.txt").write_text("".join(f"{key} {key[:3]}\n" for key in expected))
+    assert labels(Files(str(tiny / "train"), str(tiny / "val.txt"), wnids)) == expected
+    assert ImageFolder(str(tiny / "train")).fingerprint() != ImageFolder(str(tiny / "train"), class_names=wnids).fingerprint()
+
+
+def test_folders_that_are_not_among_the_classes_are_left_out_and_missing_ones_are_an_error(tiny):
+    dataset = ImageFolder(str(tiny / "train"), class_names=["n02"])
+    assert labels(dataset) == {"n02/a.png": 0}
+    with pytest.raises(FileNotFoundError, match=r"of 2 classes 1 have no folder in it, the first is 'n09'; correct classes or data_dir"):
+        len(ImageFolder(str(tiny / "train"), class_names=["n01", "n09"]))
+
+
+@pytest.mark.parametrize("names", [["train", "val"], ["test", "train", "validation"], ["Train", "Test"], ["train"]])
+def test_folders_that_are_called_as_splits_are_not_taken_for_classes(tmp_path, names):
+    for name in names:
+        (tmp_path / name / "cat").mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "cat" / "a.png")
+    with pytest.raises(DatasetError) as caught, Pipeline([ImageFileReader(str(tmp_path), 1, (4, 4))]) as pipeline:
+        pipeline.dequeue()
+    train = sorted(names)[0] if len(names) == 1 else next(name for name in names if name.lower() == "train")
+    assert f"read one of them, '{tmp_path / train}', or say that they are classes: ImageFolder(" in str(caught.value)
+    dataset = ImageFolder(str(tmp_path), class_names=sorted(names))
+    assert dataset.classes == sorted(names) and len(dataset) == len(names)
+
+
+def test_a_class_called_train_among_others_is_a_class(tmp_path):
+    for name in ("train", "tram"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
+    assert ImageFolder(str(tmp_path)).classes == ["train", "tram"]

@@ -77,3 +77,22 @@ def test_what_is_there_stays(tmp_path):
 def test_what_is_no_labelled_image_is_refused(tmp_path, samples, error, message):
     with pytest.raises(error, match=message.replace("(", r"\(")):
         write(tmp_path, *samples)
+
+
+@pytest.mark.parametrize("other", ["./a/x", "a//x", "a/./x", ".//a/x"])
+def test_two_spellings_of_one_path_are_two_images_for_one_file(tmp_path, other):
+    with pytest.raises(DatasetError, match=r"two images are to be 'a/x\.png'"):
+        write(tmp_path, ("a/x", {"png": png(1)}), (other, {"png": png(2)}))
+    with pytest.raises(DatasetError, match=r"two images are to be '0003/x\.png'"):
+        write(tmp_path / "labelled", ("x", {"png": png(1), "cls": 3}), ("./x", {"png": png(2), "cls": 3}))
+
+
+def test_keys_of_archives_begin_with_a_dot_and_are_plain_paths(tmp_path):
+    write(tmp_path, ("./a/x", {"png": png(1)}), ("./b/x", {"png": png(2)}))
+    assert ImageFolder(str(tmp_path)).keys == ["a/x.png", "b/x.png"]
+
+
+@pytest.mark.parametrize("key", ["a/.x", ".a/x", "a/", "a/.", "", "..."])
+def test_a_key_that_would_be_hidden_from_readers_is_an_error(tmp_path, key):
+    with pytest.raises(DatasetError, match="would be a hidden file or folder, which readers skip"):
+        write(tmp_path, (key, {"png": png(1)}))

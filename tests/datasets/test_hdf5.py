@@ -317,6 +317,121 @@ def test_damage_in_a_chunk_is_found_by_its_checksum_and_named(path):
         dataset[50]
 
 
+SPOIL = """
+import sys
+from highway.datasets import HDF5
+from highway.errors import DatasetError
+
+path, = sys.argv[1:]
+whole, good = open(path, "rb").read(), list(HDF5(path))
+errors = 0
+for begin in range(whole.index(b"GCOL"), len(whole), 64):
+    open(path, "wb").write(whole[:begin] + bytes(64) + whole[begin + 64 :])
+    try:
+        assert len(list(HDF5(path))) == len(good)
+    except DatasetError as error:
+        errors += "a.h5" in str(error)
+print(errors)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "options"),
+    [
+        ("text", (50,), {}),
+        ("array", (50,), {"chunks": (20,)}),
+        ("text", (50,), {"chunks": (20,), "compression": "gzip", "shuffle": True}),
+        ("text", (10, 5), {"chunks": (3, 2), "compression": "lzf"}),
+    ],
+    ids=["contiguous", "chunks", "gzip", "lzf"],
+)
+def test_zeros_among_values_of_varying_length_are_an_error_and_not_an_endless_loop(path, kind, shape, options):
+    rows = [f"text {number} " * 9 if kind == "text" else np.arange(number + 9, dtype=np.int16) for number in range(50)]
+    with h5py.File(path, "w") as file:
+        data = np.empty(50, object)
+        data[:] = rows
+        file.create_dataset(
+            "x", data=data.reshape(shape), dtype=h5py.string_dtype() if kind == "text" else h5py.vlen_dtype("i2"), **options
+        )
+    before = [sample["x"] for sample in HDF5(path)]
+    found = np.concatenate([np.ravel(row) for row in before]) if kind == "text" else before
+    assert all(np.array_equal(one, other) for one, other in zip(found, rows, strict=True))
+    run = subprocess.run([sys.executable, "-c", SPOIL, path], capture_output=True, text=True, timeout=400)
+    assert run.returncode == 0 and int(run.stdout) > 10, run.stderr
+
+
+def test_all_names_of_a_dataset_are_fields_and_a_group_in_itself_is_an_error(path):
+    with h5py.File(path, "w") as file:
+        file["a/x"] = np.arange(3)
+        file["y"] = file["a/x"]
+        file["b"] = file["a"]
+    assert HDF5(path)[2] == {"a/x": 2, "b/x": 2, "y": 2} and HDF5(path, group="b")[1] == {"x": 1}
+    with h5py.File(path, "a") as file:
+        file["a/self"] = file["a"]
+    with pytest.raises(DatasetError, match=r"a\.h5: the group '/a/self' contains itself; name the datasets"):
+        len(HDF5(path))
+
+
+@pytest.mark.parametrize("link", ["soft", "external"])
+def test_links_are_not_followed_on_the_way_to_a_group_either(path, link):
+    with h5py.File(path, "w") as file:
+        file["a/x"] = np.arange(3)
+        file["b"] = h5py.SoftLink("/a") if link == "soft" else h5py.ExternalLink(path, "/a")
+    assert list(HDF5(path)[0]) == ["a/x"]
+    with pytest.raises(DatasetError, match=r"a\.h5: there is no group 'b' in it"):
+        len(HDF5(path, group="b"))
+
+
+def elsewhere(path, kind):
+    """Write a dataset whose values are in another file, and return that file."""
+    other = Path(path).with_name("other")
+    with h5py.File(path, "w") as file:
+        file["y"] = np.arange(6)
+        if kind == "external":
+            np.arange(6).tofile(other)
+            file.create_dataset("x", (6,), "i8", external=[(str(other), 0, 48)])
+        else:
+            with h5py.File(other, "w") as source:
+                source["data"] = np.arange(6)
+            layout = h5py.VirtualLayout((6,), "i8")
+            layout[:] = h5py.VirtualSource("other", "data", shape=(6,))
+            file.create_virtual_dataset("x", layout, fillvalue=-1)
+    return other
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_values_in_other_files_are_read_only_if_that_is_asked_for(path, kind, monkeypatch):
+    elsewhere(path, kind)
+    with pytest.raises(DatasetError, match=r"a\.h5: '/x': a .*, whose values are in other files; say other_files=True if you trust"):
+        len(HDF5(path))
+    assert HDF5(path, {"y": "y"})[3] == {"y": 3}
+    dataset = HDF5(path, other_files=True)
+    assert [int(sample["x"]) for sample in dataset] == list(range(6))
+    assert dataset.fingerprint() != HDF5(path, {"y": "y"}).fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_other_files_that_are_gone_cut_short_or_changed_are_an_error(path, kind):
+    other = elsewhere(path, kind)
+    dataset = HDF5(path, other_files=True)
+    assert dataset[5]["x"] == 5
+    os.utime(other, ns=(0, 0))
+    with pytest.raises(DatasetError, match=r"/other' is not what it was when it was first read; begin anew"):
+        dataset[4]
+    del dataset  # while it is open, HDF5 does not look at the file anew
+    os.truncate(other, 40)
+    with pytest.raises(DatasetError, match=r"'/x': its (values are in|source 'data' in) '.*/other'(, expected| cannot be read)"):
+        len(HDF5(path, other_files=True))
+    other.unlink()
+    with pytest.raises(DatasetError, match=r"'/x': its values are in '.*/other', which does not exist; put the file there"):
+        len(HDF5(path, other_files=True))
+    if kind == "virtual":
+        with h5py.File(other, "w") as source:
+            source["data"] = np.arange(3)
+        with pytest.raises(DatasetError, match=r"its source 'data' in '.*/other' has shape \(3,\), which is not what is taken of it"):
+            len(HDF5(path, other_files=True))
+
+
 def test_without_h5py_there_is_a_sentence_with_the_command(path, monkeypatch):
     for name in ("backend", "columns", "growing"):
         monkeypatch.delitem(sys.modules, f"highway.datasets.hdf5.{name}", raising=False)

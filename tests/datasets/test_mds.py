@@ -143,7 +143,7 @@ def change_index(folder, change):
         ({"samples": "two"}, r"index\.json: no index of MDS, damaged or cut short: Expected `int`, got `str` - at `\$.shards"),
         ({"raw_data": {"basename": "../x.mds", "bytes": 1}}, r"index\.json: shard 0: the file '\.\./x\.mds' leads out of the folder"),
         (
-            {"raw_data": {"basename": "shard.00000.mds", "bytes": 5}},
+            {"raw_data": {"bytes": 5}},
             r"00000\.mds: expected 5 bytes, as index\.json says, found \d+: ",
         ),
         ({"samples": 10**9}, r"00000\.mds: \d+ bytes cannot hold 1000000000 samples, as many as index\.json says"),
@@ -154,9 +154,28 @@ def change_index(folder, change):
     ],
 )
 def test_an_index_that_does_not_fit_is_named(golden, changes, message):
-    change_index(golden, lambda entry: entry.update(changes))
+    nested = {name: value for name, value in changes.items() if isinstance(value, dict)}
+    change_index(golden, lambda entry: entry.update(changes | {name: entry[name] | value for name, value in nested.items()}))
     with pytest.raises(DatasetError, match=message):
         MDS(str(golden))[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"a"', '"\xff"', r"index\.json: no index of MDS, damaged or cut short: 'utf-8' codec"),
+        ("shard.00001.mds", "shard.00000.mds", r"index\.json: several shards have the file 'shard\.00000\.mds'"),
+        ('"a"', '"b"', r"shard\.00000\.mds: its column_names are .*'a'.*, but .*'b'.* in index\.json: one of them is damaged"),
+    ],
+)
+def test_a_damaged_index_is_named(tmp_path, old, new, message):
+    with mds_writer(str(tmp_path / "m"), size_limit=1) as writer:
+        for number in range(2):
+            writer.add(str(number), {"a": number})
+    path = tmp_path / "m/index.json"
+    path.write_bytes(path.read_text().replace(old, new).encode("latin1"))
+    with pytest.raises(DatasetError, match=message):
+        MDS(str(tmp_path / "m"))[0]
 
 
 def test_a_shard_that_is_there_only_compressed_is_refused_with_the_way_out(golden):

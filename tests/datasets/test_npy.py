@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import zipfile
 
 import numpy as np
@@ -181,3 +182,51 @@ def test_a_zip_that_is_cut_short_is_named(tmp_path):
     os.truncate(path, 500)
     with pytest.raises(DatasetError, match=r"a\.npz: no .npz file, damaged or cut short; "):
         len(Npz(path))
+
+
+def header_of(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize(
+    "text", [b"{'descr': '<f4", b"{'descr': (((", b"{'descr': '<f4', 'fortran_order': False, 'shape': (-5,)}", b"\xff" * 40]
+)
+def test_a_damaged_header_of_an_array_is_named(tmp_path, kind, text):
+    (tmp_path / "a.npy").write_bytes(header_of(text))
+    with pytest.raises(DatasetError, match=r"a\.npy: no .npy file that can be read: "):
+        len(Npy(str(tmp_path / "a.npy")))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", kind) as archive:
+        archive.writestr("x.npy", header_of(text))
+    with pytest.raises(DatasetError, match=r"a\.npz: 'x': no .npy file that can be read: "):
+        len(Npz(str(tmp_path / "a.npz")))
+
+
+@pytest.mark.parametrize("shape", [(100 << 40,), (1 << 60, 1 << 60), (3,), (0,)])
+def test_a_shape_that_lies_is_named_before_memory_is_spent_on_it(tmp_path, shape):
+    data = header_of(b"{'descr': '|u1', 'fortran_order': False, 'shape': %s}" % str(shape).encode()) + bytes(500)
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(DatasetError, match=r"a\.npy: expected \d+ bytes, for .*; found 500"):
+        len(Npy(str(tmp_path / "a.npy")))
+    for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", kind) as archive:
+            archive.writestr("x.npy", data)
+        with pytest.raises(DatasetError, match=r"a\.npz: 'x': expected \d+ bytes, for .*; found 500"):
+            len(Npz(str(tmp_path / "a.npz")))
+
+
+def test_damage_in_a_compressed_array_is_named(tmp_path):
+    path, chosen = tmp_path / "a.npz", random.Random(0)
+    np.savez_compressed(path, x=np.arange(300), y=np.full((300, 2), 7.5))
+    whole, errors = path.read_bytes(), 0
+    expected = [(row["x"], *row["y"]) for row in Npz(str(path))]
+    for _ in range(200):
+        data, place = bytearray(whole), chosen.randrange(len(whole) - 4)
+        data[place : place + 4] = chosen.randbytes(4)
+        path.write_bytes(data)
+        try:
+            assert [(row["x"], *row["y"]) for row in Npz(str(path))] == expected
+        except DatasetError as error:
+            assert "a.npz" in str(error)
+            errors += 1
+    assert errors > 100

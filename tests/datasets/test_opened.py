@@ -1,4 +1,6 @@
+import copy
 import os
+import pickle
 import threading
 
 from forking import in_a_fork
@@ -44,3 +46,30 @@ def test_threads_that_ask_at_once_open_once():
     for thread in threads:
         thread.join()
     assert slow.process == os.getpid() and slow.times == 1
+
+
+class Letters:
+    def __init__(self, text):
+        self.text = text
+
+    @opened
+    def letters(self):
+        return list(self.text)
+
+
+def test_a_copy_opens_anew_since_its_parameters_may_be_changed():
+    first = Letters("abc")
+    letters = first.letters
+    for duplicate in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        duplicate.text = "xy"
+        assert duplicate.letters == ["x", "y"] and duplicate.letters is duplicate.letters
+    assert first.letters is letters
+
+
+def test_a_copy_of_a_copy_opens_anew_after_the_first_is_gone():
+    left = Letters("abc")
+    for text in ("xy", "z", "uvw"):
+        assert left.letters
+        left = copy.copy(left)
+        left.text = text
+        assert left.letters == list(text)

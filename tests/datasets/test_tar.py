@@ -40,9 +40,9 @@ def numbered(first, stop):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Three shards of 10, 0 and 5 samples."""
-    for number, (first, stop) in enumerate([(0, 10), (10, 10), (10, 15)]):
-        write(tmp_path / f"s-{number}.tar", numbered(first, stop))
+    """Three shards of 10, 0 and 5 samples; the second has a file that belongs to no sample."""
+    for number, files in enumerate([numbered(0, 10), [("README", b"nothing")], numbered(10, 15)]):
+        write(tmp_path / f"s-{number}.tar", files)
     return f"{tmp_path}/s-{{0..2}}.tar"
 
 

@@ -14,6 +14,7 @@ import highway
 from highway import Pipeline, Stage
 from highway.engine import cancel
 from highway.engine.component import Traits, layers, written
+from highway.errors import PipelineError
 from highway.modules import Batch, Cache, Concat, Identity, ImageFileReader, Repeat, WebDatasetSource, ZMQSource
 from highway.modules.caching.fingerprint import fingerprint
 
@@ -178,3 +179,28 @@ def test_two_pipelines_of_one_cache_count_apart():
     for pipeline in pipelines:
         list(pipeline)
     assert [pipeline.stats().stages[1].counters["samples"] for pipeline in pipelines] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("data/train", r"the text 'data/train', whose items would be its characters; name what reads it, such as ImageFileReader"),
+        (b"data", r"the text b'data', whose items would be its characters"),
+        ({"image": 1}, r"the first stage is a dict, whose items would be its keys; give a list of it for one sample, \[sample\]"),
+    ],
+)
+def test_what_is_iterated_over_by_characters_or_keys_is_no_source(source, message):
+    with pytest.raises(PipelineError, match=message):
+        Pipeline([source, str])
+    assert list(Pipeline([[source], repr])) == [repr(source)]
+
+
+@pytest.mark.parametrize("function", [lambda image, label: image, lambda image, label, rng: image])
+def test_a_map_of_several_arguments_is_an_error_that_says_how_to_take_an_item_apart(function):
+    with pytest.raises(PipelineError, match=r"takes 2 arguments, image, label, and a map gets one.*: take the item apart"):
+        Pipeline([[(1, 2)], function])
+
+
+@pytest.mark.parametrize("function", [lambda item, more=1: item, lambda *items: items[0], lambda rng, item: item, str, int])
+def test_a_map_that_can_be_called_with_one_argument_is_one(function):
+    assert len(list(Pipeline([[1], function]))) == 1

@@ -1199,6 +1199,6 @@ def test_a_state_with_an_order_is_none_without_and_the_reverse(before):
     with build(before) as pipeline:
         state = pipeline.state_dict()
     with build(not before) as pipeline:
-        with pytest.raises(PipelineError, match=f"double has ordered={not before}, and had ordered={before} when the state was saved"):
+        with pytest.raises(PipelineError, match=r"double had other parameters.*\(double: ordered\)"):
             pipeline.load_state_dict(state)
         pipeline.load_state_dict(state, allow_changed=["double"])

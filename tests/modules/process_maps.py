@@ -201,3 +201,15 @@ def fail_after_3():
 def die_after_3():
     yield from range(3)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Counts:
+    """Number the items that it gets."""
+
+    def __init__(self):
+        self.seen, self.labels = 0, []
+
+    def __call__(self, item):
+        self.seen += 1
+        self.labels.append(item)
+        return item

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 from highway.errors import ConfigError
-from highway.modules import Identity
+from highway.modules import Identity, Rename
 from highway.modules.augment import Augmentations
 from highway.parameters.location import Location
 from highway.topology.registry import Registry
@@ -18,14 +18,18 @@ from highway.transforms import (
     FlipX,
     FlipY,
     Grayscale,
+    Invert,
     Normalize,
+    RandAugment,
     RandomCrop,
     RandomIoUCrop,
     RandomResizedCrop,
     Resize,
     Rotate,
+    SanitizeBoxes,
     Saturation,
     Shift,
+    Sometimes,
     Transform,
     Zoom,
 )
@@ -267,7 +271,7 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
         ((LABELS,), {}, ValueError, r"the image field holds an array of shape \(6,\); expected images \(B, H, W, C\)"),
         (("a.jpg",), {}, ValueError, "the image field holds 'a.jpg'; expected images"),
         ((b"\xff\xd8" * 99,), {}, ValueError, r"holds an object of type bytes; .*: put DecodeImage before, which decodes the bytes"),
-        (([b"\xff\xd8" * 99],), {}, ValueError, r"got an object of type bytes: put DecodeImage before, which decodes the bytes"),
+        (([b"\xff\xd8" * 99],), {}, ValueError, r"an object of type bytes: put DecodeImage before, which decodes the bytes"),
         ((Image.new("RGB", (3, 3)),), {}, ValueError, r"holds an object of type Image; .*: np.asarray\(\) makes it one"),
         (
             (IMAGES[:, :0],),
@@ -350,7 +354,7 @@ SOMETIMES = {"Sometimes": {"p": 0.5, "transforms": ["FlipX", {"OneOf": [["FlipY"
         ([{"CenterCrop": [224, "x"]}], "[0].CenterCrop[1]: expected int, got str 'x'"),
         (
             [{"ColorJitter": {"contrast": [0.5]}}],
-            "[0].ColorJitter.contrast: expected (least, greatest), at least 0 and finite, got a list of 1",
+            "[0].ColorJitter.contrast: expected (least, greatest), factors from 0 to 10, got a list of 1",
         ),
     ],
 )
@@ -375,3 +379,45 @@ def test_a_batch_may_come_out_as_lists_whose_images_differ_in_size():
     assert_array_equal(np.stack(images), IMAGES[:, :, ::-1], strict=True)
     assert Augmentations([FlipX(1.0)], as_list=True)((IMAGES[:0],), rng())[0] == []
     assert_array_equal(Augmentations([FlipX(1.0)], as_list=True)(IMAGES[0], rng()), IMAGES[0, :, ::-1], strict=True)
+
+
+def detection(count=2, **more):
+    boxes = np.float32([[2, 2, 12, 12], [0, 0, 1, 1], [4, 4, 14, 10]])[:count]
+    return {"image": np.zeros((16, 16, 3), np.uint8), "boxes": boxes, "labels": np.arange(count, dtype=np.int32), **more}
+
+
+def in_a_batch(samples):
+    return {name: [sample[name] for sample in samples] for name in samples[0]}
+
+
+SANITIZE = [FlipX(), SanitizeBoxes(4)]
+
+
+@pytest.mark.parametrize("item", [detection(), in_a_batch([detection(), detection(3)])], ids=["sample", "batch"])
+def test_rows_that_would_not_follow_boxes_that_are_removed_are_an_error_that_names_them(item):
+    for augment in (Augmentations(SANITIZE, boxes="boxes"), Augmentations([FlipX()], boxes="boxes", keep="drop")):
+        with pytest.raises(ValueError, match=r"as many rows as there are boxes are in 'labels'; with_boxes=\['labels'\] has"):
+            augment(item, np.random.default_rng(0))
+    done = Augmentations(SANITIZE, boxes="boxes", with_boxes=["labels"])(item, np.random.default_rng(0))
+    assert np.concatenate(done["labels"] if isinstance(item["image"], list) else [done["labels"]]).tolist() in ([0], [0, 0, 2])
+    assert Augmentations(SANITIZE, boxes="boxes", with_boxes=[])(item, np.random.default_rng(0))["labels"] is item["labels"]
+    kept = Augmentations([FlipX()], boxes="boxes")(item, np.random.default_rng(0))
+    assert kept["labels"] is item["labels"]  # which no row is removed of
+
+
+def test_the_first_image_that_has_boxes_is_looked_at_for_rows():
+    augment = Augmentations(SANITIZE, boxes="boxes")
+    assert len(augment(detection(0), np.random.default_rng(0))["labels"]) == 0
+    with pytest.raises(ValueError, match="as many rows as there are boxes"):
+        augment(detection(1), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", ["boxes", "bbox", "bboxes"])
+def test_boxes_that_nobody_named_do_not_stay_where_the_image_is_moved(name):
+    item = {"image": np.zeros((16, 16, 3), np.uint8), name: np.float32([[2, 2, 12, 12]])}
+    for stage in (Augmentations([FlipX()]), Augmentations([Sometimes(0.5, [Invert(), FlipX()])]), Augmentations([RandAugment()])):
+        with pytest.raises(ValueError, match=rf"the field '{name}' would stay; boxes='{name}' has them follow; .*Rename\({{'{name}': "):
+            stage(item, np.random.default_rng(0))
+    assert Augmentations([Invert(1.0)])(item, np.random.default_rng(0))[name] is item[name]
+    renamed = Rename({name: f"original_{name}"})(item)
+    assert Augmentations([FlipX()])(renamed, np.random.default_rng(0))[f"original_{name}"] is item[name]

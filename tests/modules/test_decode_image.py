@@ -16,8 +16,8 @@ from highway.engine.stage import Passport, Stamped
 from highway.errors import ImageError
 from highway.images import run as runs
 from highway.images.decode import extension_or_none
-from highway.modules import DecodeImage
-from highway.transforms import RandomCrop, RandomResizedCrop
+from highway.modules import Augmentations, Batch, DecodeImage
+from highway.transforms import FlipX, RandomCrop, RandomResizedCrop
 
 PHOTO = Image.open(f"{photos()}/train/coffee/00.jpg").resize((90, 70))
 needs_extension = pytest.mark.skipif(extension_or_none() is None, reason="highway.images._jpeg is not built")
@@ -128,3 +128,28 @@ def test_a_class_with_a_call_of_its_own_and_whole_images_are_decoded_one_by_one(
 def test_without_the_extension_images_are_decoded_one_by_one(monkeypatch):
     monkeypatch.setattr("highway.modules.decode.extension_or_none", lambda: None)
     assert DecodeImage(0, shape=(8, 8)).ahead() is None
+
+
+def test_boxes_do_not_stay_where_their_image_is_cropped_or_scaled():
+    item = {"image": encoded(), "boxes": np.float32([[2, 2, 12, 12]])}
+    for stage in (DecodeImage(shape=(8, 8)), DecodeImage(crop=RandomResizedCrop((8, 8)), flip=0.5)):
+        with pytest.raises(ValueError, match="pixels are moved here, and the boxes in the field 'boxes' would stay; decode the whole"):
+            list(Pipeline([[item], stage]))
+    assert [whole["boxes"] is item["boxes"] for whole in Pipeline([[item], DecodeImage()])] == [True]
+
+
+def test_a_batch_of_encoded_images_names_decode_image():
+    for batch, stage in (
+        (Batch(2), DecodeImage(0)),
+        (Batch(2, as_list=True), DecodeImage(0)),
+        (Batch(2), Augmentations([FlipX()])),
+        (Batch(2, as_list=True), Augmentations([FlipX()])),
+    ):
+        with pytest.raises(ValueError, match=r"put DecodeImage before.* Batch"):
+            list(Pipeline([[(encoded(),)] * 2, batch, stage]))
+
+
+def test_a_transform_as_a_stage_names_augmentations():
+    for item in [(np.zeros((4, 4, 3), np.uint8), 1), {"image": np.zeros((4, 4, 3), np.uint8)}]:
+        with pytest.raises(ValueError, match=r"FlipX: expected an image.*, an item: the stage Augmentations\(\[\.\.\.\]\) applies"):
+            list(Pipeline([[item], FlipX()]))

@@ -168,7 +168,7 @@ WRONG = [
     ((IMAGE, LABELS.astype(np.float32)), {}, r"labels are an array of shape \(5,\) float32; expected whole numbers"),
     ((IMAGE.transpose(0, 3, 1, 2), LABELS), {}, "seems to have its channels first"),
     ((IMAGE[:, :0], LABELS), {}, "has no pixels"),
-    (([b"jpeg"] * 5, LABELS), {}, "got an object of type bytes: put DecodeImage before"),
+    (([b"jpeg"] * 5, LABELS), {}, "object of type bytes: put DecodeImage before"),
     (({"image": IMAGE, "label": LABELS, "boxes": []}), {}, "would leave 'boxes' to the wrong image"),
 ]
 

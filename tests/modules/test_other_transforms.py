@@ -84,7 +84,7 @@ def test_what_no_longer_fits_is_an_error(name):
     transform, fields, message = WRONG[name]
     item = {"image": IMAGE, "boxes": BOXES, "points": np.zeros((3, 2)), "masks": np.zeros((3, 20, 30), np.uint8)}
     with pytest.raises(ValueError, match=message):
-        Stub(transform, "boxes", **fields)(item, np.random.default_rng(0))
+        Stub(transform, "boxes", **({"with_boxes": []} | fields))(item, np.random.default_rng(0))
 
 
 def test_images_that_come_out_with_other_sizes_are_an_error_that_names_no_parameter_of_another_stage():

@@ -556,6 +556,21 @@ def test_with_skip_a_dataset_of_bad_samples_alone_is_an_error(epochs, batch_size
     assert error.startswith(f"Samples: none of its {of} can be used; the last error: OSError: disk on fire")
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("batch_size", "expected"), [(1, [[1], [2], [4], [4], [5], [6]]), (2, [[1, 2], [4, 4], [5, 6]]), (6, [[1, 2, 4, 4, 5, 6]])]
+)
+def test_with_skip_a_sample_that_no_batch_takes_is_replaced_by_one_that_is_in_the_batch_already(batch_size, expected, workers):
+    reader = Reader([1, 2, 2**40, 4, 5, 6], batch_size, epochs=1, shuffle=False, num_workers=workers)  # 2**40 is no int32
+    with Pipeline([Stage(reader, on_error="skip")]) as pipeline:
+        assert [batch.tolist() for batch in pipeline] == expected
+
+
+def test_with_skip_samples_of_which_no_two_are_alike_are_an_error_and_not_batches_of_copies():
+    dataset = [(np.zeros(number + 1),) for number in range(6)]
+    assert "none of its 6 samples can be used" in failure(Reader(dataset, 2, 1), DatasetError, on_error="skip")
+
+
 def test_with_skip_every_rank_still_has_as_many_batches_as_the_others():
     dataset = Samples(24, {number: np.zeros(3) for number in range(0, 24, 4)})
     lengths = {len(read(Reader(dataset, 2, 2, rank=rank, world_size=3), on_error="skip")) for rank in range(3)}

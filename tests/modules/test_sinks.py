@@ -210,3 +210,9 @@ def test_a_sheet_of_photographs_holds_them(tmp_path):
 def test_a_wrong_parameter_is_named(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_a_type_of_file_in_place_of_a_field_names_format():
+    for sink in (ImageSink, DumpImages):
+        with pytest.raises(ConfigError, match=r"field='\.jpg'; expected the field of the images; a type of file is given as format='jpg'"):
+            sink("out", ".jpg")

@@ -47,8 +47,8 @@ class Named:
 
 
 def test_each_pass_of_repeat_is_an_epoch():
-    assert items_of(Repeat("ab", 2)) == list("abab")
-    assert places(Repeat("ab", 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert items_of(Repeat(["a", "b"], 2)) == list("abab")
+    assert places(Repeat(["a", "b"], 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [each.passport.keys for each in Repeat(Named("x"), 2)] == [("x",), ("x",)]
 
 
@@ -146,7 +146,7 @@ def test_mix_concat_and_zip_take_readers_pipelines_and_functions():
     assert sorted(key for _, _, key in mixed) == sorted(keys * 2)
     assert [index for _, index, _ in mixed] == list(range(14))
     assert [keys for _, _, keys in stamps_of(Concat([photos, Pipeline([photos, Take(2)])]))] == [*keys, *keys[:2]]
-    assert items_of(Zip([itertools_count, "abc"], strict=False)) == [(0, "a"), (1, "b"), (2, "c")]
+    assert items_of(Zip([itertools_count, list("abc")], strict=False)) == [(0, "a"), (1, "b"), (2, "c")]
     with Pipeline([Mix([photos, photos]), Take(1)]) as pipeline:  # what is inside ends with it
         assert len(list(pipeline)) == 1
 
@@ -202,7 +202,7 @@ def test_mix_loses_nothing_and_keeps_the_order_of_each_source():
 
 
 def test_mix_draws_by_weight():
-    drawn = Counter(items_of(islice(Mix([Repeat("a"), Repeat("b")], weights=[3, 1]), 2000)))
+    drawn = Counter(items_of(islice(Mix([Repeat(["a"]), Repeat(["b"])], weights=[3, 1]), 2000)))
     assert 1380 < drawn["a"] < 1620
 
 

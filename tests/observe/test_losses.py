@@ -63,3 +63,14 @@ def test_it_takes_some_seconds_until_a_loss_is_counted():
 
 def test_links_that_publish_are_left_to_the_gaps_that_their_receivers_count():
     assert Losses({**ENDS, "reader": Ends(sends="raw", publishes=True)}, {"raw"}).count([]) == {}
+
+
+def test_what_a_receiver_outside_the_run_takes_is_no_loss():
+    now = [0.0]
+    losses = Losses(ENDS, {"raw"}, lambda: now[0])
+    for n in range(1, 60):
+        now[0] += 0.25
+        reader = ReplicaState("reader", phase="running" if n < 50 else "ended", counts=Counts(sent=100 * n, receivers=2))
+        worker = ReplicaState("worker", phase="waiting" if n == 20 else "running" if n < 55 else "ended", counts=Counts(received=60 * n))
+        loss = losses.count([reader, worker])["raw"]
+    assert loss == Loss(0, 0)

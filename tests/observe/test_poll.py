@@ -1,10 +1,13 @@
 """A whole topology looked at from outside: who answers, what the links carry, what limits the rate."""
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
@@ -261,3 +264,67 @@ def test_figures_of_late_are_told_from_the_second_look_on(topology):
         endpoint.update([replace(first, stats=PipelineStats(more, 3.0))])
         (one,) = poller.poll().samples
     assert (one.recent.seconds, one.recent.items, one.state.stats.items) == (1.0, 5, 15)
+
+
+# --- endpoints of strangers ---
+
+
+@pytest.fixture
+def answering():
+    """A function that starts an endpoint which answers with these bytes again and again until it is left; returns its URL."""
+    with contextlib.ExitStack() as servers:
+
+        def answer(first, again=b"", pause=0.0):
+            listening = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
+            pool, ended = servers.enter_context(ThreadPoolExecutor(1)), Event()
+            servers.callback(ended.set)
+
+            def serve():
+                client, _ = listening.accept()
+                with client, contextlib.suppress(OSError):
+                    client.recv(65536)
+                    client.sendall(first)
+                    while again and not ended.wait(pause):
+                        client.sendall(again)
+
+            pool.submit(serve)
+            return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        yield answer
+
+
+def answer_of(states):
+    body = json.dumps({"topology": "t", "states": states}).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        ([], "a has no stages"),
+        ([{"name": "A", "num_workers": 1, "counters": {"gaps": "many"}}], "a counter of A is no number"),
+        ([{"name": "A", "num_workers": 1, "items": 10**400}], "a number is too large for one"),
+    ],
+)
+def test_figures_that_cannot_be_shown_are_refused(answering, stages, why):
+    url = answering(answer_of([{"role": "a", "stats": {"stages": stages, "seconds": 1.0}}]))
+    view = Poller([PollTarget(url, "there")]).poll()
+    assert view.samples == []
+    assert why in view.silent[0]
+
+
+def test_an_endless_answer_is_left_after_some_megabytes(answering):
+    view = Poller([PollTarget(answering(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536), "there")]).poll()
+    assert view.silent[0].endswith("it answers more than 8,000,000 bytes; is it highway?")
+
+
+def test_an_answer_that_drips_is_left_when_its_time_is_over(answering, monkeypatch):
+    monkeypatch.setattr("highway.observe.poll.ANSWER_TIMEOUT", 0.5)
+    for first in (b"", b"HTTP/1.1 200 OK\r\n\r\n"):
+        view = Poller([PollTarget(answering(first, b" ", 0.01), "there")]).poll()
+        assert view.silent[0].endswith("timed out")
+
+
+def test_the_reason_that_an_endpoint_gives_is_shown_without_escape_sequences(answering):
+    view = Poller([PollTarget(answering(b"HTTP/1.1 418 \x1b[2J teapot\r\nContent-Length: 0\r\n\r\n"), "there")]).poll()
+    assert view.silent[0].endswith(r"418 \x1b[2J teapot")

@@ -20,6 +20,8 @@ STATS = Pipeline([range(7), str]).stats()
 class Played:
     """A process that does what is written for it: it ends with a code, or runs until it is asked to end."""
 
+    is_lost = False
+
     address = "elsewhere"
 
     def __init__(self, code):

@@ -1,16 +1,18 @@
 """A process that a launcher has started: what it has started ends with it, and nothing that is not its own is signalled."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from highway.process.readable import readable
 from highway.run.child import Child
 from highway.run.launchers.local import LocalProcess
-from highway.wire.tally import Tally
+from highway.run.replica import Replica
+from highway.topology import load_checked
+from highway.wire.tally import Counts, Tally
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def started():
 
 def wait_for_the_end(process):
     with open(os.pidfd_open(process.popen.pid)) as opened:
-        assert select.select([opened], [], [], 30)[0]
+        assert readable([opened], 30)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pidfd")
@@ -54,10 +56,10 @@ def test_what_a_process_has_left_behind_ends_when_it_is_reaped(started):
     process = started("sh", "-c", "sleep 1000 & echo $!")
     left = os.pidfd_open(int(process.popen.stdout.readline()))
     wait_for_the_end(process)
-    assert not select.select([left], [], [], 0)[0]
+    assert not readable([left], 0)
     assert process.poll() == 0
     with open(left) as opened:
-        assert select.select([opened], [], [], 30)[0]
+        assert readable([opened], 30)
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(started):
@@ -66,3 +68,40 @@ def test_a_signal_without_a_name_is_told_by_its_number(started):
     child = Child(process)
     assert child.poll()
     assert child.failure == "(killed by signal 40): it ended without a word"
+
+
+class Played:
+    """A process that has ended with an error, and a launcher of such."""
+
+    is_lost = False
+
+    address = "elsewhere"
+
+    def start(self, spec):
+        return self
+
+    def poll(self):
+        return 1
+
+    def reports(self):
+        return []
+
+    def counts(self):
+        return Counts(received=2, sent=1)
+
+
+def test_a_look_at_a_replica_costs_the_same_after_many_restarts(write):
+    topology = load_checked(write("roles: {a: {restart: {when: always, at_most: 5000, delay_s: 0.001}, stages: [Noise]}}"))
+    replica = Replica(topology.processes()[0], topology.roles["a"], lambda *_: None)
+    calls = []
+    for number in range(1, 1001):
+        replica.start(Played())
+        assert replica.child.poll()
+        replica.settle(may_restart=True)
+        seen = []
+        sys.setprofile(lambda _, event, __, seen=seen: seen.append(event))
+        state = replica.state()
+        sys.setprofile(None)
+        calls.append(len(seen))
+        assert state.counts == Counts(received=2 * number, sent=number)
+    assert calls[-1] == calls[0]

@@ -212,7 +212,10 @@ def test_a_stage_that_fails_while_it_drains_is_a_failure():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by abstract sockets")
-def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path):
+@pytest.mark.parametrize("descriptors", ["few", "many"])
+def test_a_process_that_is_asked_to_drain_ends_as_it_should(tmp_path, request, descriptors):
+    if descriptors == "many":
+        request.getfixturevalue("many_descriptors")
     (tmp_path / "t.yaml").write_text("roles: {a: [Noise]}")
     key = load(tmp_path / "t.yaml").key("a")
     numbers, said = itertools.count(), []

@@ -90,6 +90,8 @@ roles:
 class Played:
     """A process of a role that works as much of its time as the cluster says, until it is asked to end or has come to its end."""
 
+    is_lost = False
+
     address = "elsewhere"
 
     def __init__(self, cluster, spec):

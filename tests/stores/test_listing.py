@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import re
 import time
 
 import pytest
 
 from highway.datasets import Files, ImageFolder
-from highway.errors import DatasetError
-from highway.stores.listing import listing_of
+from highway.errors import DatasetError, StoreError
+from highway.stores.listing import keys_in, listing_of
 
 
 @pytest.fixture
@@ -106,4 +107,94 @@ def test_folders_of_a_folder_are_listed_at_the_same_time_and_page_by_page(store)
     store.expect_together(4, of="prefix=")
     listing = listing_of("s3://bucket")
     assert listing.keys == [f"{folder:02}/{number:02}.png" for folder in range(20) for number in range(12)]
-    assert store.most_in_flight >= 4 and listings(store) == 4 + 20 * 3
+    assert store.most_in_flight >= 4 and listings(store) == 5 + 20 * 4  # the last of each asks what follows the end
+
+
+# --- listings that are not true ---
+
+PAGE = "<!DOCTYPE html><html><body>Please log in</body></html>"
+ERROR = "<?xml version='1.0'?><Error><Code>InternalError</Code><Message>We encountered an internal error</Message></Error>"
+
+
+@pytest.fixture
+def labelled(store):
+    """Three labels, with 20 images each: four pages."""
+    for label in ("cat", "dog", "fox"):
+        for number in range(20):
+            store.put("bucket", f"train/{label}/{number:02}.png", b"")
+    return "s3://bucket/train?attempts=2"
+
+
+@pytest.mark.parametrize("answer", [PAGE, ERROR, ""], ids=["page", "error", "empty"])
+def test_a_folder_whose_listing_is_no_listing_is_an_error_and_does_not_shift_labels(store, labelled, answer):
+    store.listed = lambda query, body: answer if query["prefix"] == "train/cat/" else body
+    with pytest.raises(StoreError, match=r"s3://bucket/train/cat: asked 2 times, the last answer: "):
+        len(ImageFolder(labelled))
+
+
+@pytest.mark.parametrize("answer", [PAGE, ERROR], ids=["page", "error"])
+@pytest.mark.parametrize("place", ["dog/04.png", "dog/14.png"])
+def test_a_page_of_a_listing_that_is_no_listing_is_an_error(store, labelled, answer, place):
+    store.listed = lambda query, body: answer if query.get("continuation-token") == f"train/{place}" else body
+    with pytest.raises(StoreError, match=r"s3://bucket/train/dog: asked 2 times, the last answer: the listing ends before 'train/dog/"):
+        len(ImageFolder(labelled))
+
+
+def test_a_listing_that_says_there_is_more_but_not_how_to_ask_for_it_is_an_error(store, labelled):
+    store.listed = lambda query, body: re.sub("<NextContinuationToken>.*</NextContinuationToken>", "", body)
+    with pytest.raises(StoreError, match=r"s3://bucket/train/\w+: .*: the listing ends before 'train/\w+/05\.png', which exists"):
+        len(ImageFolder(labelled))
+
+
+def test_folders_that_a_listing_leaves_out_at_its_end_are_an_error(store):
+    for label in "abcdefgh":
+        store.put("bucket", f"train/{label}/0.png", b"")
+    store.listed = lambda query, body: re.sub("<NextContinuationToken>.*</NextContinuationToken>", "", body)
+    with pytest.raises(StoreError, match=r"s3://bucket/train: .*: the listing ends before 'train/f/0\.png', which exists"):
+        len(ImageFolder("s3://bucket/train?attempts=2"))
+    with pytest.raises(StoreError, match=r"s3://bucket/train: .*: the listing ends before"):
+        keys_in("s3://bucket/train?attempts=2", below=False)
+
+
+def test_keys_that_come_twice_are_an_error(store, labelled):
+    overlap = "<Contents><Key>train/cat/04.png</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>0</Size></Contents>"
+    store.listed = lambda query, body: (
+        body.replace("<Contents>", f"{overlap}<Contents>", 1) if "cat/04" in query.get("continuation-token", "") else body
+    )
+    with pytest.raises(StoreError, match=r"train/cat: asked 2 times, the last answer: the listing has 'train/cat/04\.png' twice"):
+        len(ImageFolder(labelled))
+
+
+def test_keys_of_another_folder_are_an_error(store, labelled):
+    store.listed = lambda query, body: body.replace("train/cat/", "train/dog/") if query["prefix"] == "train/cat/" else body
+    with pytest.raises(StoreError, match=r"train/cat: .*: the listing has 'train/dog/00\.png', which is not in this folder"):
+        len(ImageFolder(labelled))
+
+
+def test_a_listing_that_is_wrong_once_is_asked_for_again(store, labelled):
+    wrong = [PAGE]
+    store.listed = lambda query, body: wrong.pop() if wrong and query["prefix"] == "train/cat/" else body
+    assert len(ImageFolder(labelled)) == 60
+
+
+def test_keys_are_listed_whatever_their_letters(store):
+    keys = ["a b/0.png", "é/0.png", "é/%2F.png", "日本/😀.png", "zz/~.png"]
+    for key in keys:
+        store.put("bucket", f"train/{key}", b"")
+    assert sorted(listing_of("s3://bucket/train").keys) == sorted(keys)
+
+
+def test_a_kept_listing_with_a_key_twice_is_an_error(folder, tmp_path):
+    place = tmp_path / "l.gz"
+    len(ImageFolder(f"{folder}?listing={place}"))
+    found = json.loads(gzip.decompress(place.read_bytes()))
+    found["keys"][1] = found["keys"][0]
+    place.write_bytes(gzip.compress(json.dumps(found).encode()))
+    with pytest.raises(DatasetError, match=r"l\.gz: no listing, damaged or cut short \(version 1, 2 different keys of 3, 3 states\)"):
+        len(ImageFolder(f"{folder}?listing={place}"))
+
+
+def test_a_label_without_images_is_an_error_in_a_store_as_on_a_disk(store, labelled):
+    store.put("bucket", "train/cow/", b"")  # as the console of S3 makes an empty folder
+    with pytest.raises(StoreError, match=r"s3://bucket/train/cow: .* the listing of this folder is empty: remove the folder if nothing"):
+        len(ImageFolder(labelled))

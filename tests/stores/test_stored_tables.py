@@ -38,3 +38,14 @@ def test_an_epoch_takes_no_more_requests_than_row_groups_have_columns(store, tmp
     listed = sum("list-type" in one[1] for one in store.asked)
     assert store.count("HEAD") == 5 and store.count("GET") - listed == 5 + 20 + 20  # footers, keys, and what is read
     assert store.most_in_flight > 1
+
+
+def test_a_folder_in_a_store_is_read_with_all_below_it_and_the_names_of_its_folders(store, tmp_path):
+    for part, name in enumerate(["label=0/a.parquet", "label=0/_b.parquet", "label=1/C.PARQUET", "label=1/_old/d.parquet"]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(TABLE.slice(part * 2, 2), tmp_path / name)
+    store.upload("tables", tmp_path, "t/")
+    fields = {"x": "x", "label": "label"}
+    expected = [{"x": 0, "label": 0}, {"x": 1, "label": 0}, {"x": 4, "label": 1}, {"x": 5, "label": 1}]
+    assert list(Parquet("s3://tables/t", fields=fields)) == expected
+    assert list(Parquet(["s3://tables/t/label=0/a*", "s3://tables/t/label=1/C*"], fields=fields)) == expected

@@ -81,7 +81,10 @@ KNOWN = ", ".join(built_in("highway.datasets"))
         ({"Reader": {"dataset": "highway:photos"}}, "; a path stands behind the name of what reads it, as  NAME: highway:photos"),
         ({"Reader": {"dataset": "s3://b/c"}}, "; a path stands behind the name of what reads it, as  NAME: s3://b/c"),
         ({"Reader": "ImageFolder"}, "at.Reader: ImageFolder needs data_dir: str; `highway list ImageFolder` shows all it takes"),
-        ({"Reader": {"dataset": {"ImageFolder": {"dir": "d"}}}}, "unknown parameter 'dir' of ImageFolder; expected one of data_dir"),
+        (
+            {"Reader": {"dataset": {"ImageFolder": {"dir": "d"}}}},
+            "'dir' of ImageFolder; expected one of class_names, data_dir",
+        ),
         ({"Reader": {"dataset": [1, 2]}}, "at.Reader.dataset: expected a dataset, as  Name  or  Name: value  or  Name: {parameter"),
         ({"Reader": {"dataset": {"ImageFolder": "d", "epochs": 1}}}, "Name: {parameter: value}; got a mapping of 2"),
         ({"ImageReader": {"data_dir": 2017, "batch_size": 1}}, "got int 2017; put a path in quotes"),

@@ -1,13 +1,17 @@
 """Topologies drawn: as Mermaid, DOT, SVG and PNG."""
 
+import collections
+import sys
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
+from highway.errors import ConfigError
 from highway.topology import load
 from highway.topology.draw import png, svg
-from highway.topology.graph import Edge, Node, dot, graph, mermaid
-from highway.topology.layout import LINE, SMALL, bezier, layout, text_width
+from highway.topology.graph import Edge, Graph, Node, dot, graph, mermaid
+from highway.topology.layout import LINE, SMALL, Picture, bezier, layout, text_width
 
 TEXT = """
 hosts: {a: 10.0.0.1, b: 10.0.0.2}
@@ -116,3 +120,21 @@ def test_text_with_markup_in_it_is_text(drawn):
     assert [element.text for element in ElementTree.fromstring(svg(layout(drawn(text)))).iter(f"{SVG}text")] == ['a<b>&"', "(external)"]
     assert '"a<b>&\\""' in dot(drawn(text))
     assert "#quot;" in mermaid(drawn(text))
+
+
+def test_a_chain_of_many_roles_is_drawn_without_measuring_each_text_again_and_again():
+    names = [f"role{number}" for number in range(300)]
+    edges = tuple(Edge(first, second, f"link{first}", "push tcp 5555") for first, second in pairwise(names))
+    calls = collections.Counter()
+    sys.setprofile(lambda frame, event, _: calls.update([event]))
+    try:
+        drawn = layout(Graph(tuple(map(Node, names)), edges))
+    finally:
+        sys.setprofile(None)
+    assert drawn.width > 300 * 100
+    assert calls["call"] + calls["c_call"] < 1_000_000  # of the 300 * 300 pairs of texts none is looked at more than some times
+
+
+def test_a_picture_too_large_for_memory_is_refused():
+    with pytest.raises(ConfigError, match=r"takes 16,000,000,000 pixels, and 100,000,000 at most are drawn; write \.svg instead"):
+        png(Picture(1e6, 1e3))

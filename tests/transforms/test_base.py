@@ -350,7 +350,7 @@ def test_a_new_transform_needs_only_what_is_its_own():
         (lambda: T.RandomIoUCrop(min_scale=0.9, max_scale=0.3), "RandomIoUCrop: max_scale=0.3; expected at least min_scale=0.9"),
         (lambda: T.RandomIoUCrop(min_aspect_ratio=3), "RandomIoUCrop: max_aspect_ratio=2.0; expected at least min_aspect_ratio=3.0"),
         (lambda: T.AdditiveNoise(1, sigma=-1), "AdditiveNoise: sigma=-1.0; expected a finite number, at least 0"),
-        (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected a finite number, at least 0"),
+        (lambda: T.Brightness(-0.5), "Brightness: amount=-0.5; expected how far a factor may be from 1, at most 10"),
         (lambda: T.Normalize(std=(0.1, 0.0, 0.1)), r"Normalize: std=\(0.1, 0.0, 0.1\); expected numbers above 0"),
         (lambda: T.Normalize(mean=(0.1, 0.2)), r"Normalize: mean=\(0.1, 0.2\); expected as many numbers as std="),
         (lambda: T.Grayscale(p=0.5, keep_channels=False), "Grayscale: p=0.5; expected 1 with keep_channels=False"),

@@ -85,6 +85,7 @@ def test_a_batch_is_what_its_images_are_one_by_one(transform, shape):
         if (dtype == np.float32 and type(transform) in ONLY_BYTES) or (shape[3] == 1 and isinstance(transform, ColorSpace)):
             continue
         images = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
+        images = images if dtype == np.uint8 else images / dtype(255)
         rng, chain, one_by_one = np.random.default_rng(1), Chain(transform), []
         for image in images:
             one_by_one.append(chain.image(image, chain.draw_for(image.shape[:2], rng, None)))

@@ -5,6 +5,7 @@ import itertools
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -266,6 +267,50 @@ def test_who_does_not_name_the_sender_holds_nobody_up(sending, words, monkeypatc
         assert not sender.transport_end.is_paused
     sender.send(item(1), timeout=60)
     assert receiver.recv(60).envelope.number == 1  # no mark was sent before
+
+
+@pytest.mark.parametrize("callers", [5, 300])
+@pytest.mark.parametrize("words", [b"", MAGIC], ids=["silent", "half of a name"])
+def test_callers_that_say_nothing_hold_up_no_receiver_that_leaves(sending, callers, words):
+    sender, receiver = sending
+    with contextlib.ExitStack() as stack:
+        for _ in range(callers):
+            stack.enter_context(call(sender, words))
+        leaving = stack.enter_context(call(sender, MAGIC + sender.name))
+        leaving.settimeout(60)
+        assert leaving.recv(8) == (1).to_bytes(8, "little")  # the sender has paused for it
+        receiver.leave()
+        wait_until(lambda: not receiver.awaits_marks() or has_read(receiver))
+        receiver.close()
+
+
+def has_read(receiver):
+    """Take a message, if there is one."""
+    with contextlib.suppress(TimeoutError):
+        receiver.recv(0.01)
+    return False
+
+
+def test_a_caller_that_drips_does_not_hold_up_the_end_of_a_sender(sending):
+    sender, _ = sending
+    with call(sender, MAGIC[:4]), ThreadPoolExecutor() as pool:
+        pool.submit(sender.close, 0).result(60)
+
+
+def test_receivers_that_leave_together_are_let_go_together(ipc):
+    place = f"ipc://{ipc()}"
+    link = parse(url("zrpull", place), "receive")
+    with contextlib.ExitStack() as stack:
+        sender = stack.enter_context(LinkSender(parse(url("zrpush", place), "send"), hears_leave=True))
+        receivers = [stack.enter_context(LinkReceiver(link, {})) for _ in range(3)]
+        wait_until(lambda: sender.receivers == 3)
+        for number in range(3):
+            sender.send(item(number), timeout=60)
+        for receiver in receivers:
+            receiver.recv(60)
+            receiver.leave()
+        # No receiver leaves for good before all have found a mark: one after the other, the second would wait for ever.
+        wait_until(lambda: not [has_read(receiver) for receiver in receivers if receiver.awaits_marks()])
 
 
 def test_marks_are_no_items(sending, monkeypatch):

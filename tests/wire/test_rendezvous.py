@@ -299,6 +299,39 @@ def test_a_folder_that_cannot_be_written_does_not_fill_up_and_is_told(use, tmp_p
     assert "Not a directory" in caplog.text
 
 
+@pytest.mark.parametrize("junk", [b"\xff\xfe\x00", b"what is this?", b"tcp://host:99999", b"", b"x" * 10_000_000], ids=range(5))
+def test_junk_in_a_folder_is_ignored_and_said_once(use, opened, tmp_path, caplog, junk):
+    (tmp_path / "raw.reader.0").write_bytes(junk)
+    os.mkfifo(tmp_path / "raw.reader.1")
+    (tmp_path / "raw.reader.2").mkdir()
+    directory = use(FolderRendezvous(tmp_path))
+    for number in (1, 2):
+        directory.follow(f"raw.reader.{number}")
+    receiver = opened(PULL)
+    wait_until(lambda: caplog.text.count("which is no address such as tcp://host:port; it is ignored") == 3)
+    sender = opened(BIND_PUSH)  # publishes over it
+    deliver(sender, receiver, 7)
+    assert caplog.text.count("for raw.reader.0, which is no address") == 1
+
+
+def test_a_rendezvous_that_hangs_is_told_once(use, caplog, monkeypatch):
+    class Hanging(Moved):
+        gate = threading.Event()
+
+        def _call(self):
+            self.gate.wait(60)
+
+    monkeypatch.setattr(rendezvous, "TELL_AFTER", 0.1)
+    try:
+        directory = use(Hanging())
+        directory.follow("raw.reader.0")
+        wait_until(lambda: "the rendezvous does not answer" in caplog.text)
+    finally:
+        Hanging.gate.set()
+    wait_until(lambda: "nobody has published raw.reader.0" in caplog.text)
+    assert caplog.text.count("it has kept a question waiting for 0.1 s") == 1
+
+
 @pytest.mark.parametrize("host", ["localhost", "::1"])
 def test_names_of_hosts_and_addresses_of_ipv6_are_found_too(use, opened, host):
     use(Moved(), host)

@@ -1,5 +1,7 @@
 """URLs of links."""
 
+import tracemalloc
+
 import pytest
 
 from highway import ConfigError
@@ -179,3 +181,14 @@ def test_the_kind_of_a_plain_url_is_not_known():
     assert kind_of("zsub+ipc://x") == "sub"
     with pytest.raises(ConfigError, match=r"such as zsub\+tcp or zpush\+tcp"):
         kind_of("tcp://h:1")
+
+
+def test_braces_that_stand_for_too_many_urls_are_refused_before_they_fill_the_memory():
+    tracemalloc.start()
+    try:
+        for text in ("tcp://h" + "{0..9}" * 9 + ":1", "tcp://h" + "{a,a}" * 40 + ":1"):
+            with pytest.raises(ConfigError, match="its braces expand to more than 10,000 texts"):
+                parse(text, "receive")
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()

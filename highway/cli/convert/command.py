@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--names", metavar="NAME,...", help=said)
     parser.add_argument("--fields", metavar="NAME,...", help="the fields to keep, as they are called in SRC; default: all")
     parser.add_argument("--number-keys", action="store_true", help="name samples by their numbers, not as in SRC")
-    parser.add_argument("--check", action="store_true", help="then read what was written, and compare every sample with SRC")
+    said = "then read DST and compare every sample with SRC; this compares the checksums in SRC and DST, too"
+    parser.add_argument("--check", action="store_true", help=said)
     parser.add_argument("--workers", type=arguments.positive, metavar="N", help="threads that read, decode and write; default: the cores")
 
 
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     names, fields = (tuple(given.split(",")) if given else () for given in (options.names, options.fields))
     encoded: Images = "bytes" if to.images == "pixels" else to.images
     images: Mapping[str | None, Images] = {None: to.images, "encoded": encoded, "decoded": "pixels"}
-    source = Input(of.read(paths, dict(options.read)), AS[images[options.images]], names, fields, options.number_keys)
+    source = Input(of.read(paths, dict(options.read), options.check), AS[images[options.images]], names, fields, options.number_keys)
     if source.total == 0:
         raise DatasetError(f"{options.source[0]}: there are no samples in it")
     said: dict[str, Any] = {  # what else the result hangs on

@@ -75,27 +75,29 @@ class Format:
     keeps_keys: bool = True
     keeps_order: bool = True
 
-    def read(self, paths: list[str], options: Options) -> Any:
-        """Return what is at some paths.
+    def read(self, paths: list[str], options: Options, verify: bool = False) -> Any:
+        """Return the dataset, or the source, of some paths.
 
         Args:
             paths: At least one.
             options: Parameters of the dataset, as ``--read`` has given them.
+            verify: Whether a dataset with the parameter ``verify`` compares the checksums in its files.
 
         Raises:
             ConfigError: the dataset has no such parameter, or it does not take the value.
         """
         if not isinstance(self.dataset, str):
             return self.dataset(paths, options)
+        options = {**self.given, **({"verify": True} if verify and "verify" in _parameters(self.dataset) else {}), **options}
         if self.several or len(paths) == 1:
-            return built(self.dataset, paths if self.several else paths[0], {**self.given, **options})
+            return built(self.dataset, paths if self.several else paths[0], options)
         from highway.cli.convert.reading import JoinedPaths  # here, since that has rows of the table, too
 
-        return JoinedPaths([built(self.dataset, path, {**self.given, **options}) for path in paths])
+        return JoinedPaths([built(self.dataset, path, options) for path in paths])
 
     def read_back(self, paths: list[str]) -> Any:
-        """Return what was written to some paths, by number."""
-        return built(self.by_number, paths, {}) if self.by_number else self.read(paths, {})
+        """Return the dataset of some paths that were written; it compares all checksums."""
+        return built(self.by_number, paths, {}) if self.by_number else self.read(paths, {}, verify=True)
 
     def written_with(self, options: Options) -> dict[str, Any]:
         """Return what the writer is called with besides the path: what it writes is to be on the disk when it is said to be done.
@@ -131,5 +133,9 @@ def built(name: str, paths: str | list[str], options: Options) -> Any:
     Raises:
         ConfigError: it has no such parameter, or it does not take the value.
     """
-    first = next(iter(parameters_of(getattr(importlib.import_module("highway.datasets"), name))))
+    first = next(iter(_parameters(name)))
     return Registry().build({name: {first: paths, **options}}, Location(("--read",)), Dataset)
+
+
+def _parameters(dataset: str) -> Mapping[str, Any]:
+    return parameters_of(getattr(importlib.import_module("highway.datasets"), dataset))

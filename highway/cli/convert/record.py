@@ -31,12 +31,15 @@ class Record:
         """
         record, target, place = cls(path, about), shown(target), shown(path)
         if not is_empty and exists(path):
-            with open_text(path) as file:
-                found = json.load(file)
-            if found["about"] != about:
-                changed = ", ".join(sorted(name for name in {**about, **found["about"]} if found["about"].get(name) != about.get(name)))
+            try:
+                with open_text(path) as file:
+                    found = json.load(file)
+                of, record.samples, record.was_begun = dict(found["about"]), found["samples"], True
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise ConfigError(f"{place}: no record of a conversion, or damaged: {error!r}; remove it and {target}") from error
+            if of != about:
+                changed = ", ".join(sorted(name for name in {**about, **of} if of.get(name) != about.get(name)))
                 raise ConfigError(f"{target}: begun from something else ({changed} differ); remove it and {place}, or choose another DST")
-            record.samples, record.was_begun = found["samples"], True
             return record
         if not is_empty:
             raise ConfigError(f"{target}: there is something already, which no conversion has written; choose another DST")

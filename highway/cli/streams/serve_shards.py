@@ -1,13 +1,17 @@
-"""``serve-imagenet-shards``: serve the images of WebDataset shards, cropped and flipped at random."""
+"""``serve-imagenet-shards``: serve the images of WebDataset shards, cropped and flipped at random, or as they are stored."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from highway.cli import command
 from highway.cli.streams import serving
-from highway.engine.stage import Stage
+from highway.engine.stage import Items, Stage, Stamped
+from highway.images.items import row_keys
 from highway.modules import Batch, Shuffle
 from highway.modules.decode import DecodeImage
 from highway.modules.webdataset import WebDatasetSource
@@ -22,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shards = "the shards: paths or URLs, such as 'imagenet-{0000..0147}.tar' or 'pipe:COMMAND'"
     parser.add_argument("-u", "--url", required=True, metavar="BRACES", help=shards)
     serving.add_threads(parser, ("-N", "--num-workers"), "-p")
+    size = "x".join(map(str, serving.SHAPE))
+    stored = (
+        "send images in the size in which they are stored, as tensorcom's command did, which has to be one size in a batch. Default: crop "
+        f"each to {size} at random and mirror half of them, since photographs differ in size"
+    )
+    parser.add_argument("--as-stored", action="store_true", help=stored)
     parser.add_argument("-S", "--shuffle", action="store_true", help=f"mix the order of the shards, and that of each {BUFFER} images")
 
 
@@ -31,14 +41,31 @@ def run(options: argparse.Namespace) -> int:
     def stages(seed: int, num_workers: int | None) -> list[Any]:
         source = WebDatasetSource(options.url, FIELDS, options.epochs, options.shuffle, seed)
         shuffle = [Shuffle(BUFFER, seed=seed)] if options.shuffle else []
-        decode = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
-        return [source, *shuffle, Stage(decode, num_workers=num_workers, buffer_size=4), Batch(options.batch_size), _pair]
+        cropped = DecodeImage("image", crop=RandomResizedCrop(serving.SHAPE), flip=0.5)
+        decode = Stage(DecodeImage("image") if options.as_stored else cropped, num_workers=num_workers, buffer_size=4)
+        return [source, *shuffle, decode, Batch(options.batch_size, as_list=options.as_stored), _Stacked() if options.as_stored else _pair]
 
     return serving.serve(stages, options)
 
 
 def _pair(batch: dict[str, Any]) -> tuple[Any, Any]:
     return batch["image"], batch["label"]
+
+
+class _Stacked:
+    """Makes arrays of the images and labels of a batch."""
+
+    def stream(self, items: Items) -> Iterator[Stamped]:
+        for batch in items:
+            images = batch["image"]
+            if other := next((row for row, image in enumerate(images) if image.shape != images[0].shape), 0):
+                (height, width), (high, wide) = images[0].shape[:2], images[other].shape[:2]
+                first, second = (row_keys(items.passport, len(images))[row] for row in (0, other))
+                raise ValueError(
+                    f"image {first!r} is {height}x{width} and image {second!r} is {high}x{wide} (height x width); the images of a batch "
+                    "need one size: leave out --as-stored, which crops them, or store them in one size"
+                )
+            yield Stamped((np.stack(images), np.asarray(batch["label"], np.int32)), items.passport)
 
 
 main = command.program("serve-imagenet-shards")

@@ -15,6 +15,7 @@ from highway.cli.streams.subscription import Subscription, add_subscription_opti
 from highway.cli.streams.summary import Summary
 from highway.datasets.writing import writing
 from highway.errors import ConfigError, LinkError
+from highway.safe_text import for_terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,7 @@ def _judge(summary: Summary, expected: dict[str, object], options: argparse.Name
     broken = [check for check in checks if not check.ok]
     print()
     for check in checks:
-        print(f"{'ok    ' if check.ok else 'BROKEN'}  {check.text}")
+        print(f"{'ok    ' if check.ok else 'BROKEN'}  {for_terminal(check.text)}")
     if not broken:
         print(f"the stream keeps the contract {options.contract}", flush=True)
         return command.DONE

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from highway.engine import batch
 from highway.engine.stage import Passport
 from highway.errors import ConfigError, EndOfStream, FrameError, LinkError
+from highway.safe_text import for_terminal
 from highway.wire.counters import LINK_COUNTERS
 from highway.wire.receiver import LinkReceiver
 from highway.wire.url import parse
@@ -117,7 +118,7 @@ class Subscription:
                 self._check_patience()
                 continue
             except FrameError as error:
-                print(f"left out: {error}", file=sys.stderr, flush=True)
+                print(f"left out: {for_terminal(error)}", file=sys.stderr, flush=True)
             self._since = time.monotonic()
             self._hint = float("inf")
             if arrived is not None:

@@ -89,7 +89,10 @@ class _OfCIFAR(LoadedImages):
         path = self._file([label.names, self.meta])
         data = read_whole(path)
         if path.partition("?")[0].endswith(label.names):
-            names = data.decode().split()
+            try:
+                names = data.decode().split()
+            except UnicodeDecodeError as error:
+                raise DatasetError(f"{shown(path)}: no text in UTF-8: {error}") from error
         else:
             listed: Any = load_plain(data, shown(path)).get(label.pickled_names, [])
             names = [name.decode() if isinstance(name, bytes) else str(name) for name in listed]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +18,13 @@ from highway.datasets.detection.masks import Segmentation, draw
 from highway.datasets.file import fingerprint_of
 from highway.datasets.image_files import ImageFiles, named_files
 from highway.datasets.opened import opened
-from highway.errors import DatasetError
+from highway.errors import DatasetError, ImageError
 from highway.images.decode import MAX_PIXELS
+from highway.images.header import read_header
 from highway.parameters.checks import checked
 from highway.stores.url import shown
+
+log = logging.getLogger("highway")
 
 
 class _Loaded:
@@ -28,6 +33,7 @@ class _Loaded:
     def __init__(self, annotations: Annotations, files: ImageFiles, images: np.ndarray) -> None:
         self.annotations, self.files, self.images = annotations, files, images
         self.decode_mask = msgspec.json.Decoder(Segmentation).decode
+        self.has_warned = False  # of an image that is not as large as its masks
 
 
 @checked
@@ -56,7 +62,8 @@ class COCO:
     - ``labels``: int32 ``(N,)``, from 0 in the order of the categories' ids; ``category_ids[label]`` is the id;
     - ``iscrowd``: bool ``(N,)``;
     - ``area``: float32 ``(N,)`` in pixels, as the file says, or that of the box;
-    - ``masks``: uint8 ``(N, H, W)``, 1 where the object is. Polygons are filled as pycocotools does, to the pixel;
+    - ``masks``: uint8 ``(N, H, W)``, 1 where the object is, of the size that the JSON file gives. If the image's file has another size, a
+      warning says so. Polygons are filled as pycocotools does, to the pixel;
     - ``keypoints``: float32 ``(N, K, 2)``: x and y. In the file they are the numbers of pixels; here their middle, 0.5 more;
     - ``visibility``: uint8 ``(N, K)``: 0 where a keypoint is not labelled, 1 where it is hidden, 2 where it can be seen.
 
@@ -128,6 +135,7 @@ class COCO:
         sample |= {name: column[rows].copy() for name, column in columns.items()}
         if self.masks:
             sample["masks"] = self._masks(image, rows)
+            self._compare_sizes(image, data)
         if found.keypoints is not None:
             sample["keypoints"] = found.keypoints[rows, :, :2] + np.float32(0.5)
             sample["visibility"] = found.keypoints[rows, :, 2].astype(np.uint8)
@@ -152,6 +160,20 @@ class COCO:
                     raise
                 raise DatasetError(f"{shown(self.annotations)}: annotation {number}: its segmentation cannot be drawn: {error}") from error
         return masks
+
+    def _compare_sizes(self, image: int, data: bytes) -> None:
+        """Log a warning for the first image that is not as large as its masks."""
+        loaded, size = self._loaded, self._loaded.annotations.sizes[image].tolist()
+        if loaded.has_warned:
+            return
+        with suppress(ImageError):  # which is raised when the image is decoded
+            if (found := list(read_header(data).size)) != size:
+                loaded.has_warned = True
+                log.warning(
+                    f"{shown(self.annotations)}: the image {loaded.annotations.names[image]!r} has height and width {size} there, as have "
+                    f"its masks, but {found} in its file; masks and boxes do not fit such images: use the files that the annotations are "
+                    "of (other images are not reported)"
+                )
 
     def locate(self, number: int) -> str:
         """Return the path of an image."""

@@ -118,11 +118,11 @@ def load(path: str, masks: bool, keypoints: bool, crowds: bool, empty_boxes: Emp
     data = file.read(0, file.state.size)
     try:
         parsed: _Boxes = msgspec.json.decode(data, type=_Fulls if masks or keypoints else _Boxes)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{file.path}: no annotations of COCO, damaged or cut short: {_placed(data, error)}") from error
     try:
         return _Reading(parsed, data).annotations(file, masks, keypoints, crowds, empty_boxes)
-    except DatasetError as error:
+    except (DatasetError, OverflowError) as error:
         raise DatasetError(f"{file.path}: {error}") from None
 
 

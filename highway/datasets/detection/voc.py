@@ -74,6 +74,8 @@ class VOC:
         try:
             with open_text(self._list) as file:
                 lines = [line.split() for line in file]
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{shown(self._list)}: no text in UTF-8: {error}") from error
         except FileNotFoundError as error:
             there = sorted(name.removesuffix(".txt") for name in names_in(parent(self._list)) if name.endswith(".txt"))
             found = f"the lists there are {', '.join(map(repr, there))}" if there else "data_dir is the folder that holds ImageSets"

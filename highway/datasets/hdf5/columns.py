@@ -20,7 +20,8 @@ import numpy as np
 
 from highway.datasets.file import UnchangingFile
 from highway.datasets.hdf5.backend import LOCK, h5py
-from highway.datasets.hdf5.heap import HeapRows, heap_rows
+from highway.datasets.hdf5.heap import HeapCheck, HeapRows, heap_rows
+from highway.datasets.hdf5.other_files import OtherFiles
 from highway.datasets.npy.rows import StoredRows
 from highway.errors import DatasetError
 
@@ -59,13 +60,15 @@ class Column:
         file: The file.
         name: What messages call it.
         chunks: Where its chunks are kept, if it has some.
+        other_files: Whether its values may be in other files.
 
     Raises:
-        DatasetError: it has rows of a kind that cannot be read, or too large ones.
+        DatasetError: it has rows of a kind that cannot be read, or too large ones; or its values are in other files.
     """
 
-    def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks) -> None:
+    def __init__(self, dataset: Any, file: UnchangingFile, name: str, chunks: Chunks, other_files: bool) -> None:
         self._dataset, self._file, self._name, self._chunks = dataset, file, name, chunks
+        self.others = OtherFiles(dataset, file.path, name, other_files)
         self._shape, self._dtype = shape, dtype = dataset.shape, dataset.dtype  # asked for once: h5py would be asked each time
         if not shape:
             raise DatasetError(f"{name}: a single value; expected a dataset with rows: name others by fields={{...}}")
@@ -81,6 +84,7 @@ class Column:
                 "into a dataset of smaller chunks, by h5repack or hdf5_writer"
             )
         self._stored, self._heap = _stored_rows(dataset, file, name), heap_rows(dataset, file)
+        self._check_heap = HeapCheck(dataset, file, name) if dtype.hasobject else None
 
     def __call__(self, numbers: Sequence[int]) -> Sequence[Any]:
         """Return rows by their numbers, from 0."""
@@ -119,6 +123,8 @@ class Column:
 
     def _by_h5py(self, numbers: np.ndarray) -> list[Any]:
         wanted, places = np.unique(numbers, return_inverse=True)  # h5py wants them to increase
+        if self._check_heap is not None:
+            self._check_heap(wanted)
         rows: list[Any] = []
         for first in range(0, len(wanted), _MOST):
             some = wanted[first : first + _MOST]
@@ -134,6 +140,7 @@ class Column:
             self._file.check()
             raise DatasetError(f"{self._name}: its rows cannot be read, it is damaged or needs a filter: {error}") from error
         self._file.check()
+        self.others.check()
         return rows
 
 

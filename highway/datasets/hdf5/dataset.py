@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ _VARYING = 1 << 14  # what a value takes whose length differs from row to row, a
 class _Columns:
     """The datasets of a group, which have as many rows as each other."""
 
-    def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int) -> None:
+    def __init__(self, path: str, group: str, fields: dict[str, str] | None, cache_bytes: int, other_files: bool) -> None:
         from highway.datasets.hdf5.backend import LOCK, h5py
         from highway.datasets.hdf5.columns import Chunks, Column  # here, since only a file that is read needs h5py
 
@@ -43,7 +43,7 @@ class _Columns:
             except ValueError as error:
                 raise DatasetError(f"{path}: {error}") from None
             self._keys, self.columns = (
-                {name: Column(dataset, file, f"{path}: {dataset.name!r}", chunks) for name, dataset in some.items()}
+                {name: Column(dataset, file, f"{path}: {dataset.name!r}", chunks, other_files) for name, dataset in some.items()}
                 for some in (keys, wanted)
             )
         lengths = {name: column.length for name, column in (self.columns | self._keys).items()}
@@ -68,20 +68,30 @@ class _Columns:
 
 
 def _datasets_in(opened: Any, group: str) -> dict[str, Any]:
-    """Return the datasets of a group and of those in it, by their paths there; links, also those into other files, are left out."""
+    """Return the datasets of a group and of those in it, by their paths there. Soft and external links are not followed."""
     from highway.datasets.hdf5.backend import h5py
 
-    found: dict[str, Any] = {}
-
-    def visit(name: str, one: Any) -> None:
-        if isinstance(one, h5py.Dataset) and one.shape is not None:
-            found[name] = one
-
-    top = opened.get(group)
+    top = opened
+    for name in filter(None, group.split("/")):
+        top = top[name] if isinstance(top, h5py.Group) and isinstance(top.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(top, h5py.Group):
         raise DatasetError(f"there is no group {group!r} in it; it has {', '.join(map(repr, opened)) or 'nothing'}")
-    top.visititems(visit)
-    return found
+    return dict(_datasets_below(top, "", []))
+
+
+def _datasets_below(group: Any, above: str, groups: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield all datasets below a group, each under all of its names."""
+    from highway.datasets.hdf5.backend import h5py
+
+    if group in groups:
+        raise DatasetError(f"the group {group.name!r} contains itself; name the datasets to read by group=")
+    for name in sorted(group):
+        if isinstance(group.get(name, getlink=True), h5py.HardLink):
+            one = group[name]
+            if isinstance(one, h5py.Group):
+                yield from _datasets_below(one, f"{above}{name}/", [*groups, group])
+            elif isinstance(one, h5py.Dataset) and one.shape is not None:
+                yield f"{above}{name}", one
 
 
 @checked
@@ -99,6 +109,8 @@ class HDF5:
             by their names; those of groups by their paths, such as ``train/images``.
         group: The group whose datasets are meant.
         cache_mb: MiB of chunks that are kept. ``shuffle="blocks"`` mixes 16 chunks, or as many rows as ``window=`` says.
+        other_files: Whether to read datasets whose values are in other files: virtual datasets, and external storage. The file can name
+            any file of this machine, so say it only for files that you trust.
 
     A sample is a dict with a row of each dataset: an array, or a number; ``str`` of texts; and ``bytes`` of opaque values and of uint8 of
     variable length, as encoded images are kept. A dataset ``__key__`` of texts is no field: it names the samples.
@@ -106,7 +118,8 @@ class HDF5:
     Raises:
         ConfigError: h5py is not installed.
         OSError: the file cannot be opened (when it is first read).
-        DatasetError: it is no HDF5 file, or cut short; its datasets differ in their length, or cannot be read; or it has changed since.
+        DatasetError: it is no HDF5 file, or cut short; its datasets differ in their length, cannot be read, or have their values in other
+            files; or it has changed since.
 
     >>> dataset = HDF5("train.h5", {"image": "images", "label": "labels"})
     """
@@ -115,10 +128,11 @@ class HDF5:
     fields: dict[str, str] | None = None
     group: str = "/"
     cache_mb: Count = 256
+    other_files: bool = False
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path, self.group, self.fields, self.cache_mb << 20)
+        return _Columns(self.path, self.group, self.fields, self.cache_mb << 20, self.other_files)
 
     @opened
     def keys(self) -> list[str] | None:
@@ -152,4 +166,6 @@ class HDF5:
 
     def fingerprint(self) -> str:
         """Return a text that changes when the file is written to, or other datasets are read."""
-        return f"{fingerprint_of([(shown(self.path), self.path)])} {self.group} {self.fields}"
+        others = sorted({place for column in self._columns.columns.values() for place in column.others.states}) if self.other_files else []
+        files = [(shown(self.path), self.path), *((place, place) for place in others)]
+        return f"{fingerprint_of(files)} {self.group} {self.fields}"

@@ -14,18 +14,24 @@ https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html ("Global Hea
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from highway.datasets.file import UnchangingFile
 from highway.datasets.hdf5.backend import LOCK, h5py
+from highway.errors import DatasetError
 from highway.stores.file import FileRange, read_ranges
 
 _LARGE = 1 << 12  # bytes of a row from which on it is worth it: smaller ones share collections with many, which h5py keeps
 _MOST = 1 << 30  # bytes of a row: memory for it is taken before it is read
 _HOPS = 32  # objects that are looked at to find one: a collection with several has 64 kB at most
 _REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
+_ROWS = 1024  # whose references are checked together, where a dataset has no chunks
+_WINDOW = 1 << 13  # bytes of a collection that are read at first
+_NO_ADDRESS = 2**64 - 1
 _COLLECTION, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
 
 
@@ -108,3 +114,99 @@ def heap_rows(dataset: Any, file: UnchangingFile) -> HeapRows | None:
     plain = plist.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and not plist.get_nfilters() and not plist.get_external_count()
     usual = dataset.file.id.get_create_plist().get_sizes() == (8, 8) and dataset.id.get_type().get_super().equal(h5py.h5t.STD_U8LE)
     return HeapRows(dataset, file) if plain and usual else None
+
+
+class HeapCheck:
+    """Checks the collections that rows of varying length refer to, before h5py reads them.
+
+    HDF5 walks through the objects of a collection until its end. If an object of number 0 has size 0, as zeros do, that never ends, cannot
+    be interrupted, and holds the lock of all that asks h5py.
+
+    Args:
+        dataset: That of h5py.
+        file: The file.
+        name: What messages call the dataset.
+
+    Raises:
+        DatasetError: the dataset is kept in a way in which its references cannot be found.
+    """
+
+    def __init__(self, dataset: Any, file: UnchangingFile, name: str) -> None:
+        self._dataset, self._file, self._name = dataset, file, name
+        self._base: int = dataset.file.userblock_size
+        self._plist = plist = dataset.id.get_create_plist()
+        plain = plist.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and not plist.get_external_count()
+        if not plain or dataset.file.id.get_create_plist().get_sizes() != (8, 8):
+            raise DatasetError(
+                f"{name}: values of varying length that are kept in the header, in other files or with addresses that do not have 8 bytes; "
+                "copy the dataset into a new file by h5py"
+            )
+        self._block: tuple[int, ...] = dataset.chunks or (_ROWS, *dataset.shape[1:])
+        self._blocks, self._collections = set[int](), set[int]()
+
+    def __call__(self, numbers: np.ndarray) -> None:
+        """Raise DatasetError if h5py could not read these rows."""
+        for block in set((numbers // self._block[0]).tolist()) - self._blocks:
+            for data in self._stored(block):
+                addresses = np.frombuffer(data, _REFERENCE)["address"]
+                for address in set(addresses.tolist()) - self._collections - {0, _NO_ADDRESS}:
+                    self._check(address)
+                    self._collections.add(address)
+            self._blocks.add(block)
+
+    def _stored(self, block: int) -> Iterator[bytes]:
+        """Yield the references of a block of rows."""
+        one, first, shape = self._dataset.id, block * self._block[0], self._dataset.shape
+        if not self._dataset.chunks:
+            row = int(np.prod(shape[1:], dtype=np.int64)) * _REFERENCE.itemsize
+            if (begin := one.get_offset()) is not None:
+                yield self._file.read(begin + first * row, (min(first + _ROWS, shape[0]) - first) * row)
+            return
+        inner = [range(0, length, step) for length, step in zip(shape[1:], self._block[1:], strict=True)]
+        for place in product([first], *inner):
+            with LOCK:
+                chunk = one.get_chunk_info_by_coord(place)
+            if chunk.byte_offset is not None:
+                yield self._unfiltered(place) if self._plist.get_nfilters() else self._file.read(chunk.byte_offset, chunk.size)
+
+    def _unfiltered(self, place: tuple[int, ...]) -> bytes:
+        """Return the references of a chunk that went through filters: HDF5 undoes them for a dataset of opaque values in memory."""
+        found = np.empty(self._block, f"V{_REFERENCE.itemsize}")
+        try:
+            with LOCK, h5py.File("chunk", "w", driver="core", backing_store=False) as memory:
+                skipped, data = self._dataset.id.read_direct_chunk(place)
+                plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                plist.set_chunk(self._block)
+                for number in range(self._plist.get_nfilters()):
+                    if not skipped >> number & 1:  # as HDF5 skips those that are not for values of varying length
+                        plist.set_filter(*self._plist.get_filter(number)[:3])
+                copy = h5py.h5d.create(memory.id, b"x", h5py.h5t.py_create(found.dtype), h5py.h5s.create_simple(self._block), plist)
+                copy.write_direct_chunk((0,) * len(place), data)
+                copy.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
+        except Exception as error:  # h5py raises errors of many types for files that are damaged
+            self._file.check()
+            raise DatasetError(f"{self._name}: its rows cannot be read, it is damaged or needs a filter: {error}") from error
+        return found.tobytes()
+
+    def _check(self, address: int) -> None:
+        """Raise DatasetError if the objects in a collection do not lead to its end."""
+        there = self._file.state.size - self._base - address
+        if there < _COLLECTION.size:
+            return  # h5py raises an error
+        data = self._file.read(self._base + address, min(there, _WINDOW))
+        magic, version, size = _COLLECTION.unpack_from(data)
+        if magic != b"GCOL" or version != 1 or size > there:
+            return  # h5py raises an error
+        at = _COLLECTION.size
+        while at + _OBJECT.size <= size:
+            header = data[at : at + _OBJECT.size]
+            if len(header) < _OBJECT.size:
+                header = self._file.read(self._base + address + at, _OBJECT.size)
+            number, nbytes = _OBJECT.unpack(header)
+            step = _OBJECT.size + (nbytes + 7 & ~7) if number else nbytes
+            if step < _OBJECT.size or at + step > size:
+                raise DatasetError(
+                    f"{self._name}: byte {self._base + address + at}: the values of its rows are damaged: an object of {nbytes} bytes in a "
+                    f"collection of {size}"
+                )
+            at += step

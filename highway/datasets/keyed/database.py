@@ -11,6 +11,7 @@ from highway.datasets.keyed.keys import LIST, Keys, ZeroKeys, is_sample, listed
 from highway.datasets.keyed.values import Decode, decoder, encode_sample, recognised
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
+from highway.datasets.records.trusted_pickle import check_local
 from highway.errors import ConfigError, DatasetError, ItemError
 from highway.stores.url import shown
 
@@ -81,7 +82,8 @@ class KeyedDataset(ABC):
         decode: What a value is: ``"bytes"``; ``"fields"``: what our writer writes; ``"msgpack"``: msgpack with arrays as msgpack-numpy
             writes them, as tensorpack does; ``"caffe"``: a Datum; ``"example"``: a ``tf.train.Example``; ``"ten"``, ``"npy"`` or
             ``"json"``: the content of such a file. ``None`` looks at the first value: fields, msgpack and Datum are recognised, all else is
-            bytes.
+            bytes. ``"trusted_pickle"`` loads pickles, which tensorpack writes by default; loading a pickle can run any code, so use it only
+            for a file on this machine that you trust.
         fields: The fields to read, under new names, where samples are dicts: ``{"image": "png;jpg", "label": "cls"}`` takes the first that
             a sample has. ``None`` reads all as they are.
     """
@@ -91,6 +93,8 @@ class KeyedDataset(ABC):
     fields: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
+        if self.decode == "trusted_pickle":
+            check_local(type(self).__name__, [self.path])
         if self.fields is not None and self.decode in ("bytes", "ten", "npy"):
             raise ConfigError(f"{type(self).__name__}: decode={self.decode!r} gives no fields that fields={self.fields!r} could name")
 
@@ -105,7 +109,10 @@ class KeyedDataset(ABC):
         name: str | None = self.decode
         if name is None:
             first = [keys.encoded(0)] if len(keys) else []
-            name = next(iter(database.read(first, recognised)), "bytes")
+            try:
+                name = next(iter(database.read(first, recognised)), "bytes")
+            except BadValue as bad:
+                raise DatasetError(f"{shown(self.path)}: sample {keys[0]!r}: {bad.reason}") from bad.__cause__
             if name == "bytes" and self.fields is not None:
                 raise ConfigError(f"{shown(self.path)}: its values do not say what they are; fields={self.fields!r} needs decode= besides")
         return _Contents(database, keys, decoder(name, self.fields))
@@ -177,6 +184,6 @@ def _listed(database: Database) -> Keys:
             keys = database.read([LIST], lambda value: Keys(listed(value)))[0]
         except BadValue:  # there is none, or one of another writer, such as a pickle
             keys = None
-        if keys is not None and len(keys) == count - 1:
+        if keys is not None and len(keys) == count - 1 and keys.are_distinct():
             return keys
     return Keys(database.keys())

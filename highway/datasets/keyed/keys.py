@@ -53,6 +53,11 @@ class Keys(LazyKeys):
         begin, end = self._ends[number : number + 2].tolist()  # type: ignore[index]  # there is one of both
         return self._row[begin:end]
 
+    def are_distinct(self) -> bool:
+        """Return whether no key comes twice; by chance also false for some distinct keys, if two have the same hash."""
+        hashes = np.fromiter((hash(self.encoded(number)) for number in range(self._length)), np.int64, self._length)
+        return len(np.unique(hashes)) == self._length
+
     def several(self, numbers: Sequence[int]) -> list[bytes]:
         """Return several keys as they are in the database. Raises IndexError."""
         if (width := self._width) is None:

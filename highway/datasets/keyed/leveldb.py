@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
+import struct
 import sys
+import termios
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +31,10 @@ T = TypeVar("T")
 
 _TABLES = (".ldb", ".sst")
 _AT_ONCE = 1 << 22  # bytes that are written together
+_BLOCK = 1 << 15  # bytes of a block of a log; no record reaches over its end
+_RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
+_ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds
+_IN_MODIFY = 2  # of sys/inotify.h
 
 
 def _library() -> Any:
@@ -42,10 +52,13 @@ class _LevelDBDatabase:
     def __init__(self, path: str) -> None:
         plyvel = _library()
         self._path, self._process, self._error = path, os.getpid(), plyvel.Error
+        for name in _logs(path):
+            _check_log(name)
         try:
-            self._database = plyvel.DB(path, create_if_missing=False)
+            self._database = plyvel.DB(path, create_if_missing=False, paranoid_checks=True)
         except plyvel.Error as error:
             raise DatasetError(f"{path}: {_reason(error)}") from error
+        self._written, self._sizes, self._lock = _Watch(path), _sizes_of(path), threading.Lock()
 
     def check_process(self) -> None:
         """Raise DatasetError in a forked child, which has none of the threads that a database needs."""
@@ -55,9 +68,25 @@ class _LevelDBDatabase:
                 "or convert it to LMDB, which any number of processes read"
             )
 
+    def _check_sizes(self) -> None:
+        """Raise DatasetError if a table was cut short. LevelDB maps tables into memory, where reading it would end the process."""
+        with self._lock:
+            if not self._written():
+                return
+            found = _sizes_of(self._path)
+            for name, size in self._sizes.items():
+                if found.get(name, size) < size:  # LevelDB removes tables that it has merged
+                    self._written.always = True
+                    raise DatasetError(
+                        f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must "
+                        "not change while it is read: copy the database again"
+                    )
+            self._sizes = found
+
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Have errors of the library say which database is damaged."""
+        """Check the sizes of the tables, and name the database in errors of the library."""
+        self._check_sizes()
         try:
             yield
         except self._error as error:
@@ -68,16 +97,76 @@ class _LevelDBDatabase:
         with self._naming():
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
 
+    def _iterator(self) -> Any:
+        # Not iterator(): plyvel 1.5.1 takes a damaged last block for the end.
+        return closing(self._database.raw_iterator(verify_checksums=True))
+
     def keys(self) -> Iterator[bytes]:
-        with self._naming(), self._database.iterator(include_value=False, verify_checksums=True) as found:
-            yield from found
+        with self._naming(), self._iterator() as found:
+            found.seek_to_first()
+            while found.valid():
+                yield found.key()
+                found.next()
 
     def last_key(self) -> bytes | None:
-        with self._naming(), self._database.iterator(include_value=False, reverse=True) as found:
-            return next(found, None)
+        with self._naming(), self._iterator() as found:
+            found.seek_to_last()
+            return found.key() if found.valid() else None
 
     def count(self) -> None:
         return None
+
+
+class _Watch:
+    """Returns whether a file in a folder may have been written to since the last call, at the price of one system call."""
+
+    def __init__(self, folder: str) -> None:
+        libc = ctypes.CDLL(None)
+        descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
+        if descriptor >= 0:
+            weakref.finalize(self, os.close, descriptor)
+        self.always = descriptor < 0 or libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MODIFY) < 0  # the user has too many
+        self._descriptor = descriptor
+
+    def __call__(self) -> bool:
+        if not self.always and not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))):
+            return False
+        if not self.always:
+            os.read(self._descriptor, 1 << 20)
+        return True
+
+
+def _sizes_of(folder: str) -> dict[str, int]:
+    """Return the sizes of the tables in a folder."""
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.name.endswith(_TABLES)}
+
+
+def _logs(folder: str) -> list[str]:
+    """Return the files in the format of a log that LevelDB reads when it opens a database: the manifest and those of recent writes."""
+    with open(os.path.join(folder, "CURRENT"), "rb") as file:
+        manifest = os.fsdecode(file.read().rstrip(b"\n"))
+    return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".log") or name == manifest]
+
+
+def _check_log(path: str) -> None:
+    """Raise DatasetError if a log ends within a record: LevelDB takes that for the end, and deletes the log when it has read it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, kind = 0, _FULL
+    while at < len(data):
+        rest = _BLOCK - at % _BLOCK
+        if rest >= _RECORD.size:  # else zeros up to the next block
+            length, kind = _RECORD.unpack_from(data, at) if at + _RECORD.size <= len(data) else (rest, _ZEROS)
+            rest = _RECORD.size + length
+            if kind == _ZEROS or rest > min(_BLOCK - at % _BLOCK, len(data) - at):
+                break
+        at += rest
+    if at < len(data) or kind in (_FIRST, _MIDDLE):
+        raise DatasetError(
+            f"{path}: damaged or cut short at byte {at}, unless another process is writing to it; LevelDB would open the database without "
+            "the samples after it: copy it again, or have plyvel.repair_db() remove what is damaged"
+        )
 
 
 def _text(error: Exception) -> str:
@@ -109,7 +198,7 @@ class LevelDB(KeyedDataset):
     Raises:
         ConfigError: ``fields`` are named where samples have none, or plyvel is not installed.
         FileNotFoundError: there is no database (when it is first read).
-        DatasetError: another process has it open, or it is damaged; or a value is not what ``decode`` says.
+        DatasetError: another process has it open, it is damaged, or a table has been cut short since; a value is not what ``decode`` says.
 
     >>> dataset = LevelDB("train.leveldb", decode="msgpack")
     """
@@ -164,6 +253,13 @@ class LevelDBWriter(KeyedWriter):
         """Close the database."""
         self._database.close()
 
+    def finish(self) -> None:
+        """Open the closed database again, which moves the last values from its log, which has no end mark, to a table. Raises OSError."""
+        try:
+            _library().DB(self._database.name).close()
+        except self._error as error:
+            raise OSError(f"{self._database.name}: {_text(error)}") from error
+
 
 @contextmanager
 def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
@@ -182,3 +278,4 @@ def leveldb_writer(path: str, durable: bool = False) -> Iterator[LevelDBWriter]:
             writer.flush()
         finally:
             writer.close()
+        writer.finish()

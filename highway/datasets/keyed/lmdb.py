@@ -26,6 +26,7 @@ _FILE = "data.mdb"
 _MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is written
 _AT_ONCE = 1 << 24  # bytes that are written in one transaction
 _LONGEST = 511  # bytes of a key
+_RECORD = 48  # bytes of LMDB's own record of a named database
 
 
 def _library() -> Any:
@@ -46,7 +47,7 @@ class _Environment:
     def __init__(self, path: str) -> None:
         lmdb = _library()
         try:
-            self.lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, create=False)
+            self.lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, create=False, max_dbs=1)
         except lmdb.Error as error:
             raise DatasetError(f"{path}: {_reason(lmdb, error)}") from error
 
@@ -69,25 +70,60 @@ class _LMDBDatabase:
         found = os.stat(path)
         self._environment: _Environment = shared(("lmdb", found.st_dev, found.st_ino), lambda: _Environment(path))
         self._lmdb = self._environment.lmdb
-        pages, size = self._lmdb.info()["last_pgno"] + 1, self._lmdb.stat()["psize"]
+        with self._naming():
+            pages, size = self._lmdb.info()["last_pgno"] + 1, self._lmdb.stat()["psize"]
         if pages * size > self._file.state.size:
             raise DatasetError(f"{path}: expected at least {pages * size} bytes, found {self._file.state.size}: it was cut short")
 
-    def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Check that the file was not cut short, since reading it would end the process; name it in LMDB's errors."""
+        self._file.check_size()
         try:
-            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without them bytes come as such
+            yield
+        except _library().Error as error:
+            raise self._damaged(error) from error
+        finally:
+            self._file.check()
+
+    def _damaged(self, error: Exception) -> DatasetError:
+        return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: LMDB says: {error}")
+
+    def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
+        self._file.check_size()  # as _naming() does, in less time
+        try:
+            with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without buffers, bytes are not copied twice
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
-            raise DatasetError(f"{self._file.path}: damaged, or written to: LMDB says: {error}") from error
+            raise self._damaged(error) from error
         finally:
             self._file.check()
 
     def keys(self) -> Iterator[bytes]:
-        with self._lmdb.begin() as transaction:
-            yield from transaction.cursor().iternext(keys=True, values=False)
+        found = 0
+        with self._naming(), self._lmdb.begin(buffers=True) as transaction, transaction.cursor() as cursor:
+            for key, value in cursor.iternext():
+                if len(value) == _RECORD and self._is_named_database(bytes(key), transaction):
+                    name = bytes(key).decode(errors="backslashreplace")
+                    raise DatasetError(
+                        f"{self._file.path}: {name!r} is the name of a database in this file, not the key of a sample, and named databases "
+                        "are not read; copy it into a file of its own: `mdb_dump -n -s NAME FILE | mdb_load -n NEWFILE`"
+                    )
+                found += 1
+                yield bytes(key)
+        if found != self.count():
+            raise DatasetError(f"{self._file.path}: damaged: it has {self.count()} keys, of which {found} can be found")
+
+    def _is_named_database(self, key: bytes, transaction: Any) -> bool:
+        lmdb = _library()
+        try:
+            self._lmdb.open_db(key, txn=transaction, create=False)
+        except (lmdb.IncompatibleError, lmdb.NotFoundError):
+            return False
+        return True
 
     def last_key(self) -> bytes | None:
-        with self._lmdb.begin() as transaction, transaction.cursor() as cursor:
+        with self._naming(), self._lmdb.begin() as transaction, transaction.cursor() as cursor:
             return bytes(cursor.key()) if cursor.last() else None
 
     def count(self) -> int:
@@ -100,8 +136,9 @@ class LMDB(KeyedDataset):
     """The values of an LMDB database, in the order of their keys.
 
     Keys that begin and end with ``__`` are no samples; if there is a list of all others in ``__keys__``, as tensorpack and our writer make
-    it, it is read, else they are listed by one pass, at some 4 million a second. The file is open once in each process, mapped for reading
-    only, without LMDB's locks: nobody must write to it meanwhile, and it must not be cut short, which would end the process.
+    it, it is read, else they are listed by one pass, at about a million a second. The file is open once in each process, mapped for reading
+    only, without LMDB's locks: nobody may write to it meanwhile. If it is cut short, the next read is an error; if that happens during a
+    read, the process ends. LMDB has no checksums: damage in a value is not detected.
 
     Args:
         path: The database: a folder with ``data.mdb`` in it, or such a file. If it is in a store, it is copied into the cache.

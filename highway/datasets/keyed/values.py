@@ -21,16 +21,18 @@ import numpy as np
 
 from highway.datasets.choice import chosen, named
 from highway.datasets.field_codecs import decode_field, encode_field
+from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import KEY, decode_example
 from highway.datasets.records.protobuf import BYTES, Data, read_fields
 from highway.datasets.tar_samples import decoded_sample
 from highway.wire import msgpack as msgpack_numpy
 
-Decode = Literal["bytes", "fields", "msgpack", "caffe", "example", "ten", "npy", "json"]
+Decode = Literal["bytes", "fields", "msgpack", "caffe", "example", "ten", "npy", "json", "trusted_pickle"]
 
 _MARK, _VERSION = "__fields__", 1
 _MARKED = b"\xaa__fields__"
 Fields = Mapping[str, str] | None
+PICKLES = trusted_pickle.refusal("its values are pickles", 'decode="trusted_pickle"', "LMDBSerializer")
 
 
 def encode_sample(sample: Mapping[str, Any]) -> bytes:
@@ -90,7 +92,17 @@ def _caffe(data: Data, fields: Fields) -> dict[str, Any]:
 
 
 def _msgpack(data: Data, fields: Fields) -> Any:
-    value = msgpack_numpy.decode(data)
+    try:
+        value = msgpack_numpy.decode(data)
+    except ValueError as error:
+        if trusted_pickle.looks_like_pickle(data):
+            raise ValueError(PICKLES) from error
+        raise
+    return dict(chosen(value, fields)) if isinstance(value, dict) else value
+
+
+def _pickle(data: Data, fields: Fields) -> Any:
+    value = trusted_pickle.load(data)
     return dict(chosen(value, fields)) if isinstance(value, dict) else value
 
 
@@ -115,6 +127,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "ten": _as_file("ten"),
     "npy": _as_file("npy"),
     "json": _as_file("json"),
+    "trusted_pickle": _pickle,
 }
 
 
@@ -124,7 +137,13 @@ def decoder(name: str, fields: Fields) -> Callable[[Data], Any]:
 
 
 def recognised(value: Data) -> Decode:
-    """Return what decodes a value, if it is one of those that say what they are; else ``"bytes"``."""
+    """Return what decodes a value, if it is one of those that say what they are; else ``"bytes"``.
+
+    Raises:
+        ValueError: the value is a pickle.
+    """
+    if trusted_pickle.looks_like_pickle(value):
+        raise ValueError(PICKLES)
     start = bytes(value[:16])
     if start[1:].startswith(_MARKED) or start[3:].startswith(_MARKED):
         return "fields"
@@ -132,6 +151,7 @@ def recognised(value: Data) -> Decode:
         found = msgpack.unpackb(
             value,
             strict_map_key=False,
+            unicode_errors="surrogateescape",  # Highway of 2017 wrote bytes as texts
             ext_hook=_refuse,
             max_array_len=msgpack_numpy.MAX_ROW,
             max_map_len=msgpack_numpy.MAX_ROW,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, overload
 
-from highway.datasets.file import fingerprint_of
+from highway.datasets.file import FileState, fingerprint_of
 from highway.datasets.mds.shards import INDEX, Shard, read_index
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
 from highway.parameters.checks import checked
 from highway.stores.file import read_ranges
-from highway.stores.url import join
+from highway.stores.url import join, shown
+
+log = logging.getLogger("highway")
 
 _OPEN = 100  # shards that are open at once; most processes may open 1024 files
 
@@ -24,11 +27,23 @@ _OPEN = 100  # shards that are open at once; most processes may open 1024 files
 class _Shards:
     """The shards of a folder."""
 
-    def __init__(self, folder: str, fields: dict[str, str] | None) -> None:
-        self.entries = read_index(folder).shards
-        self.ends = list(accumulate((entry.samples for entry in self.entries), initial=0))
-        self.open = lru_cache(_OPEN)(lambda number: Shard(folder, self.entries[number], fields, KEYS))
-        self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
+    def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
+        self.entries = entries = read_index(folder).shards
+        self.ends = list(accumulate((entry.samples for entry in entries), initial=0))
+        self.has_keys = bool(entries) and all(KEYS in entry.column_names for entry in entries)
+        states: dict[int, FileState] = {}  # of the shards that were opened
+        if verify and not all(entry.raw_data.hashes for entry in entries):
+            log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
+
+        @lru_cache(_OPEN)  # refers to no self, so that the files are closed with it
+        def open_shard(number: int) -> Shard:
+            shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
+            if verify and number not in states:
+                shard.verify()
+            states[number] = shard.file.state
+            return shard
+
+        self.open = open_shard
 
     def find(self, number: int) -> tuple[Shard, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""
@@ -66,6 +81,7 @@ class MDS:
         path: The folder that has the ``index.json``, or its URL.
         fields: The columns to read, under new names: ``{"image": "jpeg;png", "label": "class"}`` takes the first that a shard has. ``None``
             reads all as they are.
+        verify: Whether to compare the checksums in the index, if it has some, which reads each shard as a whole before its first sample.
 
     A sample is a dict. Images in ``jpeg`` and ``png`` stay encoded, as ``bytes``; numbers and arrays have the dtypes of their columns, of
     which ``int`` is int64; ``json`` is what it holds (:mod:`highway.datasets.mds.encodings`). A column ``__key__`` is no field: it names
@@ -73,18 +89,19 @@ class MDS:
 
     Raises:
         OSError: the folder has no index, or a shard cannot be opened (when it is read).
-        DatasetError: a shard is there only compressed, is cut short or not what the index says, or has changed since; a column is of an
-            encoding that cannot be read, or a sample damaged.
+        DatasetError: a shard exists only compressed, is cut short, differs from the index, or has changed since; a column has an encoding
+            that cannot be read; a sample is damaged.
 
     >>> dataset = MDS("mds/train")
     """
 
     path: str
     fields: dict[str, str] | None = None
+    verify: bool = False
 
     @opened
     def _shards(self) -> _Shards:
-        return _Shards(self.path, self.fields)
+        return _Shards(self.path, self.fields, self.verify)
 
     @property
     def keys(self) -> Sequence[str] | None:

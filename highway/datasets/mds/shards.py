@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
@@ -10,14 +12,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import xxhash
 
 from highway.datasets.choice import chosen
-from highway.datasets.file import open_file
+from highway.datasets.file import FileState, open_file
 from highway.datasets.mds.encodings import as_bytes, encoding_of
 from highway.datasets.records.protobuf import Data
+from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError
 from highway.stores.file import FileRange, exists, read_whole
 from highway.stores.url import join, shown
+
+_AT_ONCE = 1 << 24  # bytes that are read together to compute a checksum
 
 INDEX = "index.json"
 VERSION = 2
@@ -86,7 +92,7 @@ def read_index(folder: str) -> Index:
         raise FileNotFoundError(f"{shown(path)!r}: no such file; name the folder that has it; without it a dataset is not whole")
     try:
         index = msgspec.json.decode(read_whole(path), type=Index)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{shown(path)}: no index of MDS, damaged or cut short: {error}") from error
     for number, shard in enumerate(index.shards):
         where = f"{shown(path)}: shard {number}"
@@ -97,6 +103,8 @@ def read_index(folder: str) -> Index:
             raise DatasetError(f"{where} has {shard.samples} samples of the columns {names}; expected a name, encoding and size of each")
         if shard.raw_data.basename.startswith("/") or ".." in shard.raw_data.basename.split("/"):
             raise DatasetError(f"{where}: the file {shard.raw_data.basename!r} leads out of the folder")
+    if twice := [name for name, times in Counter(shard.raw_data.basename for shard in index.shards).items() if times > 1]:
+        raise DatasetError(f"{shown(path)}: several shards have the file {twice[0]!r}: the index is damaged")
     return index
 
 
@@ -108,19 +116,22 @@ class Shard:
         entry: What that says.
         fields: The columns to read, under new names; ``None``: all but ``leave_out``.
         leave_out: A column that is none of the fields.
+        state: The state that the file must have; ``None``: any.
 
     Raises:
         OSError: it cannot be opened.
         DatasetError: it is not what the index says, or has columns that cannot be read.
     """
 
-    def __init__(self, folder: str, entry: ShardEntry, fields: dict[str, str] | None, leave_out: str) -> None:
+    def __init__(
+        self, folder: str, entry: ShardEntry, fields: dict[str, str] | None, leave_out: str, state: FileState | None = None
+    ) -> None:
         path = join(folder, entry.raw_data.basename)
         self.path, self._entry = shown(path), entry
         if entry.zip_data is not None and not exists(path):
             unpack = f"{str(entry.compression).partition(':')[0]} -d {entry.zip_data.basename}"
             raise DatasetError(f"{self.path}: it is there only compressed, which has no places: unpack it, as by {unpack}")
-        self.file = open_file(path)
+        self.file = open_file(path, state)
         size, count = self.file.state.size, entry.samples
         if size != entry.raw_data.bytes:
             raise DatasetError(
@@ -133,6 +144,7 @@ class Shard:
         self.offsets = numbers[1:]
         if numbers[0] != count or self.offsets[0] < begin or self.offsets[-1] > size or (np.diff(self.offsets.astype(np.int64)) < 0).any():
             raise DatasetError(f"{self.path}: no shard of {count} samples, or damaged: it begins with {numbers[:4].tolist()}")
+        self._check_columns(self.file.read(begin, int(self.offsets[0]) - begin))
         names = {name: name for name in entry.column_names if name != leave_out or fields is not None}
         try:
             self._wanted = {new: self._column(old) for new, old in chosen(names, fields).items()}
@@ -141,6 +153,34 @@ class Shard:
         except ValueError as error:
             raise DatasetError(f"{self.path}: {error}") from None
         self._key = self._column(leave_out) if leave_out in entry.column_names else None
+
+    def _check_columns(self, config: bytes) -> None:
+        """Compare the columns in the index with those in the shard. Raises DatasetError."""
+        try:
+            found = msgspec.json.decode(config, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DatasetError(f"{self.path}: damaged: there is no JSON before its samples: {error}") from error
+        for name in ("column_names", "column_encodings", "column_sizes"):
+            if found.get(name, said := getattr(self._entry, name)) != said:
+                raise DatasetError(
+                    f"{self.path}: its {name} are {found[name]}, but {said} in {INDEX}: one of them is damaged, or of other data"
+                )
+
+    def verify(self) -> None:
+        """Compare the checksum in the index, the fastest if there are several. Raises DatasetError."""
+        hashes = self._entry.raw_data.hashes
+        known = [name for name in hashes if hasattr(xxhash, name) or name in hashlib.algorithms_available]
+        if hashes and not known:
+            raise DatasetError(f"{self.path}: the checksums in {INDEX} are {', '.join(hashes)}, none of which can be computed here")
+        if not hashes:
+            return
+        name = min(known, key=lambda name: not hasattr(xxhash, name))
+        digest = getattr(xxhash, name)() if hasattr(xxhash, name) else hashlib.new(name, usedforsecurity=False)
+        for begin in range(0, self.file.state.size, _AT_ONCE):
+            check_cancelled()
+            digest.update(self.file.read(begin, min(_AT_ONCE, self.file.state.size - begin)))
+        if digest.hexdigest() != hashes[name]:
+            raise DatasetError(f"{self.path}: damaged: its {name} is not {hashes[name]}, as {INDEX} says; fetch or write it again")
 
     def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
         """Return the place of a column, and what decodes it."""

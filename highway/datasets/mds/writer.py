@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import xxhash
 
 from highway.datasets.mds.encodings import encode, encoding_for, encoding_of
 from highway.datasets.mds.shards import INDEX, FileEntry, Index, ShardEntry
@@ -19,6 +20,7 @@ from highway.errors import ItemError
 from highway.parameters.ranges import Range
 
 _LARGEST = 1 << 32  # where offsets end
+_HASH = "xxh3_64"  # as streaming calls it
 
 
 class MDSWriter:
@@ -69,15 +71,19 @@ class MDSWriter:
             raw_data=FileEntry(name, 0),
             samples=len(samples),
             size_limit=self._limit,
+            hashes=[_HASH],
         )
         settings = {key: value for key, value in msgspec.to_builtins(entry).items() if key not in ("raw_data", "samples", "zip_data")}
         config = msgspec.json.encode(settings, order="sorted")
         begin = 4 * (len(samples) + 2) + len(config)
         offsets = np.array(list(accumulate(map(len, samples), initial=begin)), "<u4")
+        digest = xxhash.xxh3_64()
         with open(os.path.join(self._folder, name), "wb") as file:
             for part in (np.array(len(samples), "<u4").tobytes(), offsets.tobytes(), config, *samples):
                 file.write(part)
+                digest.update(part)
             entry.raw_data.bytes = file.tell()
+        entry.raw_data.hashes = {_HASH: digest.hexdigest()}
         self.index.shards.append(entry)
 
 

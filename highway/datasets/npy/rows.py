@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import lzma
 import math
 import struct
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from highway.datasets.field_codecs import BAD_NPY
 from highway.datasets.file import UnchangingFile, fingerprint_of, open_file
 from highway.datasets.opened import opened
-from highway.errors import DatasetError
+from highway.datasets.records import trusted_pickle
+from highway.errors import DatasetError, StoreError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _LONGEST = 1 << 16  # bytes of a header that are looked at
+_END = struct.Struct("<10xH10x")  # the end of a zip archive: how many files it has
 _LOCAL = struct.Struct("<26xHH")  # what stands before the content of a file in a zip archive: at its end, the lengths of name and extra
 
+_PICKLED = "it holds Python objects, which only a pickle could bring back; save arrays of numbers or text"
+_PICKLED_NPZ = trusted_pickle.refusal("it holds Python objects, which are pickled", "Npz(path, trusted_pickle=True)", "NumpySerializer")
 KEYS = "__key__"  # an array of a .npz file that names its rows
+
+_MOST_TIMES = 1 << 16  # times that an array is larger than its compressed bytes at most: deflate makes zeros 1032 times as small
+# What zipfile and its decompressors raise for damage; bz2 raises OSErrors without a number.
+_BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error)
 
 Rows = Callable[[Sequence[int]], np.ndarray]  # returns rows by their numbers, stacked, in memory of their own
 
@@ -38,10 +50,10 @@ class StoredRows:
         offset: Where its first row begins.
         shape: Of the array.
         dtype: Of the array.
-        end: Where the array ends, if there is more behind it.
+        end: Where the array ends; ``None``: not known, but no later than the file.
 
     Raises:
-        DatasetError: they would reach beyond that, or the end of the file.
+        DatasetError: the rows do not end there, or would end after the file.
     """
 
     def __init__(
@@ -50,7 +62,7 @@ class StoredRows:
         self.shape, self.dtype = shape, dtype
         self._file, self._offset, self._row = file, offset, dtype.itemsize * math.prod(shape[1:])
         found = (file.state.size if end is None else end) - offset
-        if (expected := shape[0] * self._row) > found:
+        if (expected := shape[0] * self._row) > found or (end is not None and expected < found):
             raise DatasetError(f"{name}: expected {expected} bytes, for {shape} of {dtype}; found {found}")
 
     def __call__(self, numbers: Sequence[int]) -> np.ndarray:
@@ -79,31 +91,36 @@ class _NpyRows(StoredRows):
         name: What the array is called in messages.
         begin: Where its header begins.
         end: Where it ends.
+        pickled: The error if it holds Python objects.
 
     Raises:
         DatasetError: it has no rows that could be read one by one.
     """
 
-    def __init__(self, file: UnchangingFile, name: str, begin: int, end: int) -> None:
+    def __init__(self, file: UnchangingFile, name: str, begin: int, end: int, pickled: str = _PICKLED) -> None:
         header = io.BytesIO(file.read(begin, min(_LONGEST, end - begin)))
-        try:
-            version = np.lib.format.read_magic(header)
-            if version not in _HEADERS:
-                raise ValueError(f"version {version} of the format; name the fields of its dtype in ASCII")
-            shape, fortran, dtype = _HEADERS[version](header)
-        except ValueError as error:
-            raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
-        _check_rows(name, shape, dtype)
+        shape, fortran, dtype = _read_header(header, name, pickled)
         if fortran and len(shape) > 1:
             raise DatasetError(f"{name}: it is in Fortran order, its rows lie apart; save np.ascontiguousarray(array)")
         super().__init__(file, name, begin + header.tell(), shape, dtype, end)
 
 
-def _check_rows(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _read_header(stream: IO[bytes], name: str, pickled: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape of an array, whether it is in Fortran order, and its dtype. Raises DatasetError."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version not in _HEADERS:
+            raise ValueError(f"version {version} of the format; name the fields of its dtype in ASCII")
+        shape, fortran, dtype = _HEADERS[version](stream)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"the shape {shape}")
+    except BAD_NPY as error:
+        raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
     if dtype.hasobject:
-        raise DatasetError(f"{name}: it holds Python objects, which only a pickle could bring back; save arrays of numbers or text")
+        raise DatasetError(f"{name}: {pickled}")
     if not shape:
         raise DatasetError(f"{name}: a single value; expected an array with rows")
+    return shape, fortran, dtype
 
 
 class _OfFile(ABC):
@@ -162,17 +179,24 @@ class Npy(_OfFile):
 class _Columns:
     """The rows of several arrays of one length."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, verify: bool, trusted: bool) -> None:
         file = open_file(path)
         path = file.path
         self.rows: dict[str, Rows] = {}
         lengths: dict[str, int] = {}
         try:
             with file.as_stream() as stream, zipfile.ZipFile(stream) as archive:
+                _check_directory(file, archive)
+                if verify and (damaged := archive.testzip()) is not None:
+                    raise zipfile.BadZipFile(f"the checksum of {damaged!r} does not match")
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
-                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}")
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
+                    self.rows[name], lengths[name] = _column(file, archive, member, f"{path}: {name!r}", trusted)
+        except (DatasetError, StoreError):
+            raise
+        except (*_BAD_ZIP, EOFError, OSError, RuntimeError, ValueError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the second: it seeks to a negative place
+                raise
             raise DatasetError(f"{path}: no .npz file, damaged or cut short; {error}") from error
         file.check()
         if len(set(lengths.values())) != 1:
@@ -183,18 +207,29 @@ class _Columns:
         self.keys = None if names is None else [str(name) for name in names(range(self.length))]
 
 
-def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[Rows, int]:
+def _check_directory(file: UnchangingFile, archive: zipfile.ZipFile) -> None:
+    """Check that no member is missing: zipfile reads as many as fit into the size of the directory. Raises zipfile.BadZipFile."""
+    count, found = len(archive.infolist()), file.read(file.state.size - len(archive.comment) - _END.size, _END.size)
+    if found[:4] != b"PK\5\6" or _END.unpack(found)[0] not in (count, 0xFFFF):  # the second in zip64
+        raise zipfile.BadZipFile("its directory does not end where the file does, or lists other arrays than it should")
+
+
+def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, trusted: bool) -> tuple[Rows, int]:
     """Return what reads the rows of an array, and how many it has."""
-    if member.compress_type == zipfile.ZIP_STORED:
+    if member.compress_type == zipfile.ZIP_STORED and not trusted:
         begin = member.header_offset + _LOCAL.size + sum(_LOCAL.unpack(file.read(member.header_offset, _LOCAL.size)))
-        stored = _NpyRows(file, name, begin, begin + member.file_size)
+        stored = _NpyRows(file, name, begin, begin + member.file_size, _PICKLED_NPZ)
         return stored, stored.shape[0]
-    try:
-        with archive.open(member) as content:
-            array = np.lib.format.read_array(content, allow_pickle=False)
-    except ValueError as error:
-        raise DatasetError(f"{name}: no .npy file that can be read: {error}") from error
-    _check_rows(name, array.shape, array.dtype)
+    with archive.open(member) as content:
+        if trusted:
+            objects = trusted_pickle.load_array(content)
+            return objects.__getitem__, len(objects)
+        shape, fortran, dtype = _read_header(content, name, _PICKLED_NPZ)
+        size, found = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
+        if size != found or member.file_size > _MOST_TIMES * member.compress_size:
+            raise DatasetError(f"{name}: expected {size} bytes, for {shape} of {dtype}; found {found}, from {member.compress_size} bytes")
+        data = content.read()  # to the end, where its checksum is compared
+    array: np.ndarray = np.ndarray(shape, dtype, data, order="F" if fortran else "C")
     return array.__getitem__, len(array)
 
 
@@ -203,13 +238,18 @@ def _column(file: UnchangingFile, archive: zipfile.ZipFile, member: zipfile.ZipI
 class Npz(_OfFile):
     """The rows of all arrays in a ``.npz`` file, which have as many rows as each other.
 
-    Arrays that are compressed are loaded when it is first read, and stay in memory; others are read row by row.
+    Compressed arrays are loaded at the first read, and stay in memory; others are read row by row.
 
     Args:
         path: The file, or its URL.
+        verify: Whether to compare the checksums of all arrays at the first read, which reads the whole file. Without it, only the checksums
+            of compressed arrays are compared.
+        trusted_pickle: Whether to load arrays of Python objects, which are pickled, such as those of tensorpack's NumpySerializer.
+            Loading a pickle can run any code, so use this only for a file on this machine that you trust.
 
     A sample is a dict with a row of each array: an array of its own, or a number if the array has one dimension. An array ``__key__``,
-    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples.
+    which :func:`highway.datasets.npy.writer.npz_writer` writes, is no field, but names the samples. In a file of tensorpack's
+    NumpySerializer, a sample is a datapoint: a tuple or a dict.
 
     Raises:
         OSError: the file cannot be opened (when it is first read).
@@ -220,10 +260,16 @@ class Npz(_OfFile):
     """
 
     path: str
+    verify: bool = False
+    trusted_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trusted_pickle:
+            trusted_pickle.check_local("Npz", [self.path])
 
     @opened
     def _columns(self) -> _Columns:
-        return _Columns(self.path)
+        return _Columns(self.path, self.verify, self.trusted_pickle)
 
     def __len__(self) -> int:
         return self._columns.length
@@ -233,9 +279,11 @@ class Npz(_OfFile):
         """The samples' keys, if the file names them."""
         return self._columns.keys
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return several samples; rows that lie one after the other are read at once."""
         columns = self._columns
         wanted = [range(columns.length)[number] for number in numbers]
+        if self.trusted_pickle and list(columns.rows) == ["buffer"]:  # tensorpack's, whose rows are datapoints
+            return [row if isinstance(row, dict) else tuple(row) for row in columns.rows["buffer"](wanted)]
         values = zip(*(rows(wanted) for rows in columns.rows.values()), strict=True)
         return [dict(zip(columns.rows, row, strict=True)) for row in values]

@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,10 @@ def decode_example(data: Data, wanted: Collection[str] | None = None, views: boo
         ValueError: it is no Example, or not whole; or a SequenceExample.
     """
     found: dict[str, Any] = {}
-    for encoded, begin, end in _features(data):
+    for encoded, content, begin, end in _features(data):
         name = _text(encoded)
         if wanted is None or name in wanted or name == TYPES:
-            found[name] = _feature(data, begin, end)
+            found[name] = _feature(content, begin, end)
     types = _copied(found.pop(TYPES, None))
     if isinstance(types, bytes):
         for name, restore in _restoring(types).items():
@@ -87,9 +88,9 @@ def key_of(data: Data, name: str) -> str | None:
     Raises:
         ValueError: it is no Example, or not whole, or the feature holds no text or number.
     """
-    for found, begin, end in _features(data):
+    for found, content, begin, end in _features(data):
         if _text(found) == name:
-            value = _copied(_feature(data, begin, end))
+            value = _copied(_feature(content, begin, end))
             if isinstance(value, bytes):
                 return value.decode()
             if isinstance(value, np.generic):
@@ -107,9 +108,12 @@ def first_key(start: bytes) -> str | None:
     return start[begin:end].decode() if feature == size + 4 and values == size + 2 and end <= len(start) else None
 
 
-def _features(data: Data) -> list[tuple[bytes, int, int]]:
-    """Return the names of features, and where each begins and ends."""
-    found: list[tuple[bytes, int, int]] = []
+Place = tuple[Data, int, int]  # what a message is in, and where it begins and ends there
+
+
+def _features(data: Data) -> list[tuple[bytes, Data, int, int]]:
+    """Return the name and place of each feature."""
+    found: list[tuple[bytes, Data, int, int]] = []
     for tag, begin, end in read_fields(data, 0, len(data)):
         if tag == _SECOND:
             raise ValueError("a SequenceExample; expected an Example: its lists of features have lengths of their own, read its bytes")
@@ -120,20 +124,24 @@ def _features(data: Data) -> list[tuple[bytes, int, int]]:
     return found
 
 
-def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, int, int]:
-    """Return the name of a feature, and where it begins and ends."""
+def _entry_of(data: Data, begin: int, end: int) -> tuple[bytes, Data, int, int]:
+    """Return the name and place of a feature."""
     if end - begin > 3 and data[begin] == _FIRST:  # as all encoders write it: a short name, and then the feature up to the end
         middle = begin + 2 + data[begin + 1]
         kind, first = _single(data, middle, end)
         if kind == _SECOND and data[begin + 1] < 0x80:
-            return bytes(data[begin + 2 : middle]), first, end
-    name, place = b"", (0, 0)
-    for tag, first, last in read_fields(data, begin, end):
-        if tag == _FIRST:
-            name = bytes(data[first:last])
-        elif tag == _SECOND:
-            place = first, last
-    return name, *place
+            return bytes(data[begin + 2 : middle]), data, first, end
+    fields = read_fields(data, begin, end)
+    name = next((bytes(data[first:last]) for tag, first, last in reversed(fields) if tag == _FIRST), b"")
+    return name, *_merged(data, [(first, last) for tag, first, last in fields if tag == _SECOND])
+
+
+def _merged(data: Data, pieces: Sequence[tuple[int, int]]) -> Place:
+    """Return the place of a message that comes in pieces: by the rules of Protocol Buffers it is the pieces one after the other."""
+    if len(pieces) == 1:
+        return data, *pieces[0]
+    joined = b"".join(data[begin:end] for begin, end in pieces)
+    return joined, 0, len(joined)
 
 
 def _single(data: Data, begin: int, end: int) -> tuple[int, int]:
@@ -150,10 +158,12 @@ def _feature(data: Data, begin: int, end: int) -> Any:
     """Return a feature; the bytes in it are views if the data are."""
     kind, first = _single(data, begin, end)
     if kind not in _LISTS:
-        of_kind = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
-        if not of_kind:
+        lists = [field for field in read_fields(data, begin, end) if field[0] in _LISTS]
+        if not lists:
             return None
-        kind, first, end = of_kind[-1]  # the last of several, as for any oneof
+        kind = lists[-1][0]  # the last of several kinds, as for any oneof, and all of its pieces
+        last = takewhile(lambda field: field[0] == kind, reversed(lists))
+        data, first, end = _merged(data, [(first, end) for _, first, end in last][::-1])
     tag, start = _single(data, first, end)
     if kind == _INT64_LIST and tag == _FIRST and 0 < end - start <= 2 and data[end - 1] < 0x80:
         value, stop = read_varint(data, start)
@@ -164,7 +174,7 @@ def _feature(data: Data, begin: int, end: int) -> Any:
         items = [data[start:stop] for tag, start, stop in parts if tag == _FIRST]
         return items[0] if len(items) == 1 else items
     convert = _floats if kind == _FLOAT_LIST else _int64s
-    arrays = [convert(data, *part) for part in parts]
+    arrays = [convert(data, *part) for part in parts if part[0] >> 3 == 1]  # other fields are of a later version
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays) if arrays else np.empty(0, _DTYPES[kind])
     return array[0] if len(array) == 1 else array
 

@@ -144,7 +144,11 @@ class Records(ABC):
                 found.pop(KEY, None)
             return dict(chosen(found, self.fields))
         except ValueError as error:
-            raise DatasetError(f"{self.locate(number)}: {error}") from error
+            raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
+
+    def _bad_example(self, record: Data, error: ValueError) -> str:
+        """Return why a record is no Example."""
+        return str(error)
 
     @property
     def keys(self) -> Sequence[str] | None:
@@ -165,10 +169,13 @@ class Records(ABC):
     def _found_key(self, number: int) -> str | None:
         file, row = self._files.place(number)
         key = first_key(file.start(row)) if self.key in (None, KEY) else None
+        if key is not None:
+            return key
+        record = next(iter(file.read([row])))
         try:
-            return key_of(next(iter(file.read([row]))), self.key or KEY) if key is None else key
+            return key_of(record, self.key or KEY)
         except ValueError as error:
-            raise DatasetError(f"{self.locate(number)}: {error}") from error
+            raise DatasetError(f"{self.locate(number)}: {self._bad_example(record, error)}") from error
 
     def blocks(self) -> list[range]:
         """Return the numbers of the records of each file."""

@@ -13,11 +13,13 @@ import numpy as np
 
 from highway.datasets.file import UnchangingFile, open_file
 from highway.datasets.opened import opened
+from highway.datasets.records import trusted_pickle
 from highway.datasets.records.example import encode_example
 from highway.datasets.records.files import ReadPlan, RecordFile, Records
 from highway.datasets.records.framing import FOOTER, HEADER, check_records, framed, offsets_of
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
+from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import FileRange, read_ranges
 from highway.stores.url import shown
@@ -109,8 +111,10 @@ class TFRecord(Records):
     Args:
         index: Whether to keep where the records lie in ``FILE.index`` beside each file, or in the folder of this name. An index that is not
             that of the file any more, by its size and time, is made anew. One that is beside the file is used in any case.
+        trusted_pickle: Whether a record is a pickle, as tensorpack's TFRecordSerializer writes them by default. Loading a pickle can run
+            any code, so use this only for files on this machine that you trust.
 
-    A sample is a record's ``bytes``, or with ``example`` a dict.
+    A sample is a record's ``bytes``, with ``example`` a dict, or with ``trusted_pickle`` what was pickled, a list as a tuple.
 
     Raises:
         ConfigError: there are ``fields`` or a ``key`` without ``example``, or google-crc32c is not installed.
@@ -122,6 +126,43 @@ class TFRecord(Records):
     """
 
     index: bool | str = False
+    trusted_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trusted_pickle:
+            trusted_pickle.check_local("TFRecord", [self.paths] if isinstance(self.paths, str) else self.paths)
+            if self.example:
+                raise ConfigError("TFRecord: a record is an Example or a pickle; example=True and trusted_pickle=True exclude each other")
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; what lies one after the other is read at once."""
+        return self._loaded(numbers, super().__getitems__(numbers))
+
+    def __getviews__(self, numbers: Sequence[int]) -> list[Any]:
+        """Return several samples; the bytes of large ones are views."""
+        return self._loaded(numbers, super().__getviews__(numbers))
+
+    def _loaded(self, numbers: Sequence[int], samples: list[Any]) -> list[Any]:
+        """Return samples, pickles among them loaded if they are trusted."""
+        if not self.trusted_pickle:
+            return samples
+        loaded = list[Any]()
+        for number, sample in zip(numbers, samples, strict=True):
+            try:
+                loaded.append(trusted_pickle.load(sample))
+            except ValueError as error:
+                raise DatasetError(f"{self.locate(number)}: {error}") from error
+        return loaded
+
+    def _bad_example(self, record: Data, error: ValueError) -> str:
+        if not trusted_pickle.looks_like_pickle(record):
+            return super()._bad_example(record, error)
+        return trusted_pickle.refusal("the record is a pickle", "TFRecord(path, trusted_pickle=True)", "TFRecordSerializer")
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when files are added, removed, renamed or written to, or other features are read."""
+        return super().fingerprint() + (" trusted_pickle" if self.trusted_pickle else "")
 
     @opened
     def _handles(self) -> Any:

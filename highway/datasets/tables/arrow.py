@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from highway.datasets.tables.dataset import OfTables, files_at
+from highway.datasets.tables.partitions import TableFile
 from highway.errors import ConfigError, DatasetError
 from highway.parameters.checks import checked
 from highway.stores.file import local
@@ -30,7 +31,8 @@ class Arrow(OfTables):
     :class:`~highway.datasets.Parquet` reads row groups: by ``shuffle="blocks"``.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of them.
+        paths: A folder, a file, a pattern such as ``"train-*.arrow"`` (braces expand), or a list of them, as for
+            :class:`~highway.datasets.Parquet`.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
             ``None`` reads all as they are, but ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
@@ -53,12 +55,15 @@ class Arrow(OfTables):
     def _files_at(self, path: str) -> Sequence[str]:
         if is_url(path) and not glob.has_magic(name := without_options(path)) and not name.endswith(self.suffixes):
             path = local(path)  # the folder, since nothing can be mapped that is not here
-        return _saved_files(path) or [local(file) for file in files_at(path, self.suffixes)]
+        return _saved_files(path) or files_at(path, self.suffixes)
+
+    def _found(self) -> list[TableFile]:
+        return [file._replace(path=local(file.path)) for file in super()._found()]
 
     def _opened(self) -> ArrowTable:
         from highway.datasets.tables.arrow_files import ArrowTable  # here, since it needs pyarrow
 
-        return ArrowTable(self.files, self.fields, self.key, self.nulls, self.cache_mb << 20)
+        return ArrowTable(self._found(), self.fields, self.key, self.nulls, self.cache_mb << 20)
 
 
 def _saved_files(folder: str) -> Sequence[str]:

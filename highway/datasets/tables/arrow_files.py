@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from highway.datasets.file import FileState
+from highway.datasets.file import FileState, UnchangingFile
 from highway.datasets.tables.backend import ipc, pa
 from highway.datasets.tables.files import FilesTable
 from highway.datasets.tables.rows import DecodedRows
@@ -110,22 +111,16 @@ class ArrowTable(FilesTable):
         return mapped.schema, mapped.counts
 
     def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
-        mapped, columns = self._mapped[piece.file], self.selection.columns
+        mapped, columns = self._mapped[piece.file], self.in_files
         if mapped.is_mapped:
             batch, size = mapped.batches[piece.index], 0
-            access = Access(lambda buffer: self._memory(piece.file, buffer), IN_MEMORY.file)
+            access = Access(partial(_memory, mapped, partial(self.open, piece.file)), IN_MEMORY.file)
         else:
             batch, access = mapped.reader(columns).get_batch(piece.index), IN_MEMORY
             size = batch.get_total_buffer_size()
-        batch = batch.select(list(dict.fromkeys(columns)))
+        batch = batch.select(columns)
         batch.validate(full=True)  # since nothing looks after offsets when single rows are read
-        return DecodedRows([batch], columns, access), size
-
-    def _memory(self, file: int, buffer: pa.Buffer) -> Bytes:
-        copied, offset = in_memory(buffer), self._mapped[file].offset(buffer)
-        if offset is None or buffer.size < _LARGE:
-            return copied
-        return lambda begin, end: copied(begin, end) if end - begin < _LARGE else self.open(file).read(offset + begin, end - begin)
+        return DecodedRows(self.with_partitions([batch], piece), self.selection.columns, access), size
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         mapped = self._mapped[file]
@@ -138,3 +133,11 @@ class ArrowTable(FilesTable):
             check_cancelled()
             batch.validate(full=True)
             yield batch
+
+
+def _memory(mapped: _Mapped, file: Callable[[], UnchangingFile], buffer: pa.Buffer) -> Bytes:
+    """Return what reads a buffer. It refers to no table, which keeps what was decoded: they would be freed together, much later."""
+    copied, offset = in_memory(buffer), mapped.offset(buffer)
+    if offset is None or buffer.size < _LARGE:
+        return copied
+    return lambda begin, end: copied(begin, end) if end - begin < _LARGE else file().read(offset + begin, end - begin)

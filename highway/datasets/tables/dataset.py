@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from highway.datasets.dataset import LazyKeys
 from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
-from highway.datasets.paths import files_of, stored
+from highway.datasets.paths import files_below, files_of
+from highway.datasets.tables.partitions import TableFile, table_files
 from highway.parameters.ranges import Count
 from highway.stores.url import is_url, shown, without_options
 
 if TYPE_CHECKING:
     from highway.datasets.tables.table import Table
+
+_HIDDEN = (".", "_")
 
 
 class OfTable(ABC):
@@ -75,8 +78,11 @@ class OfTables(OfTable):
     @property
     def files(self) -> list[str]:
         """The files' paths, as they are found now."""
+        return [file.path for file in self._found()]
+
+    def _found(self) -> list[TableFile]:
         paths = [self.paths] if isinstance(self.paths, str) else self.paths
-        return [file for path in paths for file in self._files_at(path)]
+        return table_files([(path, self._files_at(path)) for path in paths])
 
     def _files_at(self, path: str) -> Sequence[str]:
         return files_at(path, self.suffixes)
@@ -87,22 +93,30 @@ class OfTables(OfTable):
 
 
 def files_at(path: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files in a folder, or else those that a path stands for: braces and patterns are written out.
+    """Return the files in a folder and below it, or else those that a path stands for: braces and patterns are written out.
+
+    As pyarrow does, skip files and folders whose names begin with ``.`` or ``_``: they are unfinished, backups or metadata.
 
     Raises:
         FileNotFoundError: there are none.
     """
     if is_url(path):
         name = without_options(path)
-        return files_of(path) if glob.has_magic(name) or name.endswith(tuple(suffixes)) else _stored(path, suffixes)
-    if not os.path.isdir(path):
+        if glob.has_magic(name) or _ends(name, suffixes):
+            return files_of(path)
+        from highway.stores.listing import listing_of  # here, since files on this machine need nothing of it
+
+        listing = listing_of(path)
+        seen = [number for number, key in enumerate(listing.keys) if not any(part.startswith(_HIDDEN) for part in key.split("/"))]
+        found = [listing.object(number).url.with_options for number in seen if _ends(listing.keys[number], suffixes)]
+    elif os.path.isdir(path):
+        found = [os.path.join(path, key) for key in files_below(path, hidden=_HIDDEN) if _ends(key, suffixes)]
+    else:
         return files_of(path)
-    if not (names := sorted(name for name in os.listdir(path) if name.endswith(tuple(suffixes)))):
-        raise FileNotFoundError(f"{path!r}: no file in this folder ends in {' or '.join(suffixes)}")
-    return [os.path.join(path, name) for name in names]
-
-
-def _stored(folder: str, suffixes: Sequence[str]) -> list[str]:
-    if not (found := [url for url in stored(folder) if without_options(url).endswith(tuple(suffixes))]):
-        raise FileNotFoundError(f"{shown(folder)!r}: no object in this folder ends in {' or '.join(suffixes)}")
+    if not found:
+        raise FileNotFoundError(f"{shown(path)!r}: no file in this folder or below it ends in {' or '.join(suffixes)}")
     return found
+
+
+def _ends(name: str, suffixes: Sequence[str]) -> bool:
+    return name.lower().endswith(tuple(suffixes))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from highway.datasets.file import open_file
 from highway.datasets.tables.backend import UNREADABLE, pa
+from highway.datasets.tables.partitions import TableFile, columns_of
 from highway.datasets.tables.rows import DecodedRows
 from highway.datasets.tables.schema import Selection, check_same, select
 from highway.datasets.tables.table import Piece, Table
@@ -26,7 +27,7 @@ class FilesTable(Table):
     """The rows of several files.
 
     Args:
-        files: Their paths.
+        found: Their paths, and the values in the names of their folders.
         fields: As for :func:`select`.
         key: As for :func:`select`.
         nulls: What stands for nulls, by field.
@@ -37,8 +38,9 @@ class FilesTable(Table):
     selection: Selection
 
     def __init__(
-        self, files: list[str], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
+        self, found: list[TableFile], fields: Mapping[str, str] | None, key: str | None, nulls: Mapping[str, Any] | None, budget: int
     ) -> None:
+        files = [file.path for file in found]
         self.files, self.names, self.budget = files, list(map(shown, files)), budget
         states = [state for _, state in states_of((path, path) for path in files)]
         self.open = lru_cache(_OPEN)(lambda file: open_file(files[file], states[file]))
@@ -48,7 +50,15 @@ class FilesTable(Table):
             with self._naming(number, "no file of that format, damaged or cut short"):
                 schema, rows = self._layout(number)
                 if number == 0:
+                    self.partitions = columns_of(found, schema.names)
+                for name, values in self.partitions.items():
+                    schema = schema.append(pa.field(name, values.type))
+                if number == 0:
                     first, selection = schema, select(schema, fields, key, path)
+                    if selection.key in self.partitions:
+                        raise DatasetError(
+                            f"{path}: key={key!r} is the name of a folder, which many rows share; name a column of the files"
+                        )
                 else:
                     check_same(selection, first, self.names[0], schema, path)
             firsts = accumulate(rows, initial=0)
@@ -83,6 +93,20 @@ class FilesTable(Table):
                     if batch.column(name).null_count:
                         raise DatasetError(f"{path}: column {name!r} has nulls among the keys; name another one by key=")
                     yield batch
+
+    @property
+    def in_files(self) -> list[str]:
+        """The columns to read that are in the files, and not in the names of their folders."""
+        return [name for name in dict.fromkeys(self.selection.columns) if name not in self.partitions]
+
+    def with_partitions(self, batches: list[pa.RecordBatch], piece: Piece) -> list[pa.RecordBatch]:
+        """Return the rows of a piece with the columns that are in the names of its folders."""
+        values = {name: column[piece.file] for name, column in self.partitions.items() if name in self.selection.columns}
+        if not self.in_files:
+            return [pa.record_batch({name: pa.repeat(value, piece.rows) for name, value in values.items()})]
+        for name, value in values.items():
+            batches = [batch.append_column(name, pa.repeat(value, batch.num_rows)) for batch in batches]
+        return batches
 
     def _where(self, piece: Piece, row: int) -> str:
         return f"{self.names[piece.file]}: row {piece.first + row}"

@@ -23,7 +23,9 @@ class Parquet(OfTables):
     a second are read where a window gives a hundred thousand. A warning says so where it happens.
 
     Args:
-        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them.
+        paths: A folder, a file, a pattern such as ``"train-*.parquet"`` (braces expand), their URL, or a list of them. A folder stands for
+            all files in it and below it, but for those whose names, or whose folders' names, begin with ``.`` or ``_``. Folders below it,
+            or in a pattern, that are called ``label=0`` are a column ``label``, as Hive and Spark write them.
         fields: The columns to read, under new names: ``{"image": "img", "label": "fine_label;label"}`` takes the first that there is.
             ``None`` reads all as they are, but ``__key__``.
         key: The column that has the samples' keys. ``None``: ``__key__`` if there is one, else the numbers of the rows.
@@ -48,4 +50,4 @@ class Parquet(OfTables):
     def _opened(self) -> ParquetTable:
         from highway.datasets.tables.parquet_files import ParquetTable  # here, since it needs pyarrow
 
-        return ParquetTable(self.files, self.fields, self.key, self.nulls, self.cache_mb << 20)
+        return ParquetTable(self._found(), self.fields, self.key, self.nulls, self.cache_mb << 20)

@@ -53,17 +53,16 @@ class ParquetTable(FilesTable):
         opened, metadata = self.open(file), self._metadata[file]
         leaves = [] if opened.is_here else [leaf for group in groups for leaf in _leaves(metadata.row_group(group), columns)]
         held = [part for parts in fetched([_range(opened, leaf) for leaf in leaves]) for part in parts]
-        parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False)
+        parquet = pq.ParquetFile(FileStream(opened, held), metadata=metadata, pre_buffer=False, page_checksum_verification=True)
         for group in groups:
             yield parquet.read_row_group(group, columns, use_threads=False)
 
     def _decode_piece(self, piece: Piece) -> tuple[DecodedRows, int]:
-        columns = self.selection.columns
-        (table,) = self._read(piece.file, [piece.index], list(dict.fromkeys(columns)))
+        (table,) = self._read(piece.file, [piece.index], self.in_files)
         if table.num_rows != piece.rows:
             raise pa.ArrowInvalid(f"expected {piece.rows} rows, found {table.num_rows}")
         table.validate(full=True)  # since nothing looks after offsets when single rows are read
-        return DecodedRows(table.to_batches(), columns), table.get_total_buffer_size()
+        return DecodedRows(self.with_partitions(table.to_batches(), piece), self.selection.columns), table.get_total_buffer_size()
 
     def _column_of(self, file: int, name: str) -> Iterable[pa.RecordBatch]:
         groups = range(self._metadata[file].num_row_groups)

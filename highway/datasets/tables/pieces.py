@@ -26,15 +26,14 @@ class Pieces(Generic[T]):
     were not used for longest are forgotten first.
 
     Args:
-        decode: Returns a piece, and how many bytes of memory it takes.
         budget: How many bytes the pieces may take together; one is always kept. Those that are being decoded come on top.
 
     Attributes:
         again: How many pieces were decoded that had been forgotten before.
     """
 
-    def __init__(self, decode: Callable[[int], tuple[T, int]], budget: int) -> None:
-        self._decode, self._budget = decode, budget
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
         self._kept: dict[int, _Kept[T]] = {}
         self._forgotten: set[int] = set()
         self._decoding: set[int] = set()
@@ -42,8 +41,14 @@ class Pieces(Generic[T]):
         self._clock = itertools.count(1)
         self._total = self.again = 0
 
-    def each(self, wanted: Iterable[int]) -> Iterator[tuple[int, T]]:
-        """Yield the pieces of these numbers, those that are there first, and what :func:`decode` raises for one."""
+    def each(self, wanted: Iterable[int], decode: Callable[[int], tuple[T, int]]) -> Iterator[tuple[int, T]]:
+        """Yield the pieces of these numbers, those that are there first.
+
+        Args:
+            wanted: The numbers.
+            decode: Returns a piece, and how many bytes of memory it takes. What it raises is raised here. It is an argument here, since a
+                table that kept a method of its own would be freed only by the garbage collector, with its files and memory.
+        """
         missing = []
         for number in wanted:
             if (held := self._kept.get(number)) is None:
@@ -54,7 +59,7 @@ class Pieces(Generic[T]):
         while missing:
             number, held = self._claim(missing)
             missing.remove(number)
-            yield number, self._decoded(number) if held is None else held.piece
+            yield number, self._decoded(number, decode) if held is None else held.piece
 
     def _claim(self, missing: list[int]) -> tuple[int, _Kept[T] | None]:
         """Return one of these that is there, or one that this thread is to decode; wait until there is either."""
@@ -70,10 +75,10 @@ class Pieces(Generic[T]):
                 self._changed.wait(_LOOK)
                 check_cancelled()
 
-    def _decoded(self, number: int) -> T:
+    def _decoded(self, number: int, decode: Callable[[int], tuple[T, int]]) -> T:
         kept: _Kept[T] | None = None
         try:
-            kept = _Kept(*self._decode(number))
+            kept = _Kept(*decode(number))
         finally:
             with self._changed:
                 self._decoding.discard(number)

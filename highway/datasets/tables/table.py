@@ -59,7 +59,7 @@ class Table(ABC):
         self.classes = class_names(schema, selection)
         self._fields = SampleFields(selection, nulls, name)
         self._ends = list(accumulate((piece.rows for piece in pieces), initial=0))
-        self._decoded = Pieces(self._decode_counted, budget)
+        self._decoded: Pieces[DecodedRows] = Pieces(budget)
         self._given = self._times = 0  # samples, and times that a piece was decoded
         self._kept = 0  # bytes that were decoded since pyarrow has given memory back
 
@@ -91,7 +91,7 @@ class Table(ABC):
         for file in {self.pieces[piece].file for piece in places}:
             self._check(file)
         samples: list[dict[str, Any]] = [{}] * len(numbers)
-        for piece, rows in self._decoded.each(places):
+        for piece, rows in self._decoded.each(places, self._decode_counted):
             for place, row in places[piece]:
                 samples[place] = self._fields.sample(*rows.at(row), lambda: self._where(self.pieces[piece], row))  # noqa: B023
         self._given += len(numbers)

@@ -89,9 +89,10 @@ class TableWriter:
 
 
 def begin_parquet(path: str, schema: pa.Schema, compression: str) -> Any:
-    """Begin a Parquet file, with dictionaries and statistics where they may be of use: not for what is long."""
+    """Begin a Parquet file, with checksums of its pages, and with dictionaries and statistics of the columns of short values."""
     short = [field.name for field in schema if not pa.types.is_binary(field.type) and not field.type.num_fields]
-    return pq.ParquetWriter(path, schema, compression=compression, use_dictionary=short, write_statistics=short)
+    options = {"use_dictionary": short, "write_statistics": short, "write_page_checksum": True}
+    return pq.ParquetWriter(path, schema, compression=compression, **options)
 
 
 def begin_arrow(path: str, schema: pa.Schema) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 from abc import ABC, abstractmethod
@@ -56,7 +55,7 @@ class Adapter(ABC):
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
-    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    with_boxes: list[str | int] | None = None
     field: str | int | None = None
 
     def __post_init__(self) -> None:
@@ -70,7 +69,8 @@ class Adapter(ABC):
             stage = "Augmentations" if isinstance(transform, TransformLike) else stage_of(transform)
             if stage not in ("", self._owner):
                 raise ConfigError(f"{self._owner}: {transform} is of another package; the stage {stage}([...]) applies it")
-        self._targets = Targets(self._owner, self.field, self.boxes, self.points, self.mask, self.with_boxes)
+        fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
+        self._targets = Targets(self._owner, *fields, moves=False, all_named=self.with_boxes is not None)
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:

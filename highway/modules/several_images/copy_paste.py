@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -52,14 +51,15 @@ class CopyPaste:
 
     boxes: str | int
     mask: str | int
-    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    with_boxes: list[str | int] | None = None
     p: Probability = 1.0
     p_object: Probability = 0.5
     min_visibility: Share = 0.1
     field: str | int | None = None
 
     def __post_init__(self) -> None:
-        self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, [*self.with_boxes, self.mask])
+        rows, all_named = [*(self.with_boxes or ()), self.mask], self.with_boxes is not None
+        self._targets = Targets("CopyPaste", self.field, self.boxes, None, self.mask, rows, all_named=all_named)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -16,15 +15,11 @@ from highway.images.ops import Box, Interpolation, Size
 from highway.images.sampling import fitting
 from highway.modules.targets import Target, Targets, joined, like, rows_where
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Predicate, Probability, Range, Shape
+from highway.parameters.ranges import Probability, Shape
 from highway.process.aligned import aligned
 from highway.transforms import Geometric, covering_box
 from highway.transforms.base import areas, placed
-from highway.transforms.parameters import PerChannel, Share
-
-Centers = Annotated[
-    tuple[float, float], Range(ge=0, le=1), Predicate(lambda shares: shares[0] <= shares[1], "(least, greatest), from 0 to 1")
-]
+from highway.transforms.parameters import Centers, PerChannel, Share
 
 
 @checked
@@ -70,7 +65,7 @@ class Mosaic:
     boxes: str | int | None = None
     points: str | int | None = None
     mask: str | int | None = None
-    with_boxes: list[str | int] = dataclasses.field(default_factory=list)
+    with_boxes: list[str | int] | None = None
     p: Probability = 1.0
     center_range: Centers = (0.3, 0.7)
     fit_mode: Literal["cover", "contain"] = "cover"
@@ -81,7 +76,8 @@ class Mosaic:
 
     def __post_init__(self) -> None:
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
-        self._targets = Targets("Mosaic", self.field, self.boxes, self.points, self.mask, self.with_boxes)
+        fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
+        self._targets = Targets("Mosaic", *fields, all_named=self.with_boxes is not None)
 
     def __call__(self, item: Item, rng: Generator) -> Item:
         where, targets = self._targets.several(item)

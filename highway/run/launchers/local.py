@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,7 @@ from highway.process import interrupt
 from highway.process.cores import ONE_THREAD
 from highway.process.memory import anonymous_file
 from highway.run.launcher import LaunchSpec
+from highway.run.launchers import guard
 from highway.run.preflight import preflight
 from highway.run.report import RoleReport
 from highway.topology import Topology
@@ -48,6 +50,9 @@ def connect(wiring: Wiring, options: argparse.Namespace, show: Callable[[str, st
 
 
 CHUNK = 65536  # bytes that are read at once: all that a pipe holds
+LONGEST = 65536  # bytes of a line that a process prints, and that is shown as one
+PROGRESS = 5.0  # seconds between two states of a progress bar that are shown
+ORPHANED = 8.0  # seconds that processes may take to end when their launcher was killed
 
 
 class LocalLauncher:
@@ -55,15 +60,19 @@ class LocalLauncher:
 
     Args:
         show: Called with each line that one prints: the name of its replica, the text, and whether that is from standard error.
+        orphaned: Seconds that the processes may take to end when this process was killed. After that they, and what they have started,
+            are killed by a program that is started with the first of them.
     """
 
-    def __init__(self, show: Callable[[str, str, bool], None]) -> None:
-        self._show = show
+    def __init__(self, show: Callable[[str, str, bool], None], orphaned: float = ORPHANED) -> None:
+        self._show, self._orphaned = show, orphaned
+        self._guard: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
         self._processes: list[LocalProcess] = []
 
     def start(self, spec: LaunchSpec) -> LocalProcess:
         """Start a process in a group of its own, which keeps the terminal's Ctrl-C from it: that is passed on in order instead."""
+        self._guard = self._guard or _start_guard(self._orphaned)
         tally, handed, (reading, writing) = Tally(), anonymous_file("highway-spec"), os.pipe()
         try:
             os.write(handed, spec.process.to_json().encode())
@@ -90,7 +99,8 @@ class LocalLauncher:
         assert popen.stdout is not None and popen.stderr is not None
         _Lines(self._selector, popen.stdout, lambda line: self._show(spec.name, line, False))
         _Lines(self._selector, popen.stderr, lambda line: self._show(spec.name, line, True))
-        process = LocalProcess(popen, tally, spec.process.address, reports)
+        process = LocalProcess(popen, tally, spec.process.address, reports, self._tell_guard)
+        self._tell_guard(f"+{popen.pid}")
         self._processes = [*(other for other in self._processes if other.popen.returncode is None), process]
         return process
 
@@ -108,14 +118,33 @@ class LocalLauncher:
         for key in list(self._selector.get_map().values()):
             key.data.close()
         self._selector.close()
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+            self._guard.wait()
+
+    def _tell_guard(self, line: str) -> None:
+        assert self._guard is not None and self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            self._guard.stdin.write(f"{line}\n".encode())
 
 
 class LocalProcess:
     """A process on this machine, in a group of its own: a :class:`highway.run.launcher.Handle`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], tally: Tally, address: str = "", reports: _Lines | None = None) -> None:
+    is_lost = False  # its counts are in memory that this process shares with it
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        tally: Tally,
+        address: str = "",
+        reports: _Lines | None = None,
+        tell_guard: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.popen, self.address = popen, address
-        self._tally, self._reports = tally, reports
+        self._tally, self._reports, self._tell_guard = tally, reports, tell_guard
 
     def poll(self) -> int | None:
         """Return how it ended, if it has; what it has started and left behind is ended then too."""
@@ -146,7 +175,9 @@ class LocalProcess:
     def reap(self) -> None:
         """End it, if it runs, and all that it has started."""
         self.signal(signal.SIGKILL)
-        self.popen.wait()
+        if self.popen.returncode is None:
+            self._tell_guard(f"-{self.popen.pid}")  # before its number can be another's
+            self.popen.wait()
         self._tally.close()
 
     def _has_ended(self) -> bool:
@@ -156,10 +187,22 @@ class LocalProcess:
         return os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
+def _start_guard(seconds: float) -> subprocess.Popen[bytes]:
+    """Start the program that ends what this process leaves behind if it is killed, in a session that no terminal's Ctrl-C reaches."""
+    command = [sys.executable, "-I", "-S", guard.__file__, str(seconds)]
+    with interrupt.Withheld():
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True
+        )
+
+
 class _Lines:
     """The lines of a stream, handed to ``handle`` as they come, or kept for :meth:`take`; the stream is closed at its end.
 
-    With ``whole_only`` a last line without an end is left out, such as one that its writer was killed over.
+    What a carriage return takes back is not handed on, as a terminal would not show it for long: of a progress bar that writes one line
+    again and again, the current state is handed on every ``PROGRESS`` seconds. A line of more than ``LONGEST`` bytes becomes several.
+
+    With ``whole_only`` lines are JSON: each is handed on as it is, but not a last line without an end, over which its writer was killed.
     """
 
     def __init__(
@@ -170,7 +213,8 @@ class _Lines:
         self._selector, self._stream, self._whole_only = selector, stream, whole_only
         self._kept: list[str] = []
         self._handle = handle or self._kept.append
-        self._rest = b""
+        self._rest = b""  # of a line that has not ended
+        self._shown = time.monotonic()
 
     def take(self) -> list[str]:
         """Return the lines that were kept."""
@@ -191,12 +235,35 @@ class _Lines:
             self.close()
             lines += [self._rest] if self._rest and not self._whole_only else []
         for line in lines:
-            self._handle(line.decode(errors="replace"))
+            self._show(line)
+        if data and not self._whole_only:
+            self._shorten()
 
     def close(self) -> None:
         """Close the stream."""
         self._selector.unregister(self._stream)
         self._stream.close()
+
+    def _show(self, line: bytes) -> None:
+        self._shown = time.monotonic()
+        self._handle((line if self._whole_only else _last_state(line)).decode(errors="replace"))
+
+    def _shorten(self) -> None:
+        """Keep no more of a line without an end than the last state of a progress bar."""
+        before, returned, rest = self._rest.rpartition(b"\r")
+        if len(rest) > LONGEST:
+            self._show(rest)
+            self._rest = b""
+        elif returned and time.monotonic() >= self._shown + PROGRESS:
+            self._show(before)
+            self._rest = rest
+        elif returned:
+            self._rest = _last_state(before)[:LONGEST] + returned + rest
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line after its last carriage return that something follows."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:

@@ -138,7 +138,9 @@ class RayLauncher:
         """Start an actor that runs a process."""
         self._starts += 1
         resources = self._topology.roles[spec.process.key.role].resources
-        options: dict[str, Any] = {"num_gpus": resources.gpus, "label_selector": resources.labels, "num_cpus": resources.cpus}
+        options: dict[str, Any] = {"label_selector": resources.labels, "num_cpus": resources.cpus}
+        if resources.gpus:
+            options["num_gpus"] = resources.gpus  # with any number, 0 too, Ray would hold a core for as long as the actor lives
         if resources.memory_mb:
             options["memory"] = int(1e6 * resources.memory_mb)
         actor = (

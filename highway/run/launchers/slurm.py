@@ -41,7 +41,9 @@ def problems(topology: Topology) -> Iterator[ConfigError]:
             option = name.removeprefix(PREFIX)
             if option != name and option not in OPTIONS:
                 yield location.error(f"expected one of {', '.join(OPTIONS)} behind {PREFIX}{did_you_mean(option, OPTIONS)}")
-            if option == name and not re.fullmatch(r"[\w.+-]+", value):
+            if not value.isprintable():
+                yield location.error(f"{value!r} cannot stand in a script of Slurm, because it has a line break or the like in it")
+            elif option == name and not re.fullmatch(r"[\w.+-]+", value):
                 yield location.error(f"{value!r} is no feature of a node: expected a word, such as a100")
 
 
@@ -81,7 +83,11 @@ def preview(wiring: Wiring, options: argparse.Namespace) -> Mapping[str, str]:
 
 def _path(wiring: Wiring, options: argparse.Namespace) -> Path:
     default = Path("highway-runs", f"{wiring.topology.plan.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-    return Path(options.folder or default).absolute()
+    path = Path(options.folder or default).absolute()
+    for name, where in (("the current directory", Path.cwd()), ("--folder", path)):
+        if not str(where).isprintable():
+            raise ConfigError(f"{name} {str(where)!r} cannot stand in a script of Slurm, because it has a line break or the like in it")
+    return path
 
 
 class SlurmLauncher:

@@ -37,9 +37,13 @@ STATES: Mapping[str, str] = {  # what a job does, or how it has ended; in those 
 
 
 def script(folder: RunFolder, role: Role) -> str:
-    """Return the script of the jobs of a role."""
+    """Return the script of the jobs of a role.
+
+    Raises:
+        ConfigError: a value of it has a line break in it.
+    """
     number = "${SLURM_ARRAY_TASK_ID}" if role.most > 1 else "0"
-    log = folder.logs / f"{place_of(role.name, '%a' if role.most > 1 else 0)}.log"
+    log = str(folder.logs / place_of(role.name, "")).replace("%", "%%") + f"{'%a' if role.most > 1 else 0}.log"
     needs, labels = role.resources, role.resources.labels
     features = [value for name, value in labels.items() if not name.startswith(PREFIX)]
     options = {
@@ -55,6 +59,9 @@ def script(folder: RunFolder, role: Role) -> str:
         "constraint": "&".join(features),
         **{name.removeprefix(PREFIX): value for name, value in labels.items() if name.startswith(PREFIX)},
     }
+    for name, value in options.items():
+        if not str(value).isprintable():  # a comment cannot hold it: the shell would run what comes after the line break
+            raise ConfigError(f"{role.name}: the {name} {str(value)!r} cannot stand in a script of Slurm")
     head = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in options.items() if value]
     path = environment({})["PYTHONPATH"]
     body = [f"export PYTHONPATH={shlex.quote(path)}"] if path else []

@@ -74,11 +74,14 @@ def unit(description: str, command: Sequence[str], directory: str, user: str | N
         drain_timeout: Seconds for which the program, when it is stopped, lets what is in flight arrive.
 
     Raises:
-        ConfigError: there is a line break or the like in one of the words.
+        ConfigError: one of the words cannot stand in a unit.
     """
     for text in (description, directory, *command):
         if not text.isprintable():
             raise ConfigError(f"{text!r} cannot stand in a unit: it has a line break or another control character in it")
+    for text in (description, directory):  # which systemd takes as they are, without quotes
+        if text.endswith("\\") or text != text.strip():
+            raise ConfigError(f"{text!r} cannot stand in a unit: it begins or ends with a space, or ends with a backslash; rename it")
     after = [] if user is None else ["Wants=network-online.target", "After=network-online.target"]
     lines = [
         "[Unit]",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -27,14 +27,21 @@ def import_ray() -> Any:
     return ray
 
 
+Since = tuple[str, int]
+"""A change: the life of the registry, and the number of the change in it."""
+
+NEVER: Since = ("", 0)
+
+
 class AddressBook:
     """Where the names of a run are: an actor. If its process is lost, Ray starts another one, to which all publish anew.
 
-    Each address has the number of the change by which it came. Those of a registry that began anew are greater than all before.
+    Each address has the number of the change by which it came. A registry that began anew has another ``life``, so that numbers which
+    its predecessor gave mean nothing to it.
     """
 
     def __init__(self) -> None:
-        self._first = self._number = time.time_ns()
+        self._life, self._number = uuid.uuid4().hex, 0
         self._found: dict[str, tuple[int, str]] = {}
 
     def publish(self, addresses: Mapping[str, str]) -> None:
@@ -44,9 +51,12 @@ class AddressBook:
                 self._number += 1
                 self._found[name] = self._number, address
 
-    def changes(self, since: int) -> tuple[int, bool, dict[str, str]]:
-        """Return the number of the last change, whether these are all names, and where those are that came after another change."""
-        return self._number, since < self._first, {name: address for name, (number, address) in self._found.items() if number > since}
+    def changes(self, since: Since) -> tuple[Since, bool, dict[str, str]]:
+        """Return the last change, whether these are all names, and where those are that came after another change."""
+        life, last = since
+        last = last if life == self._life else 0
+        found = {name: address for name, (number, address) in self._found.items() if number > last}
+        return (self._life, self._number), life != self._life, found
 
 
 def start_registry(run: str) -> Any:
@@ -80,7 +90,7 @@ class RayRendezvous:
             raise ConfigError(f"ray:{run}: this process has joined no Ray cluster; call ray.init() before")
         self.host: str = self._ray.util.get_node_ip_address()
         self._registry: Any = None
-        self._since = 0
+        self._since: Since = NEVER
         self._known: dict[str, str] = {}
 
     def publish(self, addresses: Mapping[str, str]) -> None:

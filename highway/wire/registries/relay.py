@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import socketserver
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from highway.wire.address import peer_process
 from highway.wire.rendezvous import Rendezvous
 
 TIMEOUT = 30.0  # seconds that an answer may take
@@ -26,10 +29,14 @@ class Relay:
     """
 
     def __init__(self, rendezvous: Rendezvous) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="highway-")  # no other user may look into it
-        path = f"{self._folder.name}/relay"
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if sys.platform == "linux":
+            path = f"@highway-relay-{os.getuid()}-{os.urandom(8).hex()}"  # a name that goes with this process, however that ends
+        else:
+            self._folder = tempfile.TemporaryDirectory(prefix="highway-")
+            path = f"{self._folder.name}/relay"
         self.text = f"relay:{path}"
-        self._server = _Server(path, rendezvous)
+        self._server = _Server(_address(path), rendezvous)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="highway:relay", daemon=True)
         self._thread.start()
 
@@ -38,13 +45,28 @@ class Relay:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _address(path: str) -> str:
+    """Return a path as a socket takes it; ``@`` begins a name in Linux's abstract namespace, for which there is no file."""
+    return f"\0{path[1:]}" if path.startswith("@") else path
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Return whether the other end belongs to this user: anybody on this host may use an abstract name."""
+    return sys.platform != "linux" or peer_process(connection)[1] in (os.getuid(), 0)
 
 
 class _Server(socketserver.UnixStreamServer):
     def __init__(self, path: str, rendezvous: Rendezvous) -> None:
         self.rendezvous = rendezvous
         super().__init__(path, _Question)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether to answer: only to this user."""
+        return _is_ours(request)
 
 
 class _Question(socketserver.StreamRequestHandler):
@@ -86,7 +108,9 @@ class RelayRendezvous:
     def _ask(self, method: str, argument: Any) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(TIMEOUT)
-            connection.connect(self._path)
+            connection.connect(_address(self._path))
+            if not _is_ours(connection):
+                raise OSError(f"{self._path}: another user listens there")
             with connection.makefile("rw", encoding="utf-8") as lines:
                 lines.write(json.dumps([method, argument]) + "\n")
                 lines.flush()

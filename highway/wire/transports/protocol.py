@@ -23,11 +23,13 @@ class Peers(NamedTuple):
         live: Connections that are open.
         seen: Connections that there have been.
         opened: Connections that there have been or are being made.
+        strangers: Connections that were closed because the other end does not speak the transport's protocol; they count nowhere else.
     """
 
     live: int = 0
     seen: int = 0
     opened: int = 0
+    strangers: int = 0
 
 
 class SourceAddress(NamedTuple):

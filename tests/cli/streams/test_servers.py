@@ -1,6 +1,7 @@
 """serve-imagenet-dir and serve-imagenet-shards, and what a training job gets from them."""
 
 import argparse
+import io
 import itertools
 import re
 import signal
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from highway import Passport, Pipeline, Stamped
 from highway.cli.streams import serve_dir, serve_shards, serving
 from highway.data import photos
 from highway.datasets.image_files import labelled_files
+from highway.datasets.shards import shard_writer
 from highway.engine import cancel
 from highway.modules import ImageFileReader, ShardSink, ZMQSink, ZMQSource
 from highway.modules.webdataset import WebDatasetSource
@@ -216,7 +219,7 @@ def test_the_benchmark_has_no_epochs(capsys):
 def test_a_folder_without_train_is_an_error_that_names_it(tmp_path, capsys):
     assert serve_dir.main(["-d", str(tmp_path), f"zpub+ipc://{tmp_path}/s"]) == 1
     err = capsys.readouterr().err
-    assert f"data_dir '{tmp_path}/train': no such folder" in err and "Traceback" not in err
+    assert f"'{tmp_path}/train': no such folder" in err and "Traceback" not in err
 
 
 def test_a_port_in_use_is_an_error_and_not_a_silent_wait(capsys):
@@ -294,3 +297,29 @@ def test_the_shard_server_needs_shards(capsys):
         serve_shards.main([])
     assert end.value.code == 2
     assert "-u/--url" in capsys.readouterr().err
+
+
+def stored_shard(path, sizes):
+    """Write a shard of PNGs of these sizes, and return their pixels."""
+    images = [np.random.default_rng(n).integers(0, 256, (*size, 3), np.uint8) for n, size in enumerate(sizes)]
+    with shard_writer(str(path)) as writer:
+        for number, image in enumerate(images):
+            encoded = io.BytesIO()
+            Image.fromarray(image).save(encoded, "PNG")
+            writer.add(f"{number:02}", {"png": encoded.getvalue(), "cls": number})
+    return images
+
+
+def test_the_shard_server_sends_images_as_they_are_stored_if_it_is_told_to(serve, tmp_path):
+    images = stored_shard(tmp_path / "a.tar", [(20, 30)] * 5)
+    received = serve(serve_shards.main, "-u", str(tmp_path / "a.tar"), "-b", "3", "--as-stored")
+    np.testing.assert_array_equal(np.concatenate([batch for (batch, _), _ in received]), np.stack(images), strict=True)
+    labels = np.concatenate([labels for (_, labels), _ in received])
+    assert labels.tolist() == [0, 1, 2, 3, 4] and labels.dtype == np.int32
+
+
+def test_images_of_a_batch_that_differ_in_size_end_a_server_that_sends_them_as_stored(tmp_path, capsys):
+    stored_shard(tmp_path / "a.tar", [(20, 30), (20, 30), (21, 30), (9, 9)])
+    assert serve_shards.main(["-u", str(tmp_path / "a.tar"), "-b", "4", "--as-stored", "--epochs", "1", f"zpub+ipc://{tmp_path}/s"]) == 1
+    error = capsys.readouterr().err
+    assert "image '00' is 20x30 and image '02' is 21x30 (height x width); the images of a batch need one size" in error

@@ -13,6 +13,7 @@ from highway import Pipeline
 from highway.data import photos
 from highway.datasets import COCO
 from highway.errors import DatasetError
+from highway.images.header import read_header
 from highway.modules import DecodeImage, Reader
 
 PHOTOS = [str(path.relative_to(photos())) for path in sorted(Path(photos(), "val", "cat").glob("*.jpg"))[:3]]
@@ -294,3 +295,23 @@ def test_a_file_that_is_cut_short_or_changes_is_named(write, tmp_path):
         len(COCO(photos(), str(tmp_path / "a.json")))
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         len(COCO(photos(), str(tmp_path / "none.json")))
+
+
+def test_an_image_that_is_not_as_large_as_its_masks_is_warned_of_once(write, caplog):
+    height, width = read_header((Path(photos()) / PHOTOS[0]).read_bytes()).size
+
+    def resize(written):
+        for image in written["images"][:2]:
+            image.update(height=height, width=width)
+        for annotation in written["annotations"]:
+            annotation["segmentation"] = [[1, 1, 5, 1, 5, 4]]
+
+    with caplog.at_level(logging.WARNING, "highway"):
+        dataset = write(resize, masks=True)
+        assert dataset[0]["masks"].shape == (2, height, width) and not caplog.messages
+        for _ in range(2):
+            assert dataset[2]["masks"].shape == (1, 6, 8)
+    assert len(caplog.messages) == 1
+    assert f"{PHOTOS[2]!r} has height and width [6, 8] there, as have its masks, but [" in caplog.messages[0]
+    caplog.clear()
+    assert write(resize)[2].keys() and not caplog.messages  # without masks nothing is compared

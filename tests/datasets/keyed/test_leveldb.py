@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -164,3 +165,68 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path, ten):
     with pytest.raises(FileExistsError, match="ten': there is something already; remove it, or choose another path"), leveldb_writer(ten):
         pass
     assert os.listdir(tmp_path) == ["ten"]
+
+
+def large(path):
+    """Write a database of several tables."""
+    with leveldb_writer(str(path)) as writer:
+        for n in range(2000):
+            writer.put(b"%06d" % n, np.random.default_rng(n).bytes(4000))
+    return str(path)
+
+
+CUT = """
+import os, sys
+from highway.datasets import LevelDB
+from highway.errors import DatasetError
+dataset = LevelDB(sys.argv[1])
+assert len(dataset[0]) == len(dataset[1999]) == 4000
+tables = [entry.path for entry in os.scandir(sys.argv[1]) if entry.name.endswith(".ldb")]
+assert len(tables) > 1
+for path in tables:
+    os.truncate(path, 1000)
+for number in (0, 1000):
+    try:
+        dataset[number]
+    except DatasetError as error:
+        print(error)
+"""
+
+
+def test_a_table_that_is_cut_short_between_two_reads_is_an_error_and_does_not_end_the_process(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CUT, large(tmp_path / "a")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert re.search(r"a: \d+\.ldb had \d+ bytes when it was first read, and now has 1000 bytes; a dataset must not change", first)
+    assert second == first
+
+
+def test_what_a_writer_of_ours_has_written_is_all_in_tables(ten):
+    sizes = {name: os.path.getsize(os.path.join(ten, name)) for name in os.listdir(ten)}
+    assert [name for name in sizes if name.endswith(".ldb")] and not any(size for name, size in sizes.items() if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+def test_a_log_that_is_cut_short_or_damaged_is_an_error_and_stays_as_it_was(tmp_path, count):
+    path = write(tmp_path / "a", [(b"%04d" % n, b"value" * 20) for n in range(count)])
+    (log,) = (tmp_path / "a").glob("*.log")
+    whole = log.read_bytes()
+    for place in [len(whole) * part // 7 for part in range(1, 7)]:
+        for damaged in (whole[:place], whole[:place] + bytes(64) + whole[place + 64 :], whole[:place] + b"?" + whole[place + 1 :]):
+            log.write_bytes(damaged)
+            with pytest.raises(DatasetError, match=r"damaged|Corruption"):
+                len(LevelDB(path))
+            assert log.read_bytes() == damaged
+    log.write_bytes(whole)
+    assert len(LevelDB(path)) == count
+
+
+def test_damage_in_a_block_of_keys_is_an_error_wherever_it_is(tmp_path):
+    path = write(tmp_path / "a", [(b"%04d" % n, np.random.default_rng(n).bytes(400)) for n in range(100)])
+    plyvel.DB(path).close()
+    (table,) = (tmp_path / "a").glob("*.ldb")
+    whole = table.read_bytes()
+    for place in range(10, len(whole) - 10, len(whole) // 37):
+        table.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(DatasetError, match=f"{tmp_path}/a: (damaged: )?LevelDB says: "):
+            list(LevelDB(path))

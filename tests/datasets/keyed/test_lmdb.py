@@ -274,3 +274,70 @@ def test_a_database_without_samples_is_empty(tmp_path):
     with lmdb_writer(str(tmp_path / "a")):
         pass
     assert len(LMDB(str(tmp_path / "a"))) == 0
+
+
+def test_a_named_database_is_an_error_and_not_a_sample(tmp_path):
+    path = tmp_path / "a.lmdb"
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment:
+        for name in (b"images", b"labels"):
+            with environment.begin(write=True, db=environment.open_db(name)) as transaction:
+                transaction.put(b"0", b"sample")
+    with pytest.raises(DatasetError, match=r"data\.mdb: 'images' is the name of a database in this file.* `mdb_dump -n -s NAME FILE"):
+        len(LMDB(str(path)))
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        for n in range(10):
+            transaction.put(b"k%d" % n, b"sample")
+    with pytest.raises(DatasetError, match="'images' is the name of a database"):
+        len(LMDB(str(path)))
+
+
+@pytest.mark.parametrize("value", [bytes(48), b"\xff" * 48, bytes(40) + b"\xff" * 8, bytes(range(48))])
+def test_values_as_long_as_the_record_of_a_named_database_are_samples(tmp_path, value):
+    path = write(tmp_path / "a.lmdb", [(b"%02d" % n, value) for n in range(10)])
+    assert list(LMDB(path, decode="bytes")) == [value] * 10
+
+
+def test_a_list_of_keys_that_has_one_twice_is_not_believed(tmp_path):
+    items = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    path = write(tmp_path / "a.lmdb", [*items, (b"__keys__", msgpack.packb([b"a", b"a", b"c"]))], subdir=False)
+    assert list(LMDB(path).keys) == ["a", "b", "c"] and list(LMDB(path)) == [b"1", b"2", b"3"]
+
+
+CUT = """
+import os, sys
+from highway.datasets import LMDB
+from highway.errors import DatasetError
+dataset = LMDB(sys.argv[1], decode="bytes")
+assert len(dataset[0]) == 4000
+os.truncate(sys.argv[1] + "/data.mdb", 8192)
+try:
+    dataset[900]
+except DatasetError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_is_cut_short_between_two_reads_is_an_error_and_does_not_end_the_process(tmp_path):
+    path = str(tmp_path / "a.lmdb")
+    with lmdb_writer(path) as writer:
+        for n in range(1000):
+            writer.put(b"%04d" % n, bytes(4000))
+    done = subprocess.run([sys.executable, "-c", CUT, path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"data\.mdb: it had \d+ bytes when it was first read, and now has 8192 bytes", done.stdout)
+
+
+@pytest.mark.parametrize("page", ["root", "leaf"])
+def test_damaged_pages_are_errors_that_name_the_file(tmp_path, page):
+    path = str(tmp_path / "a.lmdb")
+    with lmdb_writer(path) as writer:
+        for n in range(200):
+            writer.put(b"%03d" % n, b"value %03d" % n * 20)
+    file = tmp_path / "a.lmdb/data.mdb"
+    data, kind = bytearray(file.read_bytes()), {"root": 1, "leaf": 2}[page]
+    places = [place for place in range(2 * 4096, len(data), 4096) if int.from_bytes(data[place + 10 : place + 12], "little") == kind]
+    for place in places:
+        data[place : place + 4096] = bytes(4096)
+    file.write_bytes(data)
+    with pytest.raises(DatasetError, match=rf"{path}.*: damaged, or written to; copy or write it again: LMDB says: "):
+        list(LMDB(path))

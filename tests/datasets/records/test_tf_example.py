@@ -40,6 +40,32 @@ def test_lists_may_be_packed_or_not_and_in_parts():
     assert found["floats"].tolist() == [1.5, 2, 3] and found["floats"].dtype == np.float32
 
 
+def test_messages_may_come_in_pieces_as_any_message_of_protocol_buffers():
+    one, two = (write_bytes(0x1A, write_bytes(0x0A, write_int64s(numbers))) for numbers in ([1, 2], [3]))
+    texts = write_bytes(0x0A, write_bytes(0x0A, b"a")) + write_bytes(0x0A, write_bytes(0x0A, b"b"))
+    floats = write_bytes(0x12, write_bytes(0x0A, np.float32([5]).tobytes()))
+    name, values = write_bytes(0x0A, b"split"), write_bytes(0x12, one) + write_bytes(0x12, two)
+    split = write_bytes(0x0A, write_bytes(0x0A, name + values))  # the value of an entry in pieces
+    data = example((b"x", one + two), (b"texts", texts), (b"other", one + floats), (b"again", floats + one + floats + two)) + split
+    for wanted in (bytes(data), memoryview(data)):
+        found = decode_example(wanted)
+        assert found["x"].tolist() == found["split"].tolist() == [1, 2, 3] and found["texts"] == [b"a", b"b"]
+        assert found["other"] == np.float32(5) and found["again"] == 3  # another kind takes the place of what came before
+    assert key_of(example((b"k", write_bytes(0x0A, write_bytes(0x0A, b"a")) + b"\x0a\x00")), "k") == "a"
+
+
+def test_fields_that_a_list_does_not_know_are_skipped():
+    unknown = b"\x10\x07" + write_bytes(0x1A, b"later") + b"\x25\x01\x02\x03\x04"
+    lists = {
+        b"ints": write_bytes(0x1A, unknown + write_bytes(0x0A, write_int64s([1, 2]))),
+        b"floats": write_bytes(0x12, write_bytes(0x0A, np.float32([1, 2]).tobytes()) + unknown),
+        b"texts": write_bytes(0x0A, write_bytes(0x0A, b"a") + unknown),
+        b"none": write_bytes(0x1A, unknown),
+    }
+    found = decode_example(example(*lists.items()))
+    assert found["ints"].tolist() == found["floats"].tolist() == [1, 2] and found["texts"] == b"a" and found["none"].shape == (0,)
+
+
 def test_lists_of_several_or_no_values_are_lists_and_arrays_and_a_feature_without_value_is_left_out():
     some = write_bytes(0x0A, write_bytes(0x0A, b"a") + write_bytes(0x0A, b""))
     found = decode_example(example((b"two", some), (b"none", b"\x0a\0"), (b"ints", b"\x1a\0"), (b"floats", b"\x12\0"), (b"empty", b"")))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 from forking import in_a_fork
 from pyarrow import parquet as pq
@@ -271,7 +272,7 @@ def test_files_are_found_by_folder_pattern_braces_and_list(tmp_path):
     assert opened(files[::-1]).files == files[::-1]
     with pytest.raises(FileNotFoundError, match="no file has a name like this"):
         len(opened(f"{folder}/none*.parquet"))
-    with pytest.raises(FileNotFoundError, match=r"no file in this folder ends in .arrow or .feather or .ipc"):
+    with pytest.raises(FileNotFoundError, match=r"no file in this folder or below it ends in .arrow or .feather or .ipc"):
         len(Arrow(folder))
     with pytest.raises(FileNotFoundError, match=r"none.parquet"):
         len(opened(f"{folder}/none.parquet"))
@@ -374,3 +375,90 @@ def test_without_the_package_datasets_a_name_is_an_error_that_names_the_command_
     for nothing in ([1, 2], pa.table({"x": [1]})):
         with pytest.raises(ConfigError, match=r"dataset is of type \w+; expected a Dataset of the package datasets$"):
             HuggingFace(nothing)
+
+
+# --- folders of files ---
+
+
+def hive(folder, name, *places, column="x"):
+    """Write files of two rows each, numbered in their order, and return the kind of dataset that reads them."""
+    kind, save = FORMATS[name]
+    for number, place in enumerate(places):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        save(pa.table({column: [2 * number, 2 * number + 1]}), str(folder / place), 2)
+    return kind
+
+
+two_formats = pytest.mark.parametrize(("name", "suffix"), [("parquet", "parquet"), ("arrow", "arrow")])
+
+
+@two_formats
+def test_a_folder_is_read_as_pyarrow_reads_it(tmp_path, name, suffix):
+    places = [".part-1.tmp", "PART-3", "_backup", "_tmp/x", "part-1", "sub/.hidden/x", "sub/_c", "sub/part-2"]
+    kind = hive(tmp_path, name, *(f"{place}.{suffix}" for place in places))
+    (tmp_path / "PART-3.PARQUET" if suffix == "parquet" else tmp_path / "PART-3.ARROW").write_bytes(
+        (tmp_path / f"PART-3.{suffix}").read_bytes()
+    )
+    (tmp_path / f"PART-3.{suffix}").unlink()
+    (tmp_path / "_SUCCESS").write_text("")
+    dataset = kind(str(tmp_path))
+    assert [int(sample["x"]) for sample in dataset] == [2, 3, 8, 9, 14, 15]
+    expected = pa.dataset.dataset(str(tmp_path), format="parquet" if name == "parquet" else "ipc")
+    assert dataset.files == expected.files and sorted(expected.to_table()["x"].to_pylist()) == [2, 3, 8, 9, 14, 15]
+
+
+@two_formats
+def test_names_of_folders_are_columns_in_a_folder_a_pattern_and_a_list(tmp_path, name, suffix):
+    places = [f"label={label}/kind={kind}/p.{suffix}" for label in (0, 1) for kind in ("a", "b%20c")]
+    kind = hive(tmp_path / "run=7", name, *places)
+    top = str(tmp_path / "run=7")
+    ways = [
+        top,
+        f"{top}/",
+        f"{top}/*/*/*.{suffix}",
+        f"{top}/label={{0,1}}/*/p.{suffix}",
+        [f"{top}/{place}" for place in places],
+        [f"{top}/label=0", f"{top}/label=1"],
+        [f"{top}/label=0/*/*.{suffix}", f"{top}/label=1/kind=*/*"],
+    ]
+    for paths in ways:
+        dataset = kind(paths)
+        rows = [(int(sample["x"]), int(sample["label"]), sample["kind"]) for sample in dataset]
+        assert rows == [(number, number // 4, ("a", "b c")[number // 2 % 2]) for number in range(8)], paths
+        assert list(dataset[0]) == ["x", "label", "kind"] and dataset[0]["label"].dtype == np.int32
+    expected = pa.dataset.dataset(top, format="parquet" if name == "parquet" else "ipc", partitioning="hive").to_table()
+    assert list(kind(top)) == expected.to_pylist()
+    assert list(kind(f"{top}/{places[0]}")[0]) == ["x"]
+    assert kind(top, fields={"y": "label"})[7] == {"y": 1} and kind(top, fields={"a": "x"})[7] == {"a": 7}
+
+
+def test_what_names_of_folders_hold_is_an_integer_or_a_text(tmp_path):
+    hive(tmp_path / "a", "parquet", "n=-1/p.parquet", "n=5000000000/p.parquet")
+    assert [sample["n"] for sample in Parquet(str(tmp_path / "a"))] == [-1, -1, 5000000000, 5000000000]
+    hive(tmp_path / "b", "parquet", "n=1/p.parquet", "n=1.5/p.parquet")
+    assert [sample["n"] for sample in Parquet(str(tmp_path / "b"))] == ["1", "1", "1.5", "1.5"]
+    hive(tmp_path / "c", "parquet", "n=1/p.parquet", "n=__HIVE_DEFAULT_PARTITION__/p.parquet")
+    with pytest.raises(DatasetError, match=r"__HIVE_DEFAULT_PARTITION__/p\.parquet: row 0, column 'n': it is null"):
+        list(Parquet(str(tmp_path / "c")))
+    assert [sample["n"] for sample in Parquet(str(tmp_path / "c"), nulls={"n": 9})] == [1, 1, 9, 9]
+
+
+def test_a_column_in_the_files_counts_and_not_the_name_of_a_folder(tmp_path):
+    hive(tmp_path, "parquet", "x=7/p.parquet")
+    assert [sample["x"] for sample in Parquet(str(tmp_path))] == [0, 1]
+
+
+def test_files_whose_folders_name_other_columns_are_an_error(tmp_path):
+    hive(tmp_path, "parquet", "label=0/p.parquet", "p.parquet")
+    with pytest.raises(
+        DatasetError, match=r"p\.parquet: the folders of this file name the columns none, but those of .* label=; read them"
+    ):
+        len(Parquet(str(tmp_path)))
+    with pytest.raises(DatasetError, match=r"key='label' is the name of a folder, which many rows share"):
+        len(Parquet(f"{tmp_path}/*/p.parquet", key="label"))
+
+
+def test_a_folder_without_files_of_the_format_is_an_error(tmp_path):
+    (tmp_path / "_p.parquet").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=r"no file in this folder or below it ends in \.parquet or \.pq"):
+        len(Parquet(str(tmp_path)))

@@ -243,6 +243,14 @@ def test_the_port_for_metrics_is_that_of_the_file_or_one_that_no_link_has(render
     assert "--metrics=0.0.0.0:9500" in container(render(f"metrics: 9500-9509{text}"), "t-worker")["args"]
 
 
+@pytest.mark.parametrize("path", ["/data", "/etc/highway"])
+def test_two_volumes_at_one_path_are_refused(write, ask, path):
+    given = [write(ROLES.format(worker="replicas: 1")), "--on", "kubernetes", "--dry-run", "--claim", "a:/data", "--claim", f"b:{path}"]
+    code, out, error = ask("launch", *given)
+    assert (code, out) == (2, "")
+    assert f"--claim b:{path}: pods find" in error
+
+
 def test_a_claim_takes_the_place_of_a_folder_that_is_lost_with_the_pod(render):
     pod = workload(render(ROLES.format(worker="replicas: 1"), "--claim", "results:/work"), "t-trainer")["spec"]["template"]["spec"]
     (mount,) = (mount for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == "/work")

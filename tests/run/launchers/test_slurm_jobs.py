@@ -108,6 +108,38 @@ def test_what_slurm_cannot_do_is_found_by_check(write, ask, was, is_now, said):
     assert re.search(said, out + error), error
 
 
+EVIL = "x\ntouch done #"
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (('slurm/time: "1-00:00:00"', 'slurm/time: "x\\ntouch done #"'), [], r"labels\.slurm/time: .*cannot stand in a script"),
+        (("reader", '"x\\ntouch done #"'), [], r"roles\.x\\ntouch done #: a name must not have a line break"),
+        (("", ""), ["--folder", EVIL], r"highway: --folder .*cannot stand in a script of Slurm"),
+    ],
+)
+def test_no_value_ends_the_comments_at_the_head_of_a_script(write, ask, change, options, said):
+    given = ["launch", write(FILE.replace(*change)), "--on", "slurm", "--dry-run", *options]
+    code, out, error = ask(*given)
+    assert (code, out) == (2, "")
+    assert re.search(said, error), error
+
+
+def test_a_directory_that_cannot_stand_in_a_script_is_refused(write, ask, tmp_path, monkeypatch):
+    path = tmp_path / write(FILE)
+    (tmp_path / EVIL).mkdir()
+    monkeypatch.chdir(tmp_path / EVIL)
+    code, out, error = ask("launch", path, "--on", "slurm", "--dry-run", "--folder", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert "highway: the current directory" in error
+
+
+def test_percent_signs_of_names_are_not_those_of_slurm(write, ask):
+    _, out, _ = ask("launch", write(FILE.replace("reader", '"a b%a"')), "--on", "slurm", "--dry-run", "--folder", "50%a")
+    assert "/50%%a/logs/a%%20b%%25a.0.log" in out
+
+
 def test_a_host_without_slurm_is_said(write, ask, folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     code, _, error = ask("launch", write(FILE), "--on", "slurm", "--folder", "run")

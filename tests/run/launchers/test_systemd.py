@@ -112,6 +112,21 @@ def test_any_word_reaches_the_program_as_it_was(arguments):
     assert words(service["ExecStart"], HOSTNAME) == ["/bin/x", *arguments]
 
 
+@pytest.mark.parametrize("directory", ["/data\\", "/data ", "/da\nta"])
+def test_a_directory_that_a_unit_cannot_name_is_refused(directory):
+    with pytest.raises(ConfigError, match="cannot stand in a unit"):
+        unit("feed", ["/bin/highway"], directory, None, 1.0)
+
+
+def test_no_host_has_files_written_outside_the_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "t.yaml"
+    path.write_text('hosts: {"..": 10.0.0.1}\nroles: {r: {hosts: "..", stages: [Noise: [2]]}}\n')
+    assert main(["launch", str(path), "--on", "systemd", "--render", "units"]) == 2
+    assert "is not in that folder; give the host another name" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["t.yaml"]
+
+
 def test_a_line_break_cannot_smuggle_in_a_setting():
     with pytest.raises(ConfigError, match="cannot stand in a unit"):
         unit("a", ["/bin/x", "--set=a=1\nExecStartPre=/bin/y"], "/", None, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from highway import Pipeline
 from highway.errors import ConfigError
-from highway.wire.registries.ray import AddressBook, RayRendezvous
+from highway.wire.registries.ray import NEVER, AddressBook, RayRendezvous
 
 
 class Played:
@@ -14,7 +14,7 @@ class Played:
 
     def __new__(cls, book):
         found = RayRendezvous.__new__(RayRendezvous)
-        found._since, found._known = 0, {}
+        found._since, found._known = NEVER, {}
         found.book = book
         found._ask = lambda method, argument: getattr(found.book, method)(argument)
         return found
@@ -40,6 +40,18 @@ def test_what_a_registry_that_began_anew_does_not_know_is_not_found():
     assert one.find(["a", "b"]) == {}  # so that who has published it does so again
     one.publish({"b": "tcp://2"})
     assert one.find(["a", "b"]) == {"b": "tcp://2"}
+
+
+def test_a_registry_that_began_anew_after_the_clock_was_set_back_is_heard_all_the_same(monkeypatch):
+    times = iter([2_000_000_000 * 10**9, 1_000_000_000 * 10**9])
+    monkeypatch.setattr("time.time_ns", lambda: next(times))
+    one = Played(AddressBook())
+    one.publish({"a": "tcp://1"})
+    assert one.find(["a"]) == {"a": "tcp://1"}
+    one.book = AddressBook()
+    assert one.find(["a"]) == {}
+    one.publish({"a": "tcp://2"})
+    assert one.find(["a"]) == {"a": "tcp://2"}
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch, write):

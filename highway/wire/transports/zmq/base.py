@@ -63,7 +63,7 @@ class BaseSocket:
         self._heard = -1  # the version of the directory that was followed
         self._gone, self._last_gone = 0, float("-inf")  # connections, and when the last of them was noticed
         self.socket: zmq.Socket[bytes] = context.current().socket(_TYPES[link.kind])
-        self._monitor = Monitor(self.socket)
+        self._monitor = Monitor(self.socket, link)
         context.sockets[self._pid] += 1
         try:
             self._configure()
@@ -84,6 +84,9 @@ class BaseSocket:
         self.socket.maxmsgsize = self._limit = int(options.max_mb * 1e6)
         for option, value in _KEEPALIVE.items():
             self.socket.setsockopt(option, value)
+        # With a domain, libzmq refuses peers that do not speak ZMTP 3, such as any other stream of bytes, which it would take for ZMTP 1.
+        # Nobody authenticates: there is no handler.
+        self.socket.zap_domain = b"highway"
         if self.link.kind == "sub":
             self.socket.setsockopt(zmq.SUBSCRIBE, self.link.topic.encode())
         if self.link.kind == "pub":

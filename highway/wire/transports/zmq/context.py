@@ -16,6 +16,9 @@ from typing import Final
 import zmq
 from zmq.utils import garbage
 
+from highway.errors import LinkError
+from highway.process.threads import check_threads
+
 IO_THREADS: Final = 2  # a worker receives and sends at once
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}  # by process; that of a parent stays here, so that nobody collects it
@@ -24,9 +27,17 @@ sockets: Counter[int] = Counter()
 
 
 def current() -> zmq.Context[zmq.Socket[bytes]]:
-    """Return the context of this process."""
+    """Return the context of this process.
+
+    Raises:
+        LinkError: the process can start no threads for it.
+    """
     pid = os.getpid()
     if pid not in _contexts:
+        try:
+            check_threads(IO_THREADS + 1)  # those that ZeroMQ starts with the first socket; where it cannot, it aborts the process
+        except OSError as error:
+            raise LinkError(error.errno, f"ZeroMQ cannot start: {error.strerror}") from None
         _contexts[pid] = zmq.Context(io_threads=IO_THREADS)
     return _contexts[pid]
 

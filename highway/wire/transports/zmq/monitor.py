@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -18,56 +19,94 @@ import zmq
 from highway.wire.address import peer_user
 from highway.wire.transports.protocol import Peers
 
+log = logging.getLogger("highway")
+
 LEAST_WAITS = 50  # of 10 ms each, until an attempt to connect is given up: the process may be stopped for a while
 _POLLIN = int(zmq.POLLIN)  # as an enum it takes longer than the call
 _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
-_FAILED = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
-_EVENTS = _TRIED | _OPENED | _FAILED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+_EVENTS = _TRIED | _OPENED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+_BYTES_RECEIVED = struct.Struct("128xQ")  # where struct tcp_info has tcpi_bytes_received, since Linux 4.1
 
 
 class Monitor:
-    """The connections of a socket. It is for the thread that has the socket."""
+    """The connections of a socket. It is for the thread that has the socket.
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
+    A connection is a peer once its handshake has succeeded, which ZeroMQ reports without saying which connection it was.
+
+    Attributes:
+        strangers: Connections that ZeroMQ closed because the other end did not speak ZMTP 3.
+        closed: URLs to which this end was connected.
+        other_user: The user to whom this end connected over a UNIX socket, if that is not this user or root.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], name: object) -> None:
+        self._socket, self._name = socket, name
         address = f"inproc://highway-monitor-{socket.FD}"
         socket.monitor(address, _EVENTS)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
         # No mark: ZeroMQ's thread would wait there until somebody reads, and who would may be waiting for what that thread has to do.
         self._events.rcvhwm = 0
         self._events.connect(address)
-        self._peers = Peers()
+        self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
+        self._live: set[int] = set()  # descriptors of peers
+        self._seen = self._given_up = 0  # peers that there have been; handshakes that the other end has ended, just before it is closed
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
-        self._used: Counter[Hashable] = Counter()  # how many connections have had a descriptor
+        self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
-        self.closed: set[str] = set()  # URLs to which this end was connected
-        self.other_user: int | None = None  # to whom this end connected over a UNIX socket, if not to this user or root
+        self.strangers = 0
+        self.closed: set[str] = set()
+        self.other_user: int | None = None
 
     def peers(self) -> Peers:
         """Return how many connections there are and have been."""
-        live, seen, opened = self._peers
         while readable(self._events):
             message, endpoint = self._events.recv_multipart()
             event, fd = _MESSAGE.unpack(message)
             self._tried += bool(event & _TRIED) and endpoint.startswith(b"ipc:")
-            opened += bool(event & _OPENED)
             if event == zmq.Event.CONNECTED:
                 self._check_user(fd)
             if event & _OPENED:
-                self._used[fd] += 1
+                self._pending[fd] = endpoint
                 if endpoint.startswith(b"ipc://"):
                     self._unix.add(fd)
                 self.closed.discard(endpoint.decode())
+            elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self._welcome(endpoint)
+            elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
+                self._given_up += 1
             elif event == zmq.Event.DISCONNECTED:
-                self._unix.discard(fd)
-                self.closed.add(endpoint.decode())
-            seen += event == zmq.Event.HANDSHAKE_SUCCEEDED
-            # A connection that fails in its handshake is reported as failed, and then as disconnected too.
-            live += (event == zmq.Event.HANDSHAKE_SUCCEEDED) + bool(event & _FAILED) - (event == zmq.Event.DISCONNECTED)
-        self._peers = Peers(live, seen, opened)
-        return self._peers
+                self._part(fd, endpoint)
+        return Peers(len(self._live), self._seen, self._seen + len(self._pending), self.strangers)
+
+    def _welcome(self, endpoint: bytes) -> None:
+        """Count one of the connections of an endpoint as a peer: the one that has sent the most, and of these the latest."""
+        self._seen += 1
+        if found := [fd for fd, other in self._pending.items() if other == endpoint]:
+            fd = max(reversed(found), key=_bytes_received) if len(found) > 1 else found[0]
+            del self._pending[fd]
+            self._live.add(fd)
+            self._used[fd] += 1
+
+    def _part(self, fd: int, endpoint: bytes) -> None:
+        self._unix.discard(fd)
+        self.closed.add(endpoint.decode())
+        if fd in self._live:
+            self._live.remove(fd)
+            return
+        self._pending.pop(fd, None)
+        if self._given_up:  # it went by itself, as a scan of ports does
+            self._given_up -= 1
+            return
+        self.strangers += 1
+        if self.strangers == 1:
+            log.warning(
+                "%s: what is connected to %s does not speak ZeroMQ's protocol, ZMTP 3: nothing is exchanged with it. "
+                "Such connections are counted as strangers from now on",
+                self._name,
+                endpoint.decode(),
+            )
 
     def wait_for_attempts(self, count: int, timeout: float) -> None:
         """Wait until so many attempts to connect have succeeded or failed."""
@@ -99,6 +138,13 @@ class Monitor:
 def readable(socket: zmq.Socket[bytes]) -> bool:
     """Say whether something has come; ``poll()`` takes ten times as long."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _POLLIN)
+
+
+def _bytes_received(fd: int) -> int:
+    """Return how many bytes have come over a TCP connection; 0 of others."""
+    with contextlib.suppress(OSError, struct.error), socket.socket(fileno=os.dup(fd)) as connection:
+        return int(_BYTES_RECEIVED.unpack_from(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))[0])
+    return 0
 
 
 def _waits(fd: int) -> bool:

@@ -114,7 +114,7 @@ class ZMQSender(BaseSocket):
         allowed = max(self._budget, usual) + UNDER_WAY * self._largest
         while True:
             check_cancelled()
-            _, waiting = self._backlog.count()
+            _, waiting = self._waiting_messages()
             peers = self.peers()
             if waiting <= allowed * max(1, peers.live if peers else 1):
                 self._is_dropping = False
@@ -167,19 +167,28 @@ class ZMQSender(BaseSocket):
         if self.link.kind != "pub" or os.getpid() != self._pid:
             return connected
         while readable(self.socket):
-            subscribed = self.socket.recv()[:1] == b"\1"
-            self._subscriptions += 1 if subscribed else -1
-            self._subscribed += subscribed
+            first = self.socket.recv()[:1]
+            self._subscriptions += (first == b"\1") - (first == b"\0" and self._subscriptions > 0)  # what else comes is no subscription
+            self._subscribed += first == b"\1"
         if connected is None:
             return Peers(self._subscriptions, self._subscribed, self._subscribed)
-        return Peers(min(connected.live, self._subscriptions), self._subscribed, connected.opened)
+        return connected._replace(live=min(connected.live, self._subscriptions), seen=self._subscribed)
 
     def unsent(self) -> int:
         """Return how many messages are known not to have left: those of 64 kB and more, and all messages if nobody has ever come."""
         peers = self.peers()
         if peers is None:
             return 0
-        return self._backlog.count()[0] if peers.seen or self.link.kind == "pub" else self._sent
+        return self._waiting_messages()[0] if peers.seen or self.link.kind == "pub" else self._sent
+
+    def _waiting_messages(self) -> tuple[int, int]:
+        """Return how many messages have not left, and their bytes.
+
+        ZeroMQ keeps the messages for a closed connection until the socket processes its commands, which happens only when the socket is
+        used. A sender that just waits would otherwise wait for these messages for ever.
+        """
+        self.socket.getsockopt(zmq.EVENTS)
+        return self._backlog.count()
 
     def settle(self, timeout: float) -> None:
         """Give nothing more to connections that have closed, which ZeroMQ tells before it takes it in."""

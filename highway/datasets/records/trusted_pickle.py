@@ -1,0 +1,88 @@
+"""Pickles that the user trusts: the only module of highway that loads a pickle of any content.
+
+Loading a pickle can run any code. highway loads one only if the user asks for it by an option called ``trusted_pickle``, and only from a
+file on this machine, never from a URL. tensorpack's serializers have written pickles by default since December 2019.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Iterable
+from typing import IO, Any
+
+import numpy as np
+
+from highway.datasets.records.protobuf import Data
+from highway.errors import ConfigError
+from highway.stores.url import is_url, shown
+
+_PROTOCOLS = range(2, 6)
+_CORE = re.compile(r"numpy\._?core(|\..*)")
+_CORE_HERE = "numpy.core" if np.lib.NumpyVersion(np.__version__) < "2.0.0" else "numpy._core"
+_LOADER = "or let tensorpack read the file itself: DataFlowSource({serializer}.load(path)), from highway.adapters.tensorpack"
+
+
+def looks_like_pickle(value: Data) -> bool:
+    """Return whether a value begins and ends as a pickle of protocol 2 to 5 does."""
+    return len(value) > 2 and value[0] == 0x80 and value[1] in _PROTOCOLS and value[-1] == ord(".")
+
+
+def refusal(what: str, option: str, serializer: str) -> str:
+    """Return why pickles are refused, and how to read them.
+
+    Args:
+        what: The subject of the sentence, such as ``"its values are pickles"``.
+        option: The option that loads them.
+        serializer: The class of tensorpack that writes such files.
+    """
+    return (
+        f"{what}, as tensorpack's {serializer} writes by default; loading a pickle can run any code. If you trust the file, use {option}, "
+        + _LOADER.format(serializer=serializer)
+    )
+
+
+def check_local(component: str, paths: Iterable[str]) -> None:
+    """Raise ConfigError if pickles are to be loaded from a URL."""
+    for path in paths:
+        if is_url(path):
+            raise ConfigError(
+                f"{component}: trusted_pickle loads pickles from files on this machine only, not from {shown(path)!r}: "
+                "loading a pickle can run any code; copy the file to this machine"
+            )
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what NumPy 1 called ``numpy.core`` and NumPy 2 calls ``numpy._core`` in both."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if found := _CORE.fullmatch(module):
+            module = _CORE_HERE + found[1]
+        return super().find_class(module, name)
+
+
+def load(value: Data) -> Any:
+    """Return what a pickle holds; a list comes back as a tuple.
+
+    Raises:
+        ValueError: the pickle cannot be loaded.
+    """
+    try:
+        found = _Unpickler(io.BytesIO(value)).load()
+    except Exception as error:  # a pickle raises whatever its code raises
+        raise ValueError(f"the pickle cannot be loaded: {error!r}") from error
+    return tuple(found) if isinstance(found, list) else found
+
+
+def load_array(file: IO[bytes]) -> np.ndarray:
+    """Return the array of a ``.npy`` file, which may hold Python objects.
+
+    Raises:
+        ValueError: the array cannot be loaded.
+    """
+    try:
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=True)
+    except Exception as error:  # a pickle raises whatever its code raises
+        raise ValueError(f"the array cannot be loaded: {error!r}") from error
+    return array

@@ -1,0 +1,80 @@
+"""Columns that the names of folders hold, as Hive and Spark write them: ``label=0/part-1.parquet``.
+
+Their values are integers (int32, or int64 for larger ones) if all of them are, else texts, as pyarrow reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+from highway.errors import DatasetError
+from highway.stores.url import shown, without_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_PATTERN = "*?[{"
+
+
+class TableFile(NamedTuple):
+    """A file of a table: its path, and the values that the names of its folders hold, by column."""
+
+    path: str
+    values: dict[str, str]
+
+
+def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
+    """Return files with the values in the names of their folders: those below the folder that all paths of the user have in common.
+
+    Args:
+        named: The paths that the user gave, each with the files that it stands for.
+    """
+    folders = [_fixed(path, files) for path, files in named]
+    common = len(list(takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))))
+    return [TableFile(file, _values(file, common)) for _, files in named for file in files]
+
+
+def _fixed(path: str, files: Sequence[str]) -> list[str]:
+    """Return the parts of the folder that a path names: a folder itself, or what comes before a pattern or the name of a file."""
+    parts = without_options(path).rstrip("/").split("/")
+    pattern = next((place for place, part in enumerate(parts) if set(part) & set(_PATTERN)), None)
+    if pattern is not None and path not in files:
+        return parts[:pattern]
+    return parts[:-1] if path in files else parts
+
+
+def _values(file: str, above: int) -> dict[str, str]:
+    parts = without_options(file).split("/")[above:-1]
+    return {unquote(name): value for name, equals, value in (part.partition("=") for part in parts) if name and equals}
+
+
+def columns_of(files: Sequence[TableFile], own: Sequence[str]) -> Mapping[str, pa.Array]:
+    """Return the columns that the names of folders hold, with a value for each file, but for the files' own columns.
+
+    Raises:
+        DatasetError: some of the files lie in folders that name other columns.
+    """
+    from highway.datasets.tables.backend import pa  # here, since only files that are read need pyarrow
+
+    first = files[0].values if files else {}
+    for file in files:
+        if file.values.keys() != first.keys():
+            there, here = (", ".join(f"{name}=" for name in values) or "none" for values in (first, file.values))
+            raise DatasetError(
+                f"{shown(file.path)}: the folders of this file name the columns {here}, but those of {shown(files[0].path)} {there}; "
+                "read them apart"
+            )
+    found: dict[str, pa.Array] = {}
+    for name in first:
+        texts = [None if file.values[name] == _NULL else unquote(file.values[name]) for file in files]
+        if name not in own:
+            found[name] = pa.array(texts, pa.string())
+            if all(text is None or text.removeprefix("-").isdecimal() for text in texts):
+                numbers = [None if text is None else int(text) for text in texts]
+                fits = all(number is None or -(2**31) <= number < 2**31 for number in numbers)
+                found[name] = pa.array(numbers, pa.int32() if fits else pa.int64())
+    return found

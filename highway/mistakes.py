@@ -1,0 +1,89 @@
+"""Mistakes that raise no error by themselves: looked for in the first items, and warned of once.
+
+``logging.getLogger("highway.mistakes").disabled = True`` switches these warnings off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+log = logging.getLogger("highway.mistakes")
+
+FIRST_ITEMS = 4  # that are looked at
+_MOST_BYTES = 1 << 26  # of the arrays of an item that is looked at
+_SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this warning off"
+
+
+class WrittenInput:
+    """Tells whether a map writes into the items of the list that the pipeline reads.
+
+    Args:
+        items: The list.
+        index: Which of its items the map gets.
+    """
+
+    def __init__(self, items: Sequence[Any], index: int) -> None:
+        parts = list(_parts(items[index])) if 0 <= index < len(items) else []
+        small = sum(part.nbytes for part in parts if isinstance(part, np.ndarray)) <= _MOST_BYTES
+        self._before = [(part, _content(part)) for part in parts] if small else []
+
+    def warn(self, stage: str) -> bool:
+        """Warn if the item has changed; return whether it has."""
+        changed = any(_content(part) != before for part, before in self._before)
+        if changed:
+            log.warning(
+                "highway: the map %s writes into its input, an item of the list that the pipeline reads, and the next epoch reads what was "
+                "written; return a new array, such as image * 2 for image *= 2, or copy the items first: "
+                "Pipeline([data, copy.deepcopy, ...]); %s",
+                stage,
+                _SWITCH,
+            )
+        return changed
+
+
+def counts_of(op: Any) -> dict[str, Any]:
+    """Return what a component counts or collects, as far as its attributes tell: numbers, and the lengths of lists, dicts and sets."""
+    attributes = getattr(getattr(op, "__self__", op), "__dict__", {})
+    return {
+        name: len(value) if isinstance(value, (list, dict, set)) else value
+        for name, value in attributes.items()
+        if isinstance(value, (int, float, np.number, list, dict, set)) and not name.startswith("opened ")
+    }
+
+
+def warn_of_counts(before: dict[str, Any], op: Any, name: str) -> bool:
+    """Warn if a map in one of several processes counts or collects something; return whether it does."""
+    after = counts_of(op)
+    changed = [key for key, value in before.items() if key in after and after[key] != value]
+    if changed:
+        log.warning(
+            "highway: Processes: %s changes its attribute %s with an item, and each process has an object of its own, which sees no "
+            "items of the others; count in a stage before or after Processes, or return the value with the item; %s",
+            name,
+            ", ".join(changed),
+            _SWITCH,
+        )
+    return bool(changed)
+
+
+def _parts(item: Any) -> Iterator[Any]:
+    """Yield the arrays that can be written into, and the lists and dicts, in an item."""
+    if isinstance(item, np.ndarray):
+        if item.flags.writeable and not item.dtype.hasobject:
+            yield item
+    elif isinstance(item, (list, tuple, dict)):
+        if not isinstance(item, tuple):
+            yield item
+        for value in item.values() if isinstance(item, dict) else item:
+            yield from _parts(value)
+
+
+def _content(part: Any) -> Any:
+    """Return what can be compared with the content of a part later."""
+    if isinstance(part, np.ndarray):
+        return part.tobytes()
+    return [(key, id(value)) for key, value in (part.items() if isinstance(part, dict) else enumerate(part))]

@@ -1,0 +1,35 @@
+"""Wait for sockets, pipes and process descriptors.
+
+``select.select`` must not be used: it fails for every descriptor from 1024 on, which a process with many files or connections has.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class HasDescriptor(Protocol):
+    """A socket or a file."""
+
+    def fileno(self) -> int: ...
+
+
+T = TypeVar("T", bound=HasDescriptor | int)
+
+
+def readable(sources: Sequence[T], timeout: float | None = None) -> list[T]:
+    """Wait until some of the sources can be read or have ended, and return these.
+
+    Args:
+        sources: Descriptors, or objects that have one.
+        timeout: Seconds to wait at most; ``None`` to wait for ever.
+    """
+    poll = select.poll()
+    known = {source if isinstance(source, int) else source.fileno(): source for source in sources}
+    for descriptor in known:
+        poll.register(descriptor, select.POLLIN)
+    found = poll.poll(None if timeout is None else math.ceil(max(0.0, timeout) * 1000))
+    return [known[descriptor] for descriptor, _ in found]

@@ -1,0 +1,27 @@
+"""Whether this process may start more threads."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+
+def check_threads(count: int) -> None:
+    """Check that this process can start so many more threads: a C library that cannot ends the whole process.
+
+    Raises:
+        OSError: it cannot.
+    """
+    gate, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=gate.wait, name="highway:probe", daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        why = "the system gives this process no more threads; raise the limit (ulimit -u, or the container's pids)"
+        raise OSError(errno.EAGAIN, why) from None
+    finally:
+        gate.set()
+        for thread in started:
+            thread.join()

@@ -1,0 +1,59 @@
+"""A small program that outlives a launcher that is killed, and then kills the processes that the launcher has left behind.
+
+It runs alone, without the rest of highway: ``python -I -S guard.py SECONDS``. Each line on its standard input names a process group,
+``+GROUP`` when its first process has started and ``-GROUP`` before that process is reaped. When standard input ends, the groups that remain
+have the given seconds to end by themselves. A group is killed at once when its first process has ended, because what that process has
+started then works for nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+LOOK = 0.1  # seconds between two looks at the processes, where the kernel does not tell when one ends
+
+
+def main(seconds: float) -> None:
+    """Follow the groups until standard input ends, and kill those that remain."""
+    groups: dict[int, int | None] = {}  # with a descriptor of the first process, where there are such
+    for line in sys.stdin:
+        group = int(line[1:])
+        if line[0] == "+":
+            groups[group] = _descriptor(group)
+        elif (descriptor := groups.pop(group)) is not None:
+            os.close(descriptor)
+    deadline = time.monotonic() + seconds
+    while groups:
+        for group in [group for group, process in groups.items() if time.monotonic() >= deadline or _has_ended(group, process)]:
+            del groups[group]
+            with contextlib.suppress(OSError):  # nothing is left of it
+                os.killpg(group, signal.SIGKILL)
+        time.sleep(LOOK if groups else 0)
+
+
+def _descriptor(process: int) -> int | None:
+    try:
+        return os.pidfd_open(process) if hasattr(os, "pidfd_open") else None
+    except OSError:  # it has ended, or the kernel has no such descriptors
+        return None
+
+
+def _has_ended(process: int, descriptor: int | None) -> bool:
+    if descriptor is not None:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(0))
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""Text from peers, files and servers, made safe for where it is shown.
+
+Such text may hold escape sequences, which command a terminal, line breaks, which forge lines of a log, and characters that no XML file may
+have. All that shows it calls one of these two functions.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from typing import Any
+
+
+def for_terminal(text: object) -> str:
+    r"""Return a text in one line, with each character that is not printable as its Python escape.
+
+    >>> for_terminal("a\x1b[2J\nb")
+    'a\\x1b[2J\\nb'
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
+
+
+def for_markup(text: object) -> str:
+    r"""Return a text for XML and HTML: as :func:`for_terminal`, and with the characters that mean markup as entities.
+
+    >>> for_markup("<b>\x00")
+    '&lt;b&gt;\\x00'
+    """
+    return html.escape(for_terminal(text))
+
+
+class _Shown:
+    """An argument of a log message, which is made safe when it is formatted."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return for_terminal(self._value)
+
+    def __repr__(self) -> str:
+        return for_terminal(repr(self._value))
+
+
+def _make_safe(record: logging.LogRecord) -> bool:
+    """Make the arguments of a log message safe, so that no handler has to."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(argument if isinstance(argument, (int, float)) else _Shown(argument) for argument in record.args)
+    return True
+
+
+def guard_log(name: str) -> None:
+    """Have each message of a logger shown in one line, without escape sequences."""
+    logger: Any = logging.getLogger(name)
+    if _make_safe not in logger.filters:
+        logger.addFilter(_make_safe)

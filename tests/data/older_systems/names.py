@@ -1,0 +1,29 @@
+"""Write the public names of tensorpack, and the parameters of its augmentors, as JSON: ``python names.py > names.json``."""
+
+import inspect
+import json
+
+from tensorpack import dataflow, input_source
+from tensorpack.dataflow import dataset, imgaug
+
+MODULES = {"dataflow": dataflow, "imgaug": imgaug, "dataset": dataset, "input_source": input_source}
+
+
+def public(module):
+    """Return the names that a module exports, and that are of tensorpack."""
+    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+    return sorted(name for name in set(names) if getattr(getattr(module, name), "__module__", "").startswith("tensorpack"))
+
+
+def parameters(augmentor):
+    return sorted(set(inspect.signature(augmentor.__init__).parameters) - {"self", "args", "kwargs"})
+
+
+def names():
+    augmentors = {name: getattr(imgaug, name) for name in public(imgaug)}
+    of_classes = {name: parameters(one) for name, one in augmentors.items() if inspect.isclass(one)}
+    return {"names": {name: public(module) for name, module in MODULES.items()}, "parameters": of_classes}
+
+
+if __name__ == "__main__":
+    print(json.dumps(names(), indent=1))

@@ -1,0 +1,61 @@
+"""Threads that do not start: Ctrl-C comes meanwhile, or the system gives no more."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from highway import EndOfStream, Pipeline, Stage
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_ctrl_c_while_threads_start_is_raised_and_leaves_none(monkeypatch, comes):
+    start, started = threading.Thread.start, []
+
+    def interrupted(thread):
+        started.append(thread)
+        if comes == "after":
+            start(thread)
+        if len(started) == 3:
+            raise KeyboardInterrupt
+        if comes == "before":
+            start(thread)
+
+    pipeline = Pipeline([range(10), Stage(str, num_workers=4)])
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(pipeline))
+    pipeline.stop()
+    assert not any(thread.is_alive() for thread in started)
+    with pytest.raises(EndOfStream, match="stopped"):
+        pipeline.dequeue()
+
+
+FEW = """
+import resource, threading
+from highway import {imports}
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+threading.stack_size({stack} << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size + ({room} << 20),) * 2)
+{code}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.parametrize(
+    ("imports", "stack", "room", "code", "said"),
+    [
+        ("Pipeline, Stage", 64, 400, "list(Pipeline([range(9), Stage(str, num_workers=60)]))", "takes 61 threads; set num_workers lower"),
+        ("Connection", 8, 20, "Connection('zpull://127.0.0.1:0')", "ZeroMQ cannot start: the system gives this process no more threads"),
+    ],
+)
+def test_a_process_that_gets_no_more_threads_says_so(imports, stack, room, code, said):
+    """The room for the stacks of threads is short here; a limit on processes does not hold for root."""
+    text = FEW.format(imports=imports, stack=stack, room=room, code=code)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1, (done.returncode == -signal.SIGABRT, done.stderr)
+    assert said in done.stderr
+    assert "cannot join" not in done.stderr

@@ -1,0 +1,114 @@
+"""Connections of programs that do not speak ZeroMQ's protocol: they get nothing, count for nothing, and end nobody."""
+
+import contextlib
+import re
+import socket
+import threading
+
+import numpy as np
+import pytest
+from waiting import wait_until
+
+from highway import EndOfStream, Pipeline
+from highway.modules import ZMQSink, ZMQSource
+from highway.wire.receiver import LinkReceiver
+from highway.wire.sender import LinkSender
+from highway.wire.url import parse
+
+WORDS = {
+    "a scrape": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a hello of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+    "a ping of redis": b"*1\r\n$4\r\nPING\r\n",
+    "a banner of SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "19 bytes": b"x" * 19,
+    "ZMTP 1": b"\x01\x00\x02\x00x" + bytes(20),
+    "ZMTP 2": b"\xff\0\0\0\0\0\0\0\1\x7f\1\7\0\0\0\5hello",
+    "ZMTP 3 and then anything": b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48) + b"anything" * 100,
+    "nothing": b"",
+}
+
+
+@pytest.fixture
+def stranger():
+    """A function that connects to the address of an end, says words, and stays connected as long as it may."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(bound, words):
+            host, port = bound.removeprefix("tcp://").rsplit(":", 1)
+            connection = stack.enter_context(socket.create_connection((host, int(port))))
+            connection.sendall(words)
+            if words:
+                connection.settimeout(60)
+                with contextlib.suppress(ConnectionError):
+                    while connection.recv(1 << 16):  # until it is disconnected
+                        pass
+
+        yield connect
+
+
+def items(count):
+    return [(np.full((1,), number, np.int32),) for number in range(count)]
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_a_receiver_that_binds_takes_nothing_from_strangers(stranger, own_address, words, caplog):
+    got, counters = [], {}
+    with LinkReceiver(parse(f"zpull://{own_address}:0?senders=1", "receive"), counters) as receiver:
+        stranger(receiver.bound[0], words)
+        address = receiver.bound[0].removeprefix("tcp://")
+        thread = threading.Thread(target=Pipeline([items(20), ZMQSink(f"zpush://{address}")]).run)
+        thread.start()
+        with pytest.raises(EndOfStream):
+            while True:
+                got.append(int(receiver.recv(60).item[0][0]))
+        thread.join()
+    assert got == list(range(20))
+    assert (counters["malformed"], counters.get("strangers", 0)) == (0, bool(words))
+    assert caplog.text.count("does not speak ZeroMQ's protocol, ZMTP 3") == bool(words)
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_a_sender_that_binds_gives_nothing_to_strangers(stranger, own_address, words):
+    with LinkSender(parse(f"zrpush://{own_address}:0", "send")) as sender:
+        for _ in range(3):
+            stranger(sender.bound[0], words)
+        assert sender.transport_end.peers()[:2] == (0, 0)
+        with LinkReceiver(parse(f"zrpull://{sender.bound[0].removeprefix('tcp://')}", "receive"), {}) as receiver:
+            got = []
+            for item in items(20):
+                sender.send(item, timeout=60)
+                got.append(int(receiver.recv(60).item[0][0]))
+            assert got == list(range(20))
+            assert sender.transport_end.peers()[:2] == (1, 1)
+            wait_until(lambda: sender.strangers == 3 * bool(words))
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_a_publisher_counts_its_subscribers_and_tells_them_the_end_whatever_strangers_say(stranger, own_address, words):
+    with LinkSender(parse(f"zpub://{own_address}:0?receivers=1", "send")) as sender:
+        address = sender.bound[0].removeprefix("tcp://")
+        for _ in range(3):
+            stranger(sender.bound[0], words)
+        got = []
+        subscriber = Pipeline([ZMQSource(f"zsub://{address}")])
+        thread = threading.Thread(target=lambda: got.extend(int(item[0][0]) for item in subscriber))
+        thread.start()
+        sender.wait_for_receivers()
+        stranger(sender.bound[0], words)
+        assert sender.transport_end.peers()[:2] == (1, 1)
+        for item in items(20):
+            sender.send(item, timeout=60)
+        sender.finish()
+        thread.join(60)
+        assert got == list(range(20))
+
+
+def test_a_sender_that_connects_to_another_service_gives_it_nothing_and_says_so(own_address, caplog):
+    with socket.create_server((own_address, 0)) as server:
+        with LinkSender(parse(f"zpush://{own_address}:{server.getsockname()[1]}?linger_ms=0", "send")) as sender:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(WORDS["a banner of SSH"])
+                wait_until(lambda: sender.strangers)
+                assert sender.transport_end.peers()[:2] == (0, 0)
+    assert re.search(r"what is connected to tcp://\S+ does not speak ZeroMQ's protocol", caplog.text)
