@@ -41,6 +41,7 @@ class Identities:
         for worker in workers:
             stage, op = worker.stage, written(worker.stage.op)
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
+            parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
             try:
                 parts += [] if any(op is other for other in known) else hasher.parameters(op)
             except Exception as error:  # of the user's classes; only a state needs the hash

@@ -124,7 +124,9 @@ class _Remote:
 
     workers_parameter = "num_processes"  # what says how many
 
-    def __init__(self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: bool) -> None:
+    def __init__(
+        self, names: list[str], maps: list[Callable[..., Any]], budget_mb: Annotated[float, HOW], watched: Annotated[bool, HOW]
+    ) -> None:
         self._names, self._maps, self._budget_mb = names, maps, budget_mb
         self._watched = watched  # of several processes, the first one is
         self._making_again: dict[int, RemoteMaps] = {}  # by thread

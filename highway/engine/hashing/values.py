@@ -139,9 +139,9 @@ class Hasher(Bounded):
             return self._function(value)
         if isinstance(value, LEAVES) or type(value).__module__ in INERT:
             return None
-        if callable(wrapped := getattr(value, "__wrapped__", None)) and type(value).__module__ == "functools":  # cache, lru_cache
-            return self._partial(functools.partial(wrapped))
-        if hasattr(value, "stages") and Traits.of(value).stamped is not None:  # a pipeline
+        if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):  # cache, lru_cache
+            return self._partial(functools.partial(value.__wrapped__))
+        if "stages" in getattr(value, "__dict__", ()) and Traits.of(value).stamped is not None:  # a pipeline
             return iter([("seed", self.of(value.seed)), ("stages", self.of(value.stages))])
         if self._note_data(value, whole) and type(value).__module__.partition(".")[0] != "highway":
             return iter([("class", Hashed(type(value).__qualname__.encode()))])
