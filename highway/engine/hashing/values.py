@@ -139,9 +139,9 @@ class Hasher(Bounded):
             return self._function(value)
         if isinstance(value, LEAVES) or type(value).__module__ in INERT:
             return None
-        if callable(wrapped := getattr(value, "__wrapped__", None)) and type(value).__module__ == "functools":  # cache, lru_cache
-            return self._partial(functools.partial(wrapped))
-        if hasattr(value, "stages") and Traits.of(value).stamped is not None:  # a pipeline
+        if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):  # cache, lru_cache
+            return self._partial(functools.partial(value.__wrapped__))
+        if "stages" in getattr(value, "__dict__", ()) and Traits.of(value).stamped is not None:  # a pipeline
             return iter([("seed", self.of(value.seed)), ("stages", self.of(value.stages))])
         if self._note_data(value, whole) and type(value).__module__.partition(".")[0] != "highway":
             return iter([("class", Hashed(type(value).__qualname__.encode()))])
@@ -219,13 +219,14 @@ class Hasher(Bounded):
                 yield from self._attribute(path, own[first], tuple(rest), changed)
             else:
                 yield ".".join(path), self.of(own[first])
-        elif not is_users(type(value)):
-            yield ".".join(path[:-1]), self.of(value)
+            return
+        functions = (part for base in type(value).__mro__ for name, part in functions_of(base) if name == first)
+        if is_users(type(value)) and (function := next(functions, None)) is not None:
+            yield ".".join(path), summed("", self._of_method(value, function))
+        elif is_users(type(value)) and any(name == first for base in type(value).__mro__ for name, _ in attributes_of(base)):
+            yield ".".join(path[:-1]), self._class(type(value))  # whose code includes the attribute
         else:
-            yield ".".join(path[:-1]), self._class(type(value))  # among whose code are its attributes
-            functions = (part for base in type(value).__mro__ for name, part in functions_of(base) if name == first)
-            if (function := next(functions, None)) is not None:
-                yield ".".join(path), summed("", self._of_method(value, function))
+            yield ".".join(path[:-1]), self.of(value)
 
     def _object(self, value: Any, whole: bool) -> Iterator[tuple[str, Hashed]]:
         cls = type(value)
