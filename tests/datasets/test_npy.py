@@ -118,7 +118,10 @@ def test_arrays_that_differ_in_length_are_named(tmp_path):
     ("array", "message"),
     [
         (np.asfortranarray(np.zeros((3, 4))), r"Fortran order, its rows lie apart; save np.ascontiguousarray\(array\)"),
-        (np.array([{}, []], object), r"it holds Python objects, which (only a pickle could bring back|are pickled, .* use Npz\(path, trusted_pickle=True\))"),
+        (
+            np.array([{}, []], object),
+            r"it holds Python objects, which (only a pickle could bring back|are pickled, .* Npz\(path, trusted_pickle=True\))",
+        ),
         (np.array(3), "a single value; expected an array with rows"),
     ],
 )
