@@ -305,8 +305,8 @@ class CacheRun:
         if places is not None and (whole_epoch or (left_out and is_exact(self.before) and not places.is_planned)):
             assert self._folder is not None
             self._folder.discard()
-            what = "all items of an epoch" if whole_epoch else "batches or rows, and the reader samples,"
-            self._give_up(writer, f"a map has left out {what}", "leave them out after the cache")
+            what = "all items of an epoch" if whole_epoch else "batches or rows, and the reader skips samples"
+            self._give_up(writer, f"a map skips {what}", "skip items after the cache")
             return
         places = places if places is not None and places.known else None
         index: dict[str, np.ndarray] = {}
@@ -366,11 +366,11 @@ class CacheRun:
         self._full = self._old is None
         self._counters["state"] = "full"
         log.warning(
-            "Cache: %s in %s after %d samples; they are discarded and %s: %s",
+            "Cache: %s, so its %d samples in %s are discarded and %s: %s",
             why,
-            self.cache.path or "memory",
             len(writer),
-            "every epoch is decoded" if self._full else "the cache that is there serves, without what was left out",
+            self.cache.path or "memory",
+            "every epoch is decoded" if self._full else "the cache that is there serves, without the samples that it lacks",
             way_out,
         )
         writer.close()
