@@ -1,4 +1,4 @@
-"""A disk that is full while a file is written is an error that leaves nothing behind. A limit of the size of files stands for it."""
+"""If the disk is full while a file is written, an error is raised and no file remains. The tests limit the size of files."""
 
 import subprocess
 import sys

@@ -15,7 +15,7 @@ Call = Callable[[Callable[[], T]], T]
 
 
 class _Output:
-    """A file object for h5py. What the disk does not take is kept in memory, and ``check`` raises the error.
+    """A file object for h5py. If a write fails, the data are kept in memory, and ``check`` raises the error.
 
     After a write that fails, HDF5 neither closes its file nor lets the process end: it crashes. So no write may fail.
     """
@@ -33,7 +33,7 @@ class _Output:
     def tell(self) -> int:
         return self._at
 
-    def read(self, size: int = -1) -> bytes:  # by which h5py knows a file object
+    def read(self, size: int = -1) -> bytes:  # h5py recognises a file object by this method
         data = bytearray(size if size >= 0 else max(0, self._end - self._at))
         self.readinto(data)
         return bytes(data)
@@ -85,7 +85,7 @@ class _Output:
 
 @contextmanager
 def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
-    """Begin an HDF5 file, and close it at the end; give h5py's file, and what calls h5py for it.
+    """Begin an HDF5 file, and close it at the end; give h5py's file, and a function that calls h5py.
 
     h5py is called in a thread of its own: Ctrl-C, which Python raises in the main thread, would be a failed write.
 
