@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 _URL = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#'\"@]*:[^\s/?#'\"]*@|(?<=http://)[^\s/?#'\"]*@|(?<=https://)[^\s/?#'\"]*@)?([^\s?'\"]*)(?:\?[^\s'\"]*)?"
+    r"([A-Za-z][A-Za-z0-9+.-]*://)"
+    r"(?:[^\s/?#@]*:[^\s/?#]*@|(?<=http://)[^\s/?#'\"]*@|(?<=https://)[^\s/?#'\"]*@"
+    r"|(?!\[)[^\s/?#@]*:(?!\d*(?:[/?#'\"\s]|$))[^\s'\"]*@)?"  # a password with / ? or # in it; a port would be a number
+    r"([^\s?'\"]*)(?:\?[^\s'\"]*)?"
 )
+_NEARLY_URL = re.compile(r"(?<=[:/]/)[^\s/?#'\"@]+:[^\s/?#'\"@]+@")  # such as http:/me:secret@host or http//me:secret@host
 
 
 def without_secrets(text: str) -> str:
@@ -15,4 +19,5 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("read https://me:secret@host/a.tar?token=abc again")
     'read https://host/a.tar again'
     """
-    return _URL.sub(r"\1\2", text) if "://" in text else text
+    text = _URL.sub(r"\1\2", text) if "://" in text else text
+    return _NEARLY_URL.sub("", text) if "@" in text else text

@@ -70,4 +70,4 @@ class _Held:
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # what a pickle becomes opens anew
+        return type(None), ()  # a copy that comes from a pickle opens its own

@@ -47,7 +47,7 @@ def expanded(path: str, leave_out: str = "") -> list[str]:
         if is_pattern:
             names = sorted(name for name in glob.glob(one) if not is_part(name) and not (leave_out and name.endswith(leave_out)))
         if not names:
-            raise FileNotFoundError(f"{one!r}: no file has a name like this, seen from {os.getcwd()!r}")
+            raise FileNotFoundError(f"{shown(one)!r}: no file has a name like this, seen from {os.getcwd()!r}")
         found += names
     return found
 
@@ -116,6 +116,6 @@ def entries_of(folder: str, hidden: tuple[str, ...] = (".",)) -> list[os.DirEntr
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(hidden)), key=lambda entry: entry.name)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{folder!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
+        raise FileNotFoundError(f"{shown(folder)!r}: no such folder, seen from {os.getcwd()!r}; correct the path") from None
     except NotADirectoryError:
         raise NotADirectoryError(f"{folder!r}: this is a file; expected a folder") from None

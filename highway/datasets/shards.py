@@ -85,6 +85,7 @@ class ShardWriter:
             info = tarfile.TarInfo(f"{key}.{extension}")
             info.size = len(data)
             self._archive.addfile(info, io.BytesIO(data))
+            self._archive.members.clear()  # type: ignore[attr-defined]  # which are for reading, and would take some 500 bytes for each file
         self.samples += 1
 
 

@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 def checked(cls: type[_T]) -> type[_T]:
     """Have a class check what its constructor is given: names, types and ranges, by its signature, before anything else runs.
 
+    Its ``repr()`` shows no passwords and no queries of URLs.
+
     What stands for the same becomes what the hint says: numpy's numbers Python's, a path text, a list a tuple, a whole number a float.
 
     Raises (the constructor, from then on):
@@ -39,6 +41,9 @@ def checked(cls: type[_T]) -> type[_T]:
         construct(self, **_arguments(type(self).__name__, parameters, args, kwargs))
 
     setattr(cls, "__init__", __init__)  # noqa: B010  # mypy forbids the assignment
+    if "__repr__" in vars(cls):
+        shown = cls.__repr__
+        setattr(cls, "__repr__", functools.wraps(shown)(lambda self: without_secrets(shown(self))))  # noqa: B010
     return cls
 
 

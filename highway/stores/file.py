@@ -29,7 +29,12 @@ class FileState(NamedTuple):
         """Return the state of a file by its path, URL or descriptor."""
         if isinstance(file, str) and is_url(file):
             return open_file(file).state
-        found = os.stat(file)
+        try:
+            found = os.stat(file)
+        except OSError as error:
+            if isinstance(file, str):
+                error.filename = shown(file)  # it may be a misspelt URL
+            raise
         return cls(found.st_size, found.st_mtime_ns)
 
 
@@ -66,7 +71,11 @@ class UnchangingFile:
 
     def __init__(self, path: str, state: FileState | None = None) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY)
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            error.filename = shown(path)  # it may be a misspelt URL
+            raise
         if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
             raise IsADirectoryError(f"{path!r}: a folder; expected a file, such as one of those in it")
         self.state = state or FileState.of(self._descriptor)

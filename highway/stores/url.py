@@ -15,6 +15,7 @@ from highway.redacted import without_secrets
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HTTP = ("http", "https")
+_PORT = re.compile(r"(?:^|@)[^@\[\]]*?:([^@\]]*)$")
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def beside(path: str, suffix: str) -> str:
 
 def shown(path: str) -> str:
     """Return what messages call a path or URL: without passwords, tokens and options."""
-    return without_secrets(path) if is_url(path) else path
+    return without_secrets(path) if is_url(path) or "@" in path else path
 
 
 def parse(url: str) -> StoreURL:
@@ -185,6 +186,11 @@ def parse(url: str) -> StoreURL:
         raise ConfigError(f"'{without_secrets(url)}': chains of URLs, as fsspec has them with '::', are not read; name the file itself")
     if not host and scheme in ("s3", "s3a", "gs", "az", *_HTTP):
         raise ConfigError(f"'{without_secrets(url)}': no {'host' if scheme in _HTTP else 'bucket'} behind '://'")
+    if scheme in ("s3", "s3a", "gs", "az", *_HTTP) and (strange := _PORT.search(host)) and not strange[1].isdecimal():
+        raise ConfigError(
+            f"'{scheme}://...': expected a number behind ':' as the port of the host; in a password write / as %2F, ? as %3F, # as %23, "
+            ": as %3A and @ as %40"
+        )
     own: list[tuple[str, str]] = []
     others: list[str] = []
     for pair in filter(None, query.split("&")):

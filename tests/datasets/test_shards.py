@@ -1,6 +1,7 @@
 """Samples written into shards."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -46,3 +47,16 @@ def test_two_fields_of_one_name_are_refused(tmp_path):
 def test_a_sample_without_fields_is_refused(tmp_path):
     with pytest.raises(ItemError, match="the sample 'a' has no fields"), shard_writer(str(tmp_path / "s.tar")) as writer:
         writer.add("a", {})
+
+
+def test_memory_does_not_grow_with_the_files_of_a_shard_but_for_their_keys(tmp_path):
+    with shard_writer(str(tmp_path / "x.tar")) as writer:
+        writer.add("first", {"jpg": b"x", "cls": 1})
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(2000):
+            writer.add(f"{number:06}", {"jpg": b"x", "cls": 1})
+        grown = (tracemalloc.get_traced_memory()[0] - before) / 2000
+        tracemalloc.stop()
+    assert grown < 250  # bytes for each sample
+    assert len(Tar(str(tmp_path / "x.tar"))) == 2001

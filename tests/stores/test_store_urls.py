@@ -1,8 +1,13 @@
 """What URLs of stores say, and what of them is shown."""
 
+import socket
+from itertools import product
+
 import pytest
 
+from highway.datasets import ImageFolder, Parquet, Tar, TFRecord
 from highway.errors import ConfigError
+from highway.modules import Reader
 from highway.redacted import without_secrets
 from highway.stores.file import fingerprint_of
 from highway.stores.url import StoreOptions, beside, is_url, join, parse, shown, without_options
@@ -109,3 +114,57 @@ def test_a_fingerprint_stays_when_a_token_changes(store):
     assert first == second != other
     store.put("b", "a.bin", b"y")
     assert fingerprint_of([(f"{store.url}/b/a.bin", f"{store.url}/b/a.bin")]) != first
+
+
+URLS = [
+    "http://me:s3cret@HOST/a.tar?attempts=1",
+    "https://me:s3cret@/a.tar?attempts=1",
+    "s3://me:s3cret@",
+    "s3://me:s3cret@bucket/a.tar?attempts=1",
+    "http://s3cret@HOST/a.tar?attempts=1",
+    "http://:s3cret@HOST/a.tar?attempts=1",
+    "http://HOST/a.tar?attempts=1&token=s3cret",
+    "http://me:s3cret/x@HOST/a.tar",
+    "http://me:s3cret?x@HOST/a.tar",
+    "http://me:s3cret#x@HOST/a.tar",
+    "http://me:a's3cret@HOST/a.tar?attempts=1",
+    'http://me:a"s3cret@HOST/a.tar?attempts=1',
+    "http://me@x:s3cret@HOST/a.tar?attempts=1",
+    "http://me:s3cret@[::1/a.tar",
+    "http://me:s3cret@127.0.0.1:99999/a.tar?attempts=1",
+    "http://me:s3cret@HOST/a.tar?attempts=zero",
+    "http:/me:s3cret@HOST/a.tar",
+    "http//me:s3cret@HOST/a.tar",
+    "1http://me:s3cret@HOST/a.tar",
+    "nothing://me:s3cret@HOST/a.tar",
+]
+
+
+@pytest.mark.parametrize(("kind", "url"), [*product([ImageFolder, Parquet, TFRecord], URLS), *((Tar, url) for url in URLS if is_url(url))])
+def test_neither_a_dataset_nor_its_errors_show_a_password(url, kind, monkeypatch):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        host = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+        made = []
+        with pytest.raises(Exception) as caught:  # of any type: nobody answers
+            len(made.append(kind(url.replace("HOST", host))) or made[0])
+    told = [*map(repr, made), *(repr(Reader(dataset, 2)) for dataset in made), str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert "s3cret" not in "".join(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://host:8080/image@2x.png",
+        "s3://bucket/a:b@c.png",
+        "a/b:c@d.png",
+        "me@host",
+        "tcp://host:5555, and then me@host",
+        "a // b: c @ d",
+    ],
+)
+def test_what_is_no_password_is_shown(text):
+    assert without_secrets(text) == text

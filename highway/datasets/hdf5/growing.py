@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from highway.datasets.hdf5.backend import LOCK, h5py
+from highway.datasets.hdf5.backend import h5py
+from highway.datasets.hdf5.output import Call
 from highway.datasets.npy.writer import RowsWriter, alike, as_array
 from highway.errors import ItemError
 
@@ -21,6 +22,7 @@ class _Column(ABC):
 
     Args:
         file: That of h5py.
+        call: Calls h5py; see :func:`~highway.datasets.hdf5.output.h5py_file`.
         name: The field.
         shape: Of a row.
         dtype: Of the dataset, as h5py has it.
@@ -29,19 +31,27 @@ class _Column(ABC):
     """
 
     def __init__(
-        self, file: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int = _ROWS, compression: str | None = None
+        self,
+        file: Any,
+        call: Call[Any],
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        rows: int = _ROWS,
+        compression: str | None = None,
     ) -> None:
         if name.startswith("/") or {"", ".", ".."} & set(name.split("/")):
             raise ItemError(f"field {name!r} cannot be the name of a dataset; rename it")
-        self._name, self._shape, self._dtype, self._rows = name, shape, dtype, rows
+        self._call, self._name, self._shape, self._dtype, self._rows = call, name, shape, dtype, rows
         self._waiting: list[Any] = []
         self._bytes = 0
         most, chunks = (None, *(length or None for length in shape)), (rows, *(max(1, length) for length in shape))
-        with LOCK:
-            try:
-                self._dataset = file.create_dataset(name, (0, *shape), dtype, maxshape=most, chunks=chunks, compression=compression)
-            except (TypeError, ValueError) as error:
-                raise ItemError(f"field {name!r} cannot be a dataset: {error}") from error
+        try:
+            self._dataset = call(
+                lambda: file.create_dataset(name, (0, *shape), dtype, maxshape=most, chunks=chunks, compression=compression)
+            )
+        except (TypeError, ValueError) as error:
+            raise ItemError(f"field {name!r} cannot be a dataset: {error}") from error
 
     @abstractmethod
     def row(self, value: Any) -> Any:
@@ -63,22 +73,25 @@ class _Column(ABC):
         rows = np.empty((len(waiting), *self._shape), self._dtype)
         for place, row in enumerate(waiting):  # one by one: numpy would make one array of those that are as long as each other
             rows[place] = row
-        with LOCK:
+
+        def append() -> None:
             begin = len(self._dataset)
             self._dataset.resize(begin + len(rows), axis=0)
             space = self._dataset.id.get_space()
             space.select_hyperslab((begin, *(0 for _ in self._shape)), rows.shape)
             self._dataset.id.write(h5py.h5s.create_simple(rows.shape), space, rows)
 
+        self._call(append)
+
 
 class _Arrays(_Column):
     """Arrays of one shape and dtype, and numbers."""
 
-    def __init__(self, file: Any, name: str, first: np.ndarray, compression: str | None) -> None:
+    def __init__(self, file: Any, call: Call[Any], name: str, first: np.ndarray, compression: str | None) -> None:
         if first.dtype.kind not in _KINDS:
             raise ItemError(f"field {name!r} is {first.dtype}, which HDF5 does not have; convert it to numbers, or to a str")
         rows = max(1, min(_ROWS, _CHUNK // max(first.nbytes, 1)))
-        super().__init__(file, name, first.shape, first.dtype, rows, compression)
+        super().__init__(file, call, name, first.shape, first.dtype, rows, compression)
 
     def row(self, value: Any) -> np.ndarray:
         return alike(self._name, value, self._shape, self._dtype).copy()
@@ -87,8 +100,8 @@ class _Arrays(_Column):
 class _Texts(_Column):
     """Texts, which end at their first zero."""
 
-    def __init__(self, file: Any, name: str) -> None:
-        super().__init__(file, name, (), h5py.string_dtype())
+    def __init__(self, file: Any, call: Call[Any], name: str) -> None:
+        super().__init__(file, call, name, (), h5py.string_dtype())
 
     def row(self, value: Any) -> str:
         if not isinstance(value, str) or "\0" in value:
@@ -104,8 +117,8 @@ class _Texts(_Column):
 class _Bytes(_Column):
     """Bytes, not compressed, since that would be done to their places alone."""
 
-    def __init__(self, file: Any, name: str) -> None:
-        super().__init__(file, name, (), h5py.vlen_dtype(np.uint8))
+    def __init__(self, file: Any, call: Call[Any], name: str) -> None:
+        super().__init__(file, call, name, (), h5py.vlen_dtype(np.uint8))
 
     def row(self, value: Any) -> np.ndarray:
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -113,14 +126,14 @@ class _Bytes(_Column):
         return np.frombuffer(bytes(value), np.uint8)
 
 
-def columns_of(file: Any, compression: str | None) -> RowsWriter[_Column]:
-    """Return what adds samples to a file of h5py."""
+def columns_of(file: Any, compression: str | None, call: Call[Any]) -> RowsWriter[_Column]:
+    """Return what adds samples to a file of h5py, which it calls by ``call``."""
 
     def column(name: str, value: Any) -> _Column:
         if isinstance(value, str):
-            return _Texts(file, name)
+            return _Texts(file, call, name)
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return _Bytes(file, name)
-        return _Arrays(file, name, as_array(name, value), compression)
+            return _Bytes(file, call, name)
+        return _Arrays(file, call, name, as_array(name, value), compression)
 
     return RowsWriter(column)

@@ -12,12 +12,12 @@ from highway.errors import DatasetError
 
 
 class OtherFiles:
-    """The other files that hold the values of a dataset. HDF5 gives the fill value for what is missing in them, without an error.
+    """The other files that hold the values of a dataset. If values are missing there, HDF5 gives the fill value without an error.
 
     Args:
         dataset: That of h5py.
         path: The file that it is in.
-        name: What messages call it.
+        name: Its name in messages.
         allowed: Whether other files may be read.
 
     Raises:

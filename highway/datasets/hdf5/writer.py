@@ -26,17 +26,11 @@ def hdf5_writer(path: str, compression: Literal["gzip", "lzf"] | None = None) ->
         OSError: the file cannot be written.
         ItemError: a sample has other fields than the first, or a value that HDF5 does not hold (where it is added).
     """
-    from highway.datasets.hdf5.backend import LOCK, h5py
     from highway.datasets.hdf5.growing import columns_of  # here, since only who writes needs h5py
+    from highway.datasets.hdf5.output import h5py_file
 
-    with writing(path, durable=True) as part:
-        with LOCK:
-            file = h5py.File(part, "w")
-        try:
-            writer = columns_of(file, compression)
-            yield writer
-            for column in writer.columns.values():
-                column.flush()
-        finally:
-            with LOCK:
-                file.close()
+    with writing(path, durable=True) as part, h5py_file(part) as (file, call):
+        writer = columns_of(file, compression, call)
+        yield writer
+        for column in writer.columns.values():
+            column.flush()

@@ -171,7 +171,8 @@ class LMDBWriter(KeyedWriter):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._errors = _library()
-        self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False)
+        with self._errors_as_os_errors():
+            self._lmdb = self._errors.open(path, subdir=False, lock=False, map_size=_MAP_SIZE, sync=False, metasync=False)
         self._pending: list[tuple[bytes, bytes]] = []
         self._bytes = 0
         self._transaction = self._lmdb.begin(write=True)

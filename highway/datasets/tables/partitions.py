@@ -31,7 +31,7 @@ def table_files(named: Sequence[tuple[str, Sequence[str]]]) -> list[TableFile]:
     """Return files with the values in the names of their folders: those below the folder that all paths of the user have in common.
 
     Args:
-        named: The paths that the user gave, each with the files that it stands for.
+        named: The paths that the user gave, each with its files.
     """
     folders = [_fixed(path, files) for path, files in named]
     common = len(list(takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))))

@@ -1,0 +1,111 @@
+"""The file that HDF5 writes into, and the thread that writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
+
+from highway.datasets.hdf5.backend import LOCK, h5py
+
+T = TypeVar("T")
+Call = Callable[[Callable[[], T]], T]
+
+
+class _Output:
+    """A file object for h5py. If a write fails, the data are kept in memory, and ``check`` raises the error.
+
+    After a write that fails, HDF5 neither closes its file nor lets the process end: it crashes. So no write may fail.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._at = self._end = 0
+        self._rest: list[tuple[int, bytes]] = []
+        self._error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._end)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:  # h5py recognises a file object by this method
+        data = bytearray(size if size >= 0 else max(0, self._end - self._at))
+        self.readinto(data)
+        return bytes(data)
+
+    def readinto(self, buffer: Any) -> int:
+        memory = memoryview(buffer).cast("B")
+        memory[:] = bytes(len(memory))
+        os.preadv(self._descriptor, [memory], self._at)
+        for begin, data in self._rest:
+            first, stop = max(begin, self._at), min(begin + len(data), self._at + len(memory))
+            if first < stop:
+                memory[first - self._at : stop - self._at] = data[first - begin : stop - begin]
+        self._at += len(memory)
+        return len(memory)
+
+    def write(self, buffer: Any) -> int:
+        memory, done = memoryview(buffer).cast("B"), 0
+        try:
+            while self._error is None and done < len(memory):
+                done += os.pwrite(self._descriptor, memory[done:], self._at + done)
+        except OSError as error:
+            self._error = error
+        if done < len(memory):
+            self._rest.append((self._at + done, bytes(memory[done:])))
+        self._at += len(memory)
+        self._end = max(self._end, self._at)
+        return len(memory)
+
+    def truncate(self, size: int) -> int:
+        try:
+            if self._error is None:
+                os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            self._error = error
+        self._end = size
+        return size
+
+    def flush(self) -> None:
+        pass
+
+    def check(self) -> None:
+        """Raise OSError if the disk has not taken everything."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@contextmanager
+def h5py_file(path: str) -> Iterator[tuple[Any, Call[Any]]]:
+    """Begin an HDF5 file, and close it at the end; give h5py's file, and a function that calls h5py.
+
+    h5py is called in a thread of its own: Ctrl-C, which Python raises in the main thread, would be a failed write.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with closing(_Output(path)) as output, ThreadPoolExecutor(1, "highway-hdf5") as thread:
+
+        def locked(operation: Callable[[], Any]) -> Any:
+            with LOCK:
+                return operation()
+
+        def call(operation: Callable[[], Any]) -> Any:
+            result = thread.submit(locked, operation).result()
+            output.check()
+            return result
+
+        file = call(lambda: h5py.File(output, "w"))
+        try:
+            yield file, call
+        finally:
+            thread.submit(locked, file.close).result()
+        output.check()
