@@ -88,7 +88,7 @@ class _LevelDBDatabase:
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
 
     def _iterator(self) -> Any:
-        # Not iterator(): plyvel 1.5.1 takes a damaged last block for the end.
+        # Not iterator(): in plyvel 1.5.1 it stops at a damaged last block without an error.
         return closing(self._database.raw_iterator(verify_checksums=True))
 
     def keys(self) -> Iterator[bytes]:
@@ -114,14 +114,14 @@ def _sizes_of(folder: str) -> dict[str, int]:
 
 
 def _logs(folder: str) -> list[str]:
-    """Return the files in the format of a log that LevelDB reads when it opens a database: the manifest and those of recent writes."""
+    """Return the logs that LevelDB reads when it opens a database: its manifest and the logs of recent writes."""
     with open(os.path.join(folder, "CURRENT"), "rb") as file:
         manifest = os.fsdecode(file.read().rstrip(b"\n"))
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".log") or name == manifest]
 
 
 def _check_log(path: str) -> None:
-    """Raise DatasetError if a log ends within a record: LevelDB takes that for the end, and deletes the log when it has read it."""
+    """Raise DatasetError if a log ends within a record: LevelDB ignores the rest, and deletes the log after reading it."""
     with open(path, "rb") as file:
         data = file.read()
     at, kind = 0, _FULL

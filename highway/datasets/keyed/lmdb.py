@@ -119,7 +119,7 @@ class _LMDBDatabase:
         """
         size, depth = self._lmdb.stat()["psize"], self._lmdb.stat()["depth"]
         metas = [_META.unpack(self._file.read(place, _META.size)) for place in (0, size)]
-        flags, root, _ = max(metas, key=lambda meta: meta[-1])  # that of the last transaction
+        flags, root, _ = max(metas, key=lambda meta: meta[-1])  # the meta page of the last transaction
         pages, found = [(root, depth)] if depth else [], 0
         while pages:
             check_cancelled()
