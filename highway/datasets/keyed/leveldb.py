@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
 import struct
 import sys
-import termios
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,7 +13,7 @@ from typing import Any, TypeVar
 
 from highway.datasets.file import fingerprint_of
 from highway.datasets.keyed.database import Database, KeyedDataset, KeyedWriter, use_all
-from highway.datasets.keyed.shared import shared
+from highway.datasets.keyed.shared import Watch, shared
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing_folder
 from highway.distribution import import_extra
@@ -34,7 +29,6 @@ _AT_ONCE = 1 << 22  # bytes that are written together
 _BLOCK = 1 << 15  # bytes of a block of a log; no record reaches over its end
 _RECORD = struct.Struct("<4xHB")  # checksum, length and kind of a record
 _ZEROS, _FULL, _FIRST, _MIDDLE = range(4)  # kinds
-_IN_MODIFY = 2  # of sys/inotify.h
 
 
 def _library() -> Any:
@@ -58,7 +52,7 @@ class _LevelDBDatabase:
             self._database = plyvel.DB(path, create_if_missing=False, paranoid_checks=True)
         except plyvel.Error as error:
             raise DatasetError(f"{path}: {_reason(error)}") from error
-        self._written, self._sizes, self._lock = _Watch(path), _sizes_of(path), threading.Lock()
+        self._watch, self._sizes = Watch(path), _sizes_of(path)
 
     def check_process(self) -> None:
         """Raise DatasetError in a forked child, which has none of the threads that a database needs."""
@@ -70,23 +64,19 @@ class _LevelDBDatabase:
 
     def _check_sizes(self) -> None:
         """Raise DatasetError if a table was cut short. LevelDB maps tables into memory, where reading it would end the process."""
-        with self._lock:
-            if not self._written():
-                return
-            found = _sizes_of(self._path)
-            for name, size in self._sizes.items():
-                if found.get(name, size) < size:  # LevelDB removes tables that it has merged
-                    self._written.always = True
-                    raise DatasetError(
-                        f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must "
-                        "not change while it is read: copy the database again"
-                    )
-            self._sizes = found
+        found = _sizes_of(self._path)
+        for name, size in self._sizes.items():
+            if found.get(name, size) < size:  # a table that LevelDB has merged with others is not there any more
+                raise DatasetError(
+                    f"{self._path}: {name} had {size} bytes when it was first read, and now has {found[name]} bytes; a dataset must not "
+                    "change while it is read: copy the database again"
+                )
+        self._sizes = found
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Check the sizes of the tables, and name the database in errors of the library."""
-        self._check_sizes()
+        """Check the sizes of the tables if there were writes, and name the database in errors of the library."""
+        self._watch.after_writes(self._check_sizes)
         try:
             yield
         except self._error as error:
@@ -98,7 +88,7 @@ class _LevelDBDatabase:
             return use_all(keys, partial(self._database.get, verify_checksums=True), use)
 
     def _iterator(self) -> Any:
-        # Not iterator(): plyvel 1.5.1 takes a damaged last block for the end.
+        # Not iterator(): in plyvel 1.5.1 it stops at a damaged last block without an error.
         return closing(self._database.raw_iterator(verify_checksums=True))
 
     def keys(self) -> Iterator[bytes]:
@@ -117,25 +107,6 @@ class _LevelDBDatabase:
         return None
 
 
-class _Watch:
-    """Returns whether a file in a folder may have been written to since the last call, at the price of one system call."""
-
-    def __init__(self, folder: str) -> None:
-        libc = ctypes.CDLL(None)
-        descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
-        if descriptor >= 0:
-            weakref.finalize(self, os.close, descriptor)
-        self.always = descriptor < 0 or libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MODIFY) < 0  # the user has too many
-        self._descriptor = descriptor
-
-    def __call__(self) -> bool:
-        if not self.always and not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))):
-            return False
-        if not self.always:
-            os.read(self._descriptor, 1 << 20)
-        return True
-
-
 def _sizes_of(folder: str) -> dict[str, int]:
     """Return the sizes of the tables in a folder."""
     with os.scandir(folder) as entries:
@@ -143,14 +114,14 @@ def _sizes_of(folder: str) -> dict[str, int]:
 
 
 def _logs(folder: str) -> list[str]:
-    """Return the files in the format of a log that LevelDB reads when it opens a database: the manifest and those of recent writes."""
+    """Return the logs that LevelDB reads when it opens a database: its manifest and the logs of recent writes."""
     with open(os.path.join(folder, "CURRENT"), "rb") as file:
         manifest = os.fsdecode(file.read().rstrip(b"\n"))
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".log") or name == manifest]
 
 
 def _check_log(path: str) -> None:
-    """Raise DatasetError if a log ends within a record: LevelDB takes that for the end, and deletes the log when it has read it."""
+    """Raise DatasetError if a log ends within a record: LevelDB ignores the rest, and deletes the log after reading it."""
     with open(path, "rb") as file:
         data = file.read()
     at, kind = 0, _FULL

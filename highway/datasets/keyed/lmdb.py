@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from highway.datasets.keyed.shared import shared
 from highway.datasets.records.protobuf import Data
 from highway.datasets.writing import writing
 from highway.distribution import import_extra
+from highway.engine.cancel import check_cancelled
 from highway.errors import DatasetError, ItemError
 from highway.parameters.checks import checked
 from highway.stores.file import local
@@ -27,6 +29,12 @@ _MAP_SIZE = 1 << 30  # bytes that a database may have at first, when it is writt
 _AT_ONCE = 1 << 24  # bytes that are written in one transaction
 _LONGEST = 511  # bytes of a key
 _RECORD = 48  # bytes of LMDB's own record of a named database
+# The layout of a file, in mdb.c of LMDB.
+_META = struct.Struct("<92xH34xQ8xQ")  # flags of the database, number of its root page, number of the transaction
+_PAGE = struct.Struct("<Q2xHH2x")  # number of the page, its kind, and where its list of entries ends
+_CHILD = struct.Struct("<3H")  # an entry of a branch: the number of the page below it
+_BRANCH, _LEAF = 1, 2  # kinds of pages
+_SEVERAL = 4  # the flag of a database with several values for a key
 
 
 def _library() -> Any:
@@ -82,12 +90,12 @@ class _LMDBDatabase:
         try:
             yield
         except _library().Error as error:
-            raise self._damaged(error) from error
+            raise self._damaged(f"LMDB says: {error}") from error
         finally:
             self._file.check()
 
-    def _damaged(self, error: Exception) -> DatasetError:
-        return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: LMDB says: {error}")
+    def _damaged(self, why: str) -> DatasetError:
+        return DatasetError(f"{self._file.path}: damaged, or written to; copy or write it again: {why}")
 
     def read(self, keys: Sequence[bytes], use: Callable[[Data], T]) -> list[T]:
         self._file.check_size()  # as _naming() does, in less time
@@ -95,13 +103,13 @@ class _LMDBDatabase:
             with self._lmdb.begin(buffers=use is not bytes) as transaction:  # without buffers, bytes are not copied twice
                 return use_all(keys, transaction.get, use)
         except _library().Error as error:
-            raise self._damaged(error) from error
+            raise self._damaged(f"LMDB says: {error}") from error
         finally:
             self._file.check()
 
     def keys(self) -> Iterator[bytes]:
-        found = 0
         with self._naming(), self._lmdb.begin(buffers=True) as transaction, transaction.cursor() as cursor:
+            self._check_tree()
             for key, value in cursor.iternext():
                 if len(value) == _RECORD and self._is_named_database(bytes(key), transaction):
                     name = bytes(key).decode(errors="backslashreplace")
@@ -109,10 +117,36 @@ class _LMDBDatabase:
                         f"{self._file.path}: {name!r} is the name of a database in this file, not the key of a sample, and named databases "
                         "are not read; copy it into a file of its own: `mdb_dump -n -s NAME FILE | mdb_load -n NEWFILE`"
                     )
-                found += 1
                 yield bytes(key)
-        if found != self.count():
-            raise DatasetError(f"{self._file.path}: damaged: it has {self.count()} keys, of which {found} can be found")
+
+    def _check_tree(self) -> None:
+        """Check the kinds and numbers of all pages with keys: LMDB ends the process if a cursor reaches a page of another kind.
+
+        Raises:
+            DatasetError: a page is not at its place, or not of its kind; or keys are missing.
+        """
+        size, depth = self._lmdb.stat()["psize"], self._lmdb.stat()["depth"]
+        metas = [_META.unpack(self._file.read(place, _META.size)) for place in (0, size)]
+        flags, root, _ = max(metas, key=lambda meta: meta[-1])  # the meta page of the last transaction
+        pages, found = [(root, depth)] if depth else [], 0
+        while pages:
+            check_cancelled()
+            number, depth = pages.pop()
+            page = self._file.read(number * size, _PAGE.size if depth == 1 else size)
+            own, kind, end = _PAGE.unpack_from(page)
+            count = (end - _PAGE.size) // 2
+            if own != number or kind & 3 != (_LEAF if depth == 1 else _BRANCH) or not 0 < count < size // 4:
+                raise self._damaged(f"page {number} is not a page of its tree")
+            if depth == 1:
+                found += count
+                continue
+            for place in struct.unpack_from(f"<{count}H", page, _PAGE.size):
+                if place > size - _CHILD.size:
+                    raise self._damaged(f"page {number} has an entry at byte {place}")
+                low, middle, high = _CHILD.unpack_from(page, place)
+                pages.append((low | middle << 16 | high << 32, depth - 1))
+        if found != self.count() and not flags & _SEVERAL:
+            raise self._damaged(f"of its {self.count()} keys, {found} are found")
 
     def _is_named_database(self, key: bytes, transaction: Any) -> bool:
         lmdb = _library()

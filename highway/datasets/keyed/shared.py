@@ -1,14 +1,21 @@
-"""Databases that are open: each once per process, for all datasets that read it, until none does any more."""
+"""Open databases: each once per process, for all datasets that read it, until none does; and writes to their folders."""
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
+import sys
+import termios
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
+
+_IN_MODIFY = 2  # of sys/inotify.h
 
 _open: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -29,3 +36,27 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+class Watch:
+    """Notices when a file in a folder is written to, at the price of one system call; several threads may use it."""
+
+    def __init__(self, folder: str) -> None:
+        libc = ctypes.CDLL(None)
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
+        if self._descriptor >= 0:
+            weakref.finalize(self, os.close, self._descriptor)
+        # Neither works where a user has too many; then every call counts as one after a write.
+        self._always = self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _IN_MODIFY) < 0
+        self._lock = threading.Lock()
+
+    def after_writes(self, check: Callable[[], None]) -> None:
+        """Call ``check`` if a file was written to since it was last called without an error."""
+        with self._lock:
+            if not self._always and not any(fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))):
+                return
+            if not self._always:
+                os.read(self._descriptor, 1 << 20)
+            before, self._always = self._always, True
+            check()
+            self._always = before

@@ -6,12 +6,12 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, overload
 
 from highway.datasets.file import FileState, fingerprint_of
-from highway.datasets.mds.shards import INDEX, Shard, read_index
+from highway.datasets.mds.shards import INDEX, Shard, ShardEntry, read_index
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.opened import opened
 from highway.datasets.records.protobuf import Data
@@ -28,28 +28,29 @@ class _Shards:
     """The shards of a folder."""
 
     def __init__(self, folder: str, fields: dict[str, str] | None, verify: bool) -> None:
-        self.entries = entries = read_index(folder).shards
-        self.ends = list(accumulate((entry.samples for entry in entries), initial=0))
-        self.has_keys = bool(entries) and all(KEYS in entry.column_names for entry in entries)
-        states: dict[int, FileState] = {}  # of the shards that were opened
-        if verify and not all(entry.raw_data.hashes for entry in entries):
+        self.entries = read_index(folder).shards
+        self.ends = list(accumulate((entry.samples for entry in self.entries), initial=0))
+        self.open = lru_cache(_OPEN)(partial(_opened, folder, self.entries, fields, verify, {}))  # without self, which would be a cycle
+        self.has_keys = bool(self.entries) and all(KEYS in entry.column_names for entry in self.entries)
+        if verify and not all(entry.raw_data.hashes for entry in self.entries):
             log.warning("%s has no checksums for some shards: damage in them is not detected", shown(join(folder, INDEX)))
-
-        @lru_cache(_OPEN)  # refers to no self, so that the files are closed with it
-        def open_shard(number: int) -> Shard:
-            shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
-            if verify and number not in states:
-                shard.verify()
-            states[number] = shard.file.state
-            return shard
-
-        self.open = open_shard
 
     def find(self, number: int) -> tuple[Shard, int]:
         """Return the shard of a sample, and its number there. Raises IndexError."""
         number = range(self.ends[-1])[number]
         place = bisect_right(self.ends, number) - 1
         return self.open(place), number - self.ends[place]
+
+
+def _opened(
+    folder: str, entries: list[ShardEntry], fields: dict[str, str] | None, verify: bool, states: dict[int, FileState], number: int
+) -> Shard:
+    """Return a shard. If it was open before, it must still be the same file; else its state is put into ``states``."""
+    shard = Shard(folder, entries[number], fields, KEYS, states.get(number))
+    if verify and number not in states:
+        shard.verify()
+    states[number] = shard.file.state
+    return shard
 
 
 class _Keys(Sequence[str]):

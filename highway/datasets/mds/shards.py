@@ -180,7 +180,7 @@ class Shard:
             check_cancelled()
             digest.update(self.file.read(begin, min(_AT_ONCE, self.file.state.size - begin)))
         if digest.hexdigest() != hashes[name]:
-            raise DatasetError(f"{self.path}: damaged: its {name} is not {hashes[name]}, as {INDEX} says; fetch or write it again")
+            raise DatasetError(f"{self.path}: damaged: its {name} is not {hashes[name]}, the one in {INDEX}; fetch or write it again")
 
     def _column(self, name: str) -> tuple[int, Callable[[Data], Any]]:
         """Return the place of a column, and what decodes it."""

@@ -63,7 +63,8 @@ class _Mapped:
                 self.batches.append(batch)
 
     def _read_stream(self, budget: int) -> None:
-        stream, taken = ipc.open_stream(self.content), 0
+        source = pa.BufferReader(self.content)
+        stream, taken = ipc.open_stream(source), 0
         self.schema, self.is_mapped = stream.schema, True
         for batch in stream:
             check_cancelled()
@@ -74,6 +75,8 @@ class _Mapped:
                 )
         if self.content[-len(_END) :].to_pybytes() != _END:
             raise pa.ArrowInvalid(f"the stream does not end in {_END!r}; its writer was not closed, or it was cut short")
+        if source.tell() != self.content.size:
+            raise pa.ArrowInvalid(f"an end mark before byte {source.tell()} of {self.content.size}, as zeros over a message make it")
         self.counts = [batch.num_rows for batch in self.batches]
 
     def reader(self, columns: Iterable[str]) -> Any:

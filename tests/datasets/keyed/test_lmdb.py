@@ -341,3 +341,29 @@ def test_damaged_pages_are_errors_that_name_the_file(tmp_path, page):
     file.write_bytes(data)
     with pytest.raises(DatasetError, match=rf"{path}.*: damaged, or written to; copy or write it again: LMDB says: "):
         list(LMDB(path))
+
+
+@pytest.mark.parametrize("other", [None, "root", "leaf"])
+def test_a_page_in_the_place_of_another_is_an_error_and_does_not_end_the_process(tmp_path, other):
+    path = write(tmp_path / "a.lmdb", [(b"%03d" % n, b"value %03d" % n * 20) for n in range(200)])
+    file = tmp_path / "a.lmdb/data.mdb"
+    whole = file.read_bytes()
+    pages = {place: whole[place : place + 4096] for place in range(2 * 4096, len(whole), 4096)}
+    kinds = {place: int.from_bytes(page[10:12], "little") for place, page in pages.items()}
+    (root,) = [place for place, kind in kinds.items() if kind == 1]
+    leaves = [place for place, kind in kinds.items() if kind == 2]
+    replacement = {None: bytes(4096), "root": pages[root], "leaf": pages[leaves[5]]}[other]
+    file.write_bytes(whole[: leaves[0]] + replacement + whole[leaves[0] + 4096 :])
+    done = subprocess.run([sys.executable, "-c", LISTED, path], capture_output=True, text=True)
+    assert done.stdout.endswith(f"page {leaves[0] // 4096} is not a page of its tree\n"), (done.returncode, done.stderr)
+
+
+LISTED = """
+import sys
+from highway.datasets import LMDB
+from highway.errors import DatasetError
+try:
+    print(len(LMDB(sys.argv[1])))
+except DatasetError as error:
+    print(error)
+"""

@@ -462,3 +462,19 @@ def test_a_folder_without_files_of_the_format_is_an_error(tmp_path):
     (tmp_path / "_p.parquet").write_bytes(b"")
     with pytest.raises(FileNotFoundError, match=r"no file in this folder or below it ends in \.parquet or \.pq"):
         len(Parquet(str(tmp_path)))
+
+
+def test_zeros_over_a_message_of_a_stream_are_not_its_end(tmp_path):
+    path = str(tmp_path / "a.arrow")
+    save_stream(pa.table({"x": range(40)}), path, 10)
+    data = Path(path).read_bytes()
+    message = b"\xff\xff\xff\xff"
+    places = [place for place in range(0, len(data) - 8, 8) if data[place : place + 4] == message]
+    assert len(places) == 5 and len(Arrow(path)) == 40
+    for place in places[1:]:
+        Path(path).write_bytes(data[:place] + bytes(8) + data[place + 8 :])
+        with pytest.raises(DatasetError, match=r"a\.arrow: Arrow: .*an end mark before byte \d+ of \d+, as zeros over a message make it"):
+            len(Arrow(path))
+    Path(path).write_bytes(data + data)
+    with pytest.raises(DatasetError, match="an end mark before byte"):
+        len(Arrow(path))
