@@ -32,9 +32,12 @@ def test_the_components_are_listed_and_described(ask):
     assert (code, error) == (0, "")
     assert re.search(r"^  ImageFileReader +Read labelled images", out, re.M)
     assert re.search(r"^highway.datasets:\n(  .*\n)*  ImageFolder +The images in one folder per label", out, re.M)
-    assert ask("list", "ImageFolder")[1].startswith("ImageFolder(data_dir: str)\n\nThe images in one folder per label")
+    assert ask("list", "ImageFolder")[1].startswith(
+        "ImageFolder(data_dir: str, class_names: str | list[str] | None = None)\n\nThe images in one folder per label"
+    )
     code, out, error = ask("list", "FlipX")
     assert (code, error) == (0, "")
+    assert ask("list", "flipx") == (code, out, error)
     assert out.startswith("FlipX(p: float (at least 0 and at most 1) = 0.5)\n\nMirror left and right")
     described = "mine:Say(word: str = 'got', every: float = 0.0)\n\nPrint the number of each item, and wait.\n"
     assert ask("list", "mine:Say", "--plugin", "mine") == (0, described, "")
