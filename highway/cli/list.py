@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what there is and return the exit code."""
     if options.name:
-        print(Components(options.plugin).describe(options.name))
+        names = {name.lower(): name for package in PACKAGES for name in built_in(package)}
+        print(Components(options.plugin).describe(names.get(options.name.lower(), options.name)))
         return 0
     for package in PACKAGES:
         print(f"{package}:")

@@ -18,6 +18,7 @@ from highway.engine.stage import Origin, Stamped, expand
 from highway.engine.stats import PipelineStats
 from highway.engine.threads import Run
 from highway.errors import Cancelled, ConfigError, EndOfStream, PipelineError
+from highway.parameters.checks import known_only
 
 STOPPED = "the pipeline was stopped; build a new one"
 
@@ -53,6 +54,7 @@ class Pipeline:
 
     finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
 
+    @known_only
     def __init__(
         self,
         stages: Sequence[Any],
@@ -80,7 +82,7 @@ class Pipeline:
         self.ends_in_sink, self._last = last.shape == "sink", last.stage.name
         self._finalizer, self._consumer = weakref.finalize(self, self._run.abandon), Consumer(self._run)
         self._stopped = False
-        if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(1)):
+        if start and self.ends_in_sink and script.is_built_by_script(frame := sys._getframe(2)):
             script.run_at_end(self._run, self, frame)
 
     @staticmethod
@@ -111,6 +113,16 @@ class Pipeline:
         from highway.topology import load  # here, since it is built on the engine: with isolated runs the one way from here to a room above
 
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
+
+    def __getitems__(self, numbers: Any) -> Any:
+        """Raise TypeError: torch's ``DataLoader`` asks for several samples so, of what it takes for a dataset.
+
+        There is no ``__getitem__``: what has one is a dataset.
+        """
+        raise TypeError(
+            "a Pipeline is no dataset, and makes batches by itself: iterate over it, or over to_device(pipeline, device) of "
+            "highway.adapters.torch; highway.adapters.torch.DataLoader(dataset, batch_size) takes the dataset that the reader reads"
+        )
 
     def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next item.

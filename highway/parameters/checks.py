@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from highway.errors import ConfigError, ParameterError
 from highway.parameters.convert import argument
@@ -21,6 +21,7 @@ from highway.redacted import without_secrets
 from highway.renamed import current, new_name
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 def checked(cls: type[_T]) -> type[_T]:
@@ -45,6 +46,21 @@ def checked(cls: type[_T]) -> type[_T]:
         shown = cls.__repr__
         setattr(cls, "__repr__", functools.wraps(shown)(lambda self: without_secrets(shown(self))))  # noqa: B010
     return cls
+
+
+def known_only(construct: Callable[_P, None]) -> Callable[_P, None]:
+    """Have a constructor that checks nothing else refuse parameters that it does not have, and suggest the right one."""
+    parameters = inspect.signature(construct).parameters
+    owner = construct.__qualname__.partition(".")[0]
+
+    @functools.wraps(construct)
+    def __init__(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        if strange := kwargs.keys() - parameters:
+            known = [name for name in parameters if name != "self"]
+            raise ParameterError("\n".join(unknown(owner, key, known) for key in sorted(strange)))
+        construct(*args, **kwargs)
+
+    return __init__
 
 
 def _arguments(name: str, parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from highway import ConfigError, PipelineError
+from highway import ConfigError, Pipeline, PipelineError
 from highway.errors import DatasetError
 
 torch = pytest.importorskip("torch")
@@ -332,3 +332,9 @@ def test_a_dataset_that_holds_a_lock_or_much_is_read_in_this_process_and_that_is
     with DataLoader(much, 2, num_workers=1) as loader:
         next(iter(loader))
     assert loader.why_here.startswith("holds more than 64 MB")
+
+
+def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours():
+    message = r"a Pipeline is no dataset.*highway\.adapters\.torch\.DataLoader"
+    with Pipeline([[(1, 2)] * 4]) as pipeline, pytest.raises(TypeError, match=message):
+        list(data.DataLoader(pipeline, batch_size=2))

@@ -204,3 +204,10 @@ def test_a_map_of_several_arguments_is_an_error_that_says_how_to_take_an_item_ap
 @pytest.mark.parametrize("function", [lambda item, more=1: item, lambda *items: items[0], lambda rng, item: item, str, int])
 def test_a_map_that_can_be_called_with_one_argument_is_one(function):
     assert len(list(Pipeline([[1], function]))) == 1
+
+
+def test_a_misspelt_parameter_of_a_pipeline_or_stage_names_the_right_one():
+    with pytest.raises(TypeError, match=r"^unknown parameter 'sead' of Pipeline; did you mean seed\?$"):
+        Pipeline([[1]], sead=1)
+    with pytest.raises(TypeError, match=r"unknown parameter 'num_worker' of Stage; did you mean num_workers\?"):
+        Stage(str, num_worker=2)

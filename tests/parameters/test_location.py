@@ -36,3 +36,8 @@ def test_values_are_shown_with_their_type_and_not_at_length():
     assert show([1, 2]) == "a list of 2"
     assert show({}) == "a mapping of 0"
     assert len(show("x" * 1000)) < 70
+
+
+def test_a_word_in_another_case_is_meant_before_one_that_is_nearly_it():
+    assert did_you_mean("flipx", ["Clip", "FlipX", "FlipY"]) == "; did you mean FlipX?"
+    assert did_you_mean("FLIPXX", ["Clip", "FlipX"]) == "; did you mean FlipX?"

@@ -1,12 +1,17 @@
 """Write the public names of tensorpack, and the parameters of its augmentors, as JSON: ``python names.py > names.json``."""
 
+import importlib.util
 import inspect
 import json
 
-from tensorpack import dataflow, input_source
+from tensorpack import dataflow
 from tensorpack.dataflow import dataset, imgaug
 
-MODULES = {"dataflow": dataflow, "imgaug": imgaug, "dataset": dataset, "input_source": input_source}
+MODULES = {"dataflow": dataflow, "imgaug": imgaug, "dataset": dataset}
+if importlib.util.find_spec("tensorflow"):  # which the inputs of training need
+    from tensorpack import input_source
+
+    MODULES["input_source"] = input_source
 
 
 def public(module):
