@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "highway"
 FILES = sorted(ROOT.rglob("*.py"))
-LONGEST = 300  # lines of a module
+LONGEST = 400  # lines of a module
 LARGEST = 24  # modules of a room
 
 GROUND = {"errors", "distribution", "redacted", "renamed", "lazy", "columns", "data"}  # single files that all may use
