@@ -141,6 +141,7 @@ class Pipeline:
             EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
         stamped = self.stamped()
+        self._consumer.received(None)
         return self._consumer.one_epoch(stamped) if self.numbers_epochs else (item for item, _ in stamped)
 
     def __len__(self) -> int:
@@ -186,14 +187,16 @@ class Pipeline:
                     cancel.here().flushed |= flushed
                 yield item
         finally:
-            if cancel.is_cancelled():
+            if cancel.is_cancelled() and not self._consumer.is_taken_ahead:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the pipeline is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+        """Return where the loop is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+
+        Items that an adapter such as ``to_device`` has taken, and the loop has not received, do not count.
 
         Raises:
-            PipelineError: a stage does not say its state, or the pipeline ends in a sink.
+            PipelineError: a stage has no state, the pipeline ends in a sink, or it is part of another pipeline, whose state includes this one.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
@@ -214,6 +217,20 @@ class Pipeline:
         if self._run.has_begun:
             raise PipelineError("load_state_dict: the pipeline has begun; load the state before the first item")
         self._consumer.go_on(state)
+
+    def position(self) -> Any:
+        """Return the position after the last item that was taken, for :meth:`received`."""
+        return self._consumer.position()
+
+    def received(self, position: Any) -> None:
+        """Have :meth:`state_dict` return the state at the position of the last item that a loop has received.
+
+        For adapters that take items ahead of the loop: they take a :meth:`position` with each item, and call this when the loop receives
+        the item. After the loop they call it with ``None``: the state is then the one after a loop over the pipeline itself. If the source
+        does not number epochs, items that no loop has received still do not count.
+        """
+        if position is not None or self.numbers_epochs:
+            self._consumer.received(position)
 
     def remake(self, epoch: int, index: int, part: Any) -> Stamped:
         """Return an item again that came out of this pipeline; for a pipeline that this one is the source of."""

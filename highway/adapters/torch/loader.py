@@ -213,8 +213,20 @@ class DataLoader:
         """
         self._batches.set_epoch(epoch)
 
+    def position(self) -> Any:
+        """Return where the last loop is after the last batch that was taken, for :meth:`received`."""
+        return self._batches.position()
+
+    def received(self, position: Any) -> None:
+        """Have :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
+        self._batches.received(position)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return where the last loop is, between two batches: what was read beyond counts for nothing."""
+        """Return where the last loop is, between two batches: what was read beyond counts for nothing.
+
+        Raises:
+            PipelineError: a stage of the pipeline does not say its state, or stages of another pipeline take the batches.
+        """
         return self._batches.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

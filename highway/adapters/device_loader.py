@@ -1,0 +1,183 @@
+"""Loaders whose batches are on a device before they are asked for: what ``to_device`` of PyTorch and JAX return."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+from highway.engine import Pipeline
+from highway.engine.stage import Stage
+from highway.errors import ConfigError, PipelineError
+
+
+@runtime_checkable
+class Positioned(Protocol):
+    """A pipeline or loader whose state is where a loop is, if somebody takes its items ahead of the loop."""
+
+    def position(self) -> Any:
+        """Return where it is after the last item that was taken."""
+
+    def received(self, position: Any) -> None:
+        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead."""
+
+
+class Mover(Protocol):
+    """Moves batches to a device."""
+
+    def move(self, batch: Any) -> Any:
+        """Begin to move a batch, on the thread that takes batches."""
+
+    def receive(self, moved: Any) -> Any:
+        """Return a batch that was moved, on the thread of the loop."""
+
+
+class _Ready(NamedTuple):
+    """A batch on its device, or the end of a loop in its place, and where the loader is after it."""
+
+    batch: Any
+    position: Any
+    is_end: bool = False
+
+
+class DeviceLoader:
+    """The batches of a loader, on a device. Each loop over it is a loop over the loader, on a thread of its own.
+
+    ``len``, ``set_epoch``, ``state_dict`` and ``load_state_dict`` are the loader's. Its state is the one after the last batch that the
+    loop has received, however many wait on the device, and whether this or the loader is asked.
+
+    At the end of a ``with`` block, a loop that still runs is ended. The loader is not closed.
+
+    Args:
+        loader: A :class:`~highway.Pipeline`, a loader, or any iterable of batches.
+        make_mover: Called at the begin of each loop.
+        depth: Batches that wait on the device, at least 1.
+
+    Attributes:
+        loader: The loader.
+    """
+
+    def __init__(self, loader: Iterable[Any], make_mover: Callable[[], Mover], depth: int) -> None:
+        if depth < 1:
+            raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
+        self.loader, self._make_mover, self._depth = loader, make_mover, depth
+        self._position: Any = None  # after the last batch that the loop has received
+        self._is_taken_ahead = False  # by another one, which tells the loader what its loop has received
+        self._loop: weakref.ref[Generator[Any]] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._position = None
+        loop = self._received(iter(self.loader), self._make_mover())
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
+        """Yield what the thread has moved, and have the loader's state be the one after it."""
+        self._receive(_position_of(self.loader))
+        ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
+        try:
+            while True:
+                ready: _Ready = ahead.dequeue()
+                self._receive(ready.position)
+                if ready.is_end:
+                    break
+                yield mover.receive(ready.batch)
+        except GeneratorExit:
+            _end(ahead, batches)
+            self._receive(None)
+            raise
+        except BaseException:  # batches that the loop has not received may be lost: the state stays where the loop is
+            _end(ahead, batches)
+            raise
+        ahead.stop()
+        self._receive(None)
+
+    def _receive(self, position: Any) -> None:
+        if position is not None:
+            self._position = position
+        if isinstance(self.loader, Positioned) and not self._is_taken_ahead:
+            self.loader.received(position)
+
+    def position(self) -> Any:
+        """Return where the loader was after the last batch that was taken."""
+        return _position_of(self.loader) if self._position is None else self._position
+
+    def received(self, position: Any) -> None:
+        """Have the state be the one at a position; for who takes these batches ahead of a loop."""
+        self._is_taken_ahead = False
+        self._receive(position)
+        self._is_taken_ahead = position is not None
+
+    def close(self) -> None:
+        """End a loop that still runs. Closing again does nothing."""
+        if self._loop is not None and (loop := self._loop()) is not None:
+            loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]  # which not every iterable has
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop be this epoch."""
+        self.loader.set_epoch(epoch)  # type: ignore[attr-defined]
+        self._position = None
+
+    def state_dict(self) -> Any:
+        """Return where the loader was after the batch that the loop has received last.
+
+        Raises:
+            PipelineError: a stage of the loader's pipeline does not say its state.
+        """
+        if isinstance(self.loader, Positioned) or self._position is None:
+            return self.loader.state_dict()  # type: ignore[attr-defined]
+        if isinstance(self._position, PipelineError):
+            raise self._position
+        return self._position
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next loop go on from a state."""
+        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+        self._position = None
+
+
+def _position_of(loader: Any) -> Any:
+    """Return where a loader is: of one that is not ours its state, the error if it has none now, or ``None`` if it never has."""
+    if isinstance(loader, Positioned):
+        return loader.position()
+    try:
+        return loader.state_dict() if hasattr(loader, "state_dict") else None
+    except PipelineError as error:
+        return error
+
+
+def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
+    """End the thread that takes batches, and the loop over the loader."""
+    ahead.stop()
+    with contextlib.suppress(ValueError):  # the thread does not end, and is in it
+        if (close := getattr(batches, "close", None)) is not None:
+            close()
+
+
+class _Moved:
+    """A source of a loader's batches on a device.
+
+    Args:
+        loader: The loader, for its position.
+        batches: A loop over it.
+        mover: Moves them.
+    """
+
+    def __init__(self, loader: Any, batches: Iterator[Any], mover: Mover) -> None:
+        self._loader, self._batches, self._mover = loader, batches, mover
+
+    def __iter__(self) -> Iterator[_Ready]:
+        for batch in self._batches:
+            position = _position_of(self._loader)
+            yield _Ready(self._mover.move(batch), position)
+        yield _Ready(None, _position_of(self._loader), True)
