@@ -177,7 +177,12 @@ class _Moved:
         self._loader, self._batches, self._mover = loader, batches, mover
 
     def __iter__(self) -> Iterator[_Ready]:
-        for batch in self._batches:
+        for number, batch in enumerate(self._batches):
             position = _position_of(self._loader)
-            yield _Ready(self._mover.move(batch), position)
+            try:
+                moved = self._mover.move(batch)
+            except Exception as error:
+                error.add_note(f"highway: raised for batch {number} of the loop, on its way to the device")
+                raise
+            yield _Ready(moved, position)
         yield _Ready(None, _position_of(self._loader), True)

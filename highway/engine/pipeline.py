@@ -196,7 +196,7 @@ class Pipeline:
         Items that an adapter such as ``to_device`` has taken, and the loop has not received, do not count.
 
         Raises:
-            PipelineError: a stage has no state, the pipeline ends in a sink, or it is part of another pipeline, whose state includes this one.
+            PipelineError: a stage has no state, the pipeline ends in a sink, or it is part of another pipeline, whose state includes it.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
