@@ -20,7 +20,10 @@ class Positioned(Protocol):
         """Return where it is after the last item that was taken."""
 
     def received(self, position: Any) -> None:
-        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead."""
+        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead.
+
+        If the position is an error, asking for the state raises it.
+        """
 
 
 class Mover(Protocol):

@@ -47,8 +47,8 @@ def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> De
             for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
                 state = step(state, images, labels)
 
-    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's, and batches that wait on the
-    device do not count as taken.
+    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
+    device do not count as received.
 
     On a CPU, arrays in aligned memory, which highway's batches are, are not copied: the memory belongs to JAX until its array is gone, and
     whoever has made the array must not write into it again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as

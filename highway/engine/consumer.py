@@ -51,7 +51,7 @@ class Consumer:
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
         self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
-        self._received: Consumer | None = None  # where the loop is, if somebody takes items ahead of it
+        self._received: Consumer | PipelineError | None = None  # where the loop is, if somebody takes items ahead of it
         self._is_in_stage = False  # whether the last item was taken by a stage of another pipeline
 
     def take(self, timeout: float | None) -> Stamped:
@@ -107,10 +107,23 @@ class Consumer:
                     setattr(position, name, copy.copy(value))
         return position
 
-    def received(self, position: Consumer | None) -> None:
-        """Have :meth:`state` be the state at a position, that of the last item which the loop has received; ``None``: no longer."""
+    def received(self, position: Consumer | PipelineError | None) -> None:
+        """Have :meth:`state` return the state at a position, or raise an error; ``None``: return the state of this itself."""
         self._received = position
         self._is_in_stage &= position is not None
+
+    def left(self) -> Consumer:
+        """Return this position, after the loop there was left."""
+        if self._loop is not None:
+            self._leave(self._loop)
+        return self
+
+    def _leave(self, number: int) -> None:
+        """Note that the loop over an epoch was left."""
+        self._was_left = not self._run.skip(number)
+        if not self._was_left:
+            self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
+            self._given.clear()
 
     @property
     def is_taken_ahead(self) -> bool:
@@ -136,10 +149,7 @@ class Consumer:
                 number = self._loop = max(number, stamped.passport.epoch)
                 yield stamped.item
         except (GeneratorExit, Cancelled):  # the loop was left
-            self._was_left = not self._run.skip(number)
-            if not self._was_left:
-                self._skipped, self.epoch, self._loop, self._taken = number, number + 1, None, 0
-                self._given.clear()
+            self._leave(number)
             raise
         self._loop = None
         if number < 0 and (self._looped or self._skipped >= 0):
@@ -152,8 +162,10 @@ class Consumer:
         """Return what ``state_dict()`` does, for :meth:`go_on`.
 
         Raises:
-            PipelineError: a stage does not say its state, or stages of another pipeline take the items.
+            PipelineError: a stage does not say its state, or nobody knows where the loop is.
         """
+        if isinstance(self._received, PipelineError):
+            raise self._received
         if self._received is None and self._is_in_stage and not cancel.in_stage():
             raise PipelineError(
                 f"state_dict: another pipeline takes the items of {self._run} ahead of your loop; call state_dict() of that pipeline"

@@ -222,13 +222,19 @@ class Pipeline:
         """Return the position after the last item that was taken, for :meth:`received`."""
         return self._consumer.position()
 
-    def received(self, position: Any) -> None:
+    def received(self, position: Any, is_left: bool = False) -> None:
         """Have :meth:`state_dict` return the state at the position of the last item that a loop has received.
 
         For adapters that take items ahead of the loop: they take a :meth:`position` with each item, and call this when the loop receives
         the item. After the loop they call it with ``None``: the state is then the one after a loop over the pipeline itself. If the source
         does not number epochs, items that no loop has received still do not count.
+
+        Args:
+            position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises, if nobody knows the position.
+            is_left: Whether the loop was left there, so that the state is that of the next epoch.
         """
+        if is_left and isinstance(position, Consumer):
+            position = position.left()
         if position is not None or self.numbers_epochs:
             self._consumer.received(position)
 

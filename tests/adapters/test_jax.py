@@ -121,7 +121,8 @@ def test_epochs_arrive_on_the_device_as_they_are(run):
 
 def test_in_the_loop_over_epochs_a_state_counts_what_the_loop_has_received(run):
     """The same lines are those of PyTorch: docs/howto/frameworks.md."""
-    assert run("""
+    assert (
+        run("""
         from highway.modules import Reader
         make = lambda: Pipeline([Reader([(n,) for n in range(24)], 4, epochs=3)], seed=3)
         with make() as whole, make() as pipeline:
@@ -141,7 +142,9 @@ def test_in_the_loop_over_epochs_a_state_counts_what_the_loop_has_received(run):
             for batch, in to_device(pipeline):
                 break
             print([batch.tolist() for batch, in to_device(pipeline)] == expected[1])
-    """) == ["True"] * 5
+    """)
+        == ["True"] * 5
+    )
 
 
 def test_rows_go_to_the_devices_of_the_sharding(run):

@@ -41,7 +41,7 @@ class DatasetBatches:
         self._loops = 0
         self._place: LoopState | None = None  # of the last loop
         self._resumed: LoopState | None = None  # of the next one
-        self._received: LoopState | None = None  # where the loop is, if somebody takes batches ahead of it
+        self._received: LoopState | PipelineError | None = None  # where the loop is, if somebody takes batches ahead of it
         self.epoch = 0  # the next loop's
 
     @property
@@ -112,9 +112,9 @@ class DatasetBatches:
         place = self._resumed or self._place
         return LoopState(self.epoch, {}, has_ended=True) if place is None else place.copy()
 
-    def received(self, position: LoopState | None) -> None:
+    def received(self, position: LoopState | PipelineError | None) -> None:
         """Have the state be the one at a position; ``None``: batches that the loop has not received count no longer as taken."""
-        if position is None and self._received is not None:
+        if position is None and isinstance(self._received, LoopState):
             self._place = replace(self._received, is_in_stage=False)
         self._received = position
 
@@ -122,8 +122,10 @@ class DatasetBatches:
         """Return where the last loop is.
 
         Raises:
-            PipelineError: a stage of a pipeline has taken the last batch.
+            PipelineError: nobody knows which batch the loop has received last.
         """
+        if isinstance(self._received, PipelineError):
+            raise self._received
         samplers = self.samplers
         place = self._resumed or self._received or self._place
         if self._received is None and place is not None and place.is_in_stage and not cancel.in_stage():

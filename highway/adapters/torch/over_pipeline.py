@@ -66,9 +66,9 @@ class PipelineBatches:
     def position(self) -> tuple[Any, int | None, bool]:
         return self._pipeline.position(), self._given, self._is_behind_last or self._is_at_end
 
-    def received(self, position: tuple[Any, int | None, bool] | None) -> None:
-        self._received = position
-        self._pipeline.received(position and position[0])
+    def received(self, position: tuple[Any, int | None, bool] | PipelineError | None) -> None:
+        self._received = position if isinstance(position, tuple) else None
+        self._pipeline.received(position[0] if isinstance(position, tuple) else position)
 
     def state_dict(self) -> dict[str, Any]:
         _, given, is_behind_last = self._received or self.position()
