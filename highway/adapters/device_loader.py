@@ -5,25 +5,12 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self
 
+from highway.adapters.positions import Positioned, position_of, received_by_caller
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
 from highway.errors import ConfigError, PipelineError
-
-
-@runtime_checkable
-class Positioned(Protocol):
-    """A pipeline or loader whose state is where a loop is, if somebody takes its items ahead of the loop."""
-
-    def position(self) -> Any:
-        """Return where it is after the last item that was taken."""
-
-    def received(self, position: Any) -> None:
-        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead.
-
-        If the position is an error, asking for the state raises it.
-        """
 
 
 class Mover(Protocol):
@@ -65,7 +52,8 @@ class DeviceLoader:
         if depth < 1:
             raise ConfigError(f"to_device: depth={depth}; expected at least 1 batch")
         self.loader, self._make_mover, self._depth = loader, make_mover, depth
-        self._position: Any = None  # after the last batch that the loop has received
+        self._taken: Any = None  # the position after the last batch of the loop
+        self._position: Any = None  # the one that the loader was told last
         self._is_taken_ahead = False  # by another one, which tells the loader what its loop has received
         self._loop: weakref.ref[Generator[Any]] | None = None
 
@@ -73,11 +61,11 @@ class DeviceLoader:
         self._position = None
         loop = self._received(iter(self.loader), self._make_mover())
         self._loop = weakref.ref(loop)
-        return loop
+        return received_by_caller(self, loop)
 
     def _received(self, batches: Iterator[Any], mover: Mover) -> Generator[Any]:
         """Yield what the thread has moved, and have the loader's state be the one after it."""
-        self._receive(_position_of(self.loader))
+        self._receive(position_of(self.loader))
         ahead = Pipeline([Stage(_Moved(self.loader, batches, mover), buffer_size=self._depth, name="to_device")])
         try:
             while True:
@@ -97,20 +85,24 @@ class DeviceLoader:
         self._receive(None)
 
     def _receive(self, position: Any) -> None:
+        self._taken = position
+        if not self._is_taken_ahead:
+            self._tell(position)
+
+    def _tell(self, position: Any) -> None:
         if position is not None:
             self._position = position
-        if isinstance(self.loader, Positioned) and not self._is_taken_ahead:
+        if isinstance(self.loader, Positioned):
             self.loader.received(position)
 
     def position(self) -> Any:
         """Return where the loader was after the last batch that was taken."""
-        return _position_of(self.loader) if self._position is None else self._position
+        return position_of(self.loader) if self._taken is None else self._taken
 
     def received(self, position: Any) -> None:
-        """Have the state be the one at a position; for who takes these batches ahead of a loop."""
-        self._is_taken_ahead = False
-        self._receive(position)
+        """Have the state be the one at a position; for adapters that take these batches ahead of a loop."""
         self._is_taken_ahead = position is not None
+        self._tell(position)
 
     def close(self) -> None:
         """End a loop that still runs. Closing again does nothing."""
@@ -149,16 +141,6 @@ class DeviceLoader:
         self._position = None
 
 
-def _position_of(loader: Any) -> Any:
-    """Return where a loader is: of one that is not ours its state, the error if it has none now, or ``None`` if it never has."""
-    if isinstance(loader, Positioned):
-        return loader.position()
-    try:
-        return loader.state_dict() if hasattr(loader, "state_dict") else None
-    except PipelineError as error:
-        return error
-
-
 def _end(ahead: Pipeline, batches: Iterator[Any]) -> None:
     """End the thread that takes batches, and the loop over the loader."""
     ahead.stop()
@@ -181,11 +163,11 @@ class _Moved:
 
     def __iter__(self) -> Iterator[_Ready]:
         for number, batch in enumerate(self._batches):
-            position = _position_of(self._loader)
+            position = position_of(self._loader)
             try:
                 moved = self._mover.move(batch)
             except Exception as error:
                 error.add_note(f"highway: raised for batch {number} of the loop, on its way to the device")
                 raise
             yield _Ready(moved, position)
-        yield _Ready(None, _position_of(self._loader), True)
+        yield _Ready(None, position_of(self._loader), True)

@@ -19,7 +19,7 @@ except ImportError as error:
     raise ConfigError("highway.adapters.tensorflow needs tensorflow: pip install tensorflow, or tensorflow-cpu") from error
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-from highway.adapters.device_loader import Positioned
+from highway.adapters.positions import Positioned
 from highway.engine import Pipeline
 from highway.errors import PipelineError
 
@@ -194,6 +194,11 @@ class Loops:
         except TypeError:
             return None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether TensorFlow has begun a loop."""
+        return self._number > 0
+
     def first(self) -> Any:
         """Return the first item, which the first loop yields all the same."""
         self._begin()
@@ -281,11 +286,11 @@ class Loops:
         """Return whether a loop goes on, and the arrays of its next item, of which TensorFlow copies those that are not aligned."""
         with self._lock:
             try:
-                if number != self._number:
+                if number != self._number and not self._errors_end_it:
                     raise PipelineError(
                         "to_dataset: another loop over the dataset has begun, or its with block has ended; a pipeline has one at a time"
                     )
-                for item in self._held or self._items:
+                for item in self._held or self._items if number == self._number else ():
                     if not self._held:
                         self._take()
                     self._held = []

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from torch.utils.data import IterableDataset, default_convert
 
+from highway.adapters.positions import received_by_caller
 from highway.adapters.torch.apart import why_not_apart
 from highway.adapters.torch.batches import DatasetBatches
 from highway.adapters.torch.collate import collate
@@ -202,7 +203,7 @@ class DataLoader:
         Raises:
             Exception: what is raised for a sample, with notes that say which, in the place of its batch.
         """
-        batches = iter(self._batches)
+        batches = received_by_caller(self, iter(self._batches))
         return (mapped(batch, pin) for batch in batches) if self.pin_memory and torch.cuda.is_available() else batches
 
     def set_epoch(self, epoch: int) -> None:
