@@ -135,9 +135,9 @@ class DeviceLoader:
             raise self._position
         return self._position
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next loop go on from a state."""
-        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
+        """Have the next loop resume from a state; ``options`` are those of the loader's own method."""
+        self.loader.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._position = None
 
 
