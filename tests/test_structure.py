@@ -61,6 +61,7 @@ BESIDES = {  # each is said in the file, and why
 ONLY_IN = {
     "zmq": {"wire/transports/zmq"},
     "threading": {
+        "adapters/keras.py",
         "adapters/tensorflow.py",
         "children/isolated.py",
         "children/isolated_child.py",

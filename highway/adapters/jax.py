@@ -14,8 +14,7 @@ except ImportError as error:
 
     raise ConfigError("highway.adapters.jax needs jax: pip install jax, or as https://docs.jax.dev says for your accelerator") from error
 
-from highway.engine.pipeline import Pipeline
-from highway.engine.stage import Stage
+from highway.adapters.device_loader import DeviceLoader
 
 
 class Ranks(TypedDict):
@@ -39,43 +38,48 @@ def ranks() -> Ranks:
     return {"rank": jax.process_index(), "world_size": jax.process_count()}
 
 
-def to_device(pipeline: Iterable[Any], sharding: Any = None, depth: int = 2) -> Pipeline:
-    """Return a pipeline of the same items on the device, which are put there on a thread of its own.
+def to_device(loader: Iterable[Any], sharding: Any = None, depth: int = 2) -> DeviceLoader:
+    """Return a loader whose batches are on the device, ``depth`` of them before they are asked for.
 
     ::
 
-        for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
-            state = step(state, images, labels)
+        for epoch in range(10):
+            for images, labels in to_device(pipeline, NamedSharding(mesh, PartitionSpec("batch"))):
+                state = step(state, images, labels)
 
-    It is a :class:`~highway.Pipeline` whose source is the given one: loops, ``len()``, ``state_dict()`` and ``stop()`` are the same; items
-    that wait on the device do not count as taken.
+    A thread puts the batches on the device. ``len``, ``state_dict`` and ``load_state_dict`` are the pipeline's. Batches that wait on the
+    device do not count as received.
 
     On a CPU, arrays in aligned memory, which highway's batches are, are not copied: the memory belongs to JAX until its array is gone, and
     whoever has made the array must not write into it again. Unless ``jax_enable_x64`` is set, 64-bit numbers become 32 bits wide, as
     everywhere in JAX: floats are rounded, and integers that do not fit are an error.
 
     Args:
-        pipeline: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
+        loader: A :class:`~highway.Pipeline`, or any iterable of arrays in tuples, lists and dicts.
         sharding: Where the rows go: a ``jax.sharding.Sharding``, for which each process has its own rows, or a device. ``None`` is the
             default device.
-        depth: Items that wait on the device, at least 1, beside the one that is being put there.
+        depth: Batches that wait on the device, at least 1, beside the one that is being put there.
 
     Raises:
+        ConfigError: ``depth`` is below 1.
         ValueError: an array does not divide into the parts of the sharding (when running).
         OverflowError: an integer does not fit (when running).
         TypeError: an array is of a type that JAX does not have (when running).
     """
-    return Pipeline([pipeline, Stage(_Put(sharding), buffer_size=depth, name="to_device")])
+    return DeviceLoader(loader, lambda: _Put(sharding), depth)
 
 
 class _Put:
-    """Puts the arrays of items on the device."""
+    """Puts the arrays of batches on the device."""
 
     def __init__(self, sharding: Any) -> None:
         self.sharding = sharding
 
-    def __call__(self, item: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(self._put, item)
+    def move(self, batch: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(self._put, batch)
+
+    def receive(self, batch: Any) -> Any:
+        return batch
 
     def _put(self, path: Any, value: Any) -> Any:
         if isinstance(value, jax.Array):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
@@ -17,11 +19,17 @@ except ImportError as error:
     raise ConfigError("highway.adapters.tensorflow needs tensorflow: pip install tensorflow, or tensorflow-cpu") from error
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
+from highway.adapters.positions import Positioned
+from highway.adapters.tensorflow_items import arrays_of, assembled, dtypes_of, signature_of
+from highway.engine import Pipeline
 from highway.errors import PipelineError
 
+_NOT_TOLD = (
+    "state_dict: TensorFlow takes items of the pipeline ahead of your loop, and only a loop over to_dataset(pipeline) itself tells which "
+    "items it has received; call state_dict() there, or after a block `with to_dataset(pipeline) as dataset:`"
+)
 HELD = 4  # items at most that TensorFlow has taken, and the loop has not got
 ENDLESS = 2**62  # items of a dataset that is ended by what comes in
-NARROW = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}  # as highway.engine.batch has Python's own numbers
 
 
 def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDataset:
@@ -36,8 +44,12 @@ def to_dataset(pipeline: Iterable[Any], signature: Any = None) -> PipelineDatase
     Tuples and dicts stay what they are. A list of arrays of different length in a field becomes a ``RaggedTensor``. Batches in aligned
     memory, which highway's are, become tensors without a copy; others are copied once.
 
-    One loop at a time: where a second one begins, the first gets an error. A loop that is left early loses the up to four items that
-    TensorFlow holds then, and ``pipeline.state_dict()`` counts these as taken.
+    One loop at a time: if a second loop begins, the first gets an error. TensorFlow holds up to four items that the loop has not received.
+    In a loop over this dataset, ``pipeline.state_dict()`` does not count them. ``map``, ``fit`` and the like do not tell which items they
+    have received: in a loop over the result of these, ``pipeline.state_dict()`` is an error. A loop that is left early loses the held items
+    of a pipeline that does not number epochs.
+
+    ``cardinality()`` and ``len`` are known if ``len(pipeline)`` is.
 
     Args:
         pipeline: A :class:`~highway.Pipeline`, a :class:`~highway.Connection`, or any iterable of arrays, tuples or dicts.
@@ -62,12 +74,12 @@ def dataset_of(loops: Loops, signature: Any = None) -> PipelineDataset:
         return tf.numpy_function(lambda: np.int64(alive.begin()), [], tf.int64)
 
     def take(number: Any) -> Any:
-        return tuple(tf.numpy_function(lambda number: alive.arrays(int(number), spec), [number], [tf.bool, *_dtypes(spec)]))
+        return tuple(tf.numpy_function(lambda number: alive.arrays(int(number), spec), [number], [tf.bool, *dtypes_of(spec)]))
 
     items = tf.data.Dataset.range(1).map(begin).flat_map(lambda number: tf.data.Dataset.range(ENDLESS).map(lambda _: take(number)))
     items = items.take_while(lambda goes_on, *_: goes_on)
     # One call at a time: TensorFlow would otherwise choose a number, and so how many items it holds.
-    items = items.map(lambda _, *tensors: _assembled(spec, iter(tensors)), num_parallel_calls=1)
+    items = items.map(lambda _, *tensors: assembled(spec, iter(tensors)), num_parallel_calls=1)
     return PipelineDataset(items.prefetch(2), loops)
 
 
@@ -79,6 +91,8 @@ class PipelineDataset(tf.data.Dataset):
 
         with to_dataset(pipeline) as dataset:
             model.fit(dataset.map(augment))
+
+    At the end of the block, a loop that still runs is ended, and ``pipeline.state_dict()`` is known again.
 
     Attributes:
         error: What the pipeline has raised, or ``None``.
@@ -98,195 +112,192 @@ class PipelineDataset(tf.data.Dataset):
         """What its elements are, as a ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` for each field."""
         return self._dataset.element_spec
 
+    def cardinality(self) -> Any:
+        """Return how many elements a loop has, as a ``tf.int64``; ``tf.data.UNKNOWN_CARDINALITY`` if ``len(pipeline)`` is not known."""
+        length = self._loops.length()
+        return tf.constant(tf.data.UNKNOWN_CARDINALITY if length is None else length, tf.int64)
+
     def _inputs(self) -> list[Any]:
         return [self._dataset]
 
     def __iter__(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = _Iterator(self) if tf.executing_eagerly() else super().__iter__()
+        iterator: Iterator[Any] = _Iterator(self, self._loops) if tf.executing_eagerly() else super().__iter__()
         return iterator
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, tf.errors.OpError) and self.error is not None:
-            raise self.error from None
+        self._loops.close(error)
+        self._loops.raise_original(error)
 
 
 class _Iterator(OwnedIterator):
-    """An iterator that raises what the pipeline has raised, where others say it in words."""
+    """An iterator that raises the pipeline's own errors, and tells which items the loop has received."""
 
-    def __init__(self, dataset: PipelineDataset) -> None:
+    def __init__(self, dataset: PipelineDataset, loops: Loops) -> None:
+        self._loops = loops
         super().__init__(dataset)
-        self._pipeline_dataset = dataset
 
     def __next__(self) -> Any:
-        with self._pipeline_dataset:
-            return super().__next__()
+        self._loops.expected = id(self)
+        try:
+            item = super().__next__()
+        except StopIteration:
+            self._loops.received(self, is_end=True)
+            raise
+        except tf.errors.OpError as error:
+            self._loops.raise_original(error)
+            raise
+        finally:
+            self._loops.expected = None
+        self._loops.received(self)
+        return item
+
+    @property
+    def _type_spec(self) -> Any:
+        self._loops.forget(self)  # it is handed to a tf.function, which does not tell which items it receives
+        return super()._type_spec
+
+    def __del__(self) -> None:
+        self._loops.left(self)
 
 
 class Loops:
     """The loops over a pipeline that TensorFlow makes on its threads, one after the other.
 
     Args:
-        pipeline: What is looped over.
+        pipeline: The pipeline.
         errors_end_it: Whether an error is no error for TensorFlow, but the end; who takes the items then asks for it.
 
     Attributes:
-        error: What the pipeline has raised in the last loop.
+        error: The error of the last loop, or ``None``.
+        expected: The id of the iterator that is asked for an item: if a loop begins, it is the iterator's.
     """
 
     def __init__(self, pipeline: Iterable[Any], errors_end_it: bool = False) -> None:
         self.error: BaseException | None = None
+        self.expected: int | None = None
         self._errors_end_it = errors_end_it
         self._pipeline, self._number, self._lock = pipeline, 0, threading.Lock()
         self._items: Iterator[Any] = iter(())
         self._held: list[Any] = []  # the first item, until the first loop begins
         self._is_ahead = False  # whether the first loop over the pipeline has begun before that of TensorFlow
+        self._receiver: int | None = None  # the id of the iterator whose loop has begun; None: it is not one of ours
+        self._taken = deque[Any]()  # the positions of the items that TensorFlow holds, if that iterator tells which it has received
+        self._position: Any = None  # of the last one that the loop has received
+
+    def length(self) -> int | None:
+        """Return how many items a loop has, or ``None`` if the pipeline does not know."""
+        try:
+            return len(self._pipeline)  # type: ignore[arg-type]  # which not every iterable has
+        except TypeError:
+            return None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether TensorFlow has begun a loop."""
+        return self._number > 0
 
     def first(self) -> Any:
         """Return the first item, which the first loop yields all the same."""
-        self._items, self._is_ahead = iter(self._pipeline), True
+        self._begin()
+        self._is_ahead = True
         for item in self._items:
             self._held = [item]
+            self._take()
             return item
         raise ValueError("to_dataset: the pipeline yields nothing, so that no item says what they are; give signature=")
 
     def begin(self) -> int:
         """Begin a loop, and return its number."""
         with self._lock:
+            self._receiver, self.expected = self.expected, None
             try:
                 if not self._is_ahead:
-                    if (close := getattr(self._items, "close", None)) is not None:
-                        close()
-                    self._items, self._held = iter(self._pipeline), []
+                    self._end()
+                    self._begin()
             except BaseException as error:
                 self.error = error
                 raise
             self._is_ahead, self.error = False, None
             self._number += 1
+            if self._receiver is None:
+                self._tell(PipelineError(_NOT_TOLD))
             return self._number
+
+    def _begin(self) -> None:
+        self._items = iter(self._pipeline)
+        self._held, self._taken = [], deque()
+        self._tell(self._pipeline.position() if isinstance(self._pipeline, Positioned) else None)
+
+    def _end(self) -> None:
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+
+    def _tell(self, position: Any) -> None:
+        """Tell the pipeline where the loop is."""
+        self._position = position
+        if isinstance(self._pipeline, Positioned):
+            self._pipeline.received(position)
+
+    def _take(self) -> None:
+        if isinstance(self._pipeline, Positioned):
+            self._taken.append(self._pipeline.position())
+
+    def received(self, receiver: _Iterator, is_end: bool = False) -> None:
+        """Note that the loop over an iterator has received the next item, or its end."""
+        if self._receiver == id(receiver):
+            with contextlib.suppress(IndexError):  # the pipeline has no positions
+                self._tell(self._taken.popleft())
+            if is_end:
+                self._tell(None)
+
+    def raise_original(self, error: BaseException | None) -> None:
+        """Raise the error of the pipeline in place of the one that TensorFlow has made of it."""
+        if isinstance(error, tf.errors.OpError) and self.error is not None:
+            raise self.error from None
+
+    def forget(self, receiver: _Iterator) -> None:
+        """Note that nobody will tell which items of an iterator are received."""
+        if self._receiver == id(receiver):
+            self._receiver = None
+            self._tell(PipelineError(_NOT_TOLD))
+
+    def left(self, receiver: _Iterator) -> None:
+        """Note that an iterator is gone; if its loop has not ended, the next one is the next epoch."""
+        if self._receiver == id(receiver):
+            self._receiver = None
+            if isinstance(self._pipeline, Pipeline) and self._position is not None:
+                self._pipeline.received(self._position, is_left=True)
+
+    def close(self, error: BaseException | None) -> None:
+        """End a loop that still runs, unless TensorFlow is taking an item. After an error, the state stays where the loop is."""
+        if self._number and self._lock.acquire(blocking=False):
+            try:
+                self._end()
+                self._number += 1
+                if error is None:
+                    self._tell(None)
+            finally:
+                self._lock.release()
 
     def arrays(self, number: int, spec: Any) -> list[Any]:
         """Return whether a loop goes on, and the arrays of its next item, of which TensorFlow copies those that are not aligned."""
         with self._lock:
             try:
-                if number != self._number:
-                    raise PipelineError("to_dataset: another loop over the dataset has begun; a pipeline has one at a time")
-                for item in self._held or self._items:
+                if number != self._number and not self._errors_end_it:
+                    raise PipelineError(
+                        "to_dataset: another loop over the dataset has begun, or its with block has ended; a pipeline has one at a time"
+                    )
+                for item in self._held or self._items if number == self._number else ():
+                    if not self._held:
+                        self._take()
                     self._held = []
-                    return [np.True_, *_arrays(spec, item, "item")]
+                    return [np.True_, *arrays_of(spec, item, "item")]
+                self._take()  # the end
             except BaseException as error:
                 self.error = error
                 if not self._errors_end_it:
                     raise
-            return [np.False_, *[np.empty(0, dtype.as_numpy_dtype) for dtype in _dtypes(spec)]]
-
-
-def signature_of(item: Any) -> Any:
-    """Return what ``to_dataset(signature=...)`` takes, as an item is.
-
-    Raises:
-        TypeError: a field is of a type that tensors do not have.
-    """
-    item = tuple(item) if isinstance(item, list) else item  # the item's own list is one of fields
-    lengths = {len(value) if isinstance(value, list) else np.shape(value)[:1] for value in _fields(item)}
-    lengths = {(length,) if isinstance(length, int) else length for length in lengths}
-    return _spec(item, "item", is_batch=len(lengths) == 1 and () not in lengths)
-
-
-def _fields(item: Any) -> Iterator[Any]:
-    if isinstance(item, (dict, tuple)):
-        for value in item.values() if isinstance(item, dict) else item:
-            yield from _fields(value)
-    else:
-        yield item
-
-
-def _spec(value: Any, place: str, is_batch: bool) -> Any:
-    if isinstance(value, dict):
-        return {name: _spec(part, f"{place}[{name!r}]", is_batch) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_spec(part, f"{place}[{number}]", is_batch) for number, part in enumerate(value))
-    if _is_ragged(value):
-        rows = _array(value[0], place)
-        return tf.RaggedTensorSpec([None, None, *rows.shape[1:]], _dtype(rows, place), ragged_rank=1)
-    array = _array(value, place)
-    return tf.TensorSpec([None, *array.shape[1:]] if is_batch else array.shape, _dtype(array, place))
-
-
-def _is_ragged(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and np.ndim(value[0]) > 0
-
-
-def _dtypes(spec: Any) -> list[Any]:
-    """Return the types of the tensors that items are handed over in: for a ragged one its values, and where each row begins."""
-    return [
-        dtype for leaf in _fields(spec) for dtype in ([leaf.dtype, tf.int64] if isinstance(leaf, tf.RaggedTensorSpec) else [leaf.dtype])
-    ]
-
-
-def _assembled(spec: Any, tensors: Iterator[Any]) -> Any:
-    """Return what an item was, of its tensors."""
-    if isinstance(spec, dict):
-        return {name: _assembled(part, tensors) for name, part in spec.items()}
-    if isinstance(spec, tuple):
-        return tuple(_assembled(part, tensors) for part in spec)
-    tensor = next(tensors)
-    if isinstance(spec, tf.RaggedTensorSpec):
-        offsets = next(tensors)
-        tensor.set_shape([None, *spec.shape[2:]])
-        offsets.set_shape([None])
-        return tf.RaggedTensor.from_row_splits(tensor, offsets, validate=False)
-    tensor.set_shape(spec.shape)
-    return tensor
-
-
-def _arrays(spec: Any, value: Any, place: str) -> list[np.ndarray]:
-    """Return the arrays of an item, in the order of :func:`_dtypes`.
-
-    Raises:
-        ValueError: it is not as its signature says.
-    """
-    if isinstance(spec, (dict, tuple)):
-        names = list(spec) if isinstance(spec, dict) else list(range(len(spec)))
-        expected: Any = dict if isinstance(spec, dict) else (tuple, list)
-        if not isinstance(value, expected) or set(value if isinstance(value, dict) else range(len(value))) != set(names):
-            what = f"fields {', '.join(map(repr, value))}" if isinstance(value, dict) else f"{type(value).__name__} of {np.size(value)}"
-            raise ValueError(f"to_dataset: {place} has {what}; the signature has {', '.join(map(repr, names))}. {_WAY_OUT}")
-        return [array for name in names for array in _arrays(spec[name], value[name], f"{place}[{name!r}]")]
-    if not isinstance(spec, tf.RaggedTensorSpec):
-        return [_checked(_array(value, place), spec.dtype, spec.shape, place)]
-    rows = [_checked(_array(row, place), spec.dtype, spec.shape[1:], place) for row in value]
-    values = np.concatenate(rows) if rows else np.empty([0, *spec.shape[2:]], spec.dtype.as_numpy_dtype)
-    return [values, np.cumsum([0, *map(len, rows)], dtype=np.int64)]
-
-
-_WAY_OUT = "Give to_dataset(signature=...) what all items have in common, or make them alike before"
-
-
-def _checked(array: np.ndarray, dtype: Any, shape: Any, place: str) -> np.ndarray:
-    if _dtype(array, place) != dtype or not shape.is_compatible_with(array.shape):
-        raise ValueError(f"to_dataset: {place} is {array.dtype} {array.shape}; the signature has {dtype.name} {tuple(shape)}. {_WAY_OUT}")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _array(value: Any, place: str) -> np.ndarray:
-    """Return a value as an array; Python's own numbers as int32 and float32, as in batches."""
-    if isinstance(value, np.ndarray):
-        return value
-    array = np.asarray(value)
-    narrow = NARROW.get(array.dtype) if not hasattr(value, "__array__") else None
-    if narrow is None:
-        return array
-    if array.dtype.kind == "i" and not np.array_equal(array.astype(narrow), array):
-        raise ValueError(f"to_dataset: {place} is {value!r}, which int32 has no room for; make it an array, such as np.int64(value)")
-    return array.astype(narrow)
-
-
-def _dtype(array: np.ndarray, place: str) -> Any:
-    try:
-        return tf.string if array.dtype.kind in "USO" else tf.as_dtype(array.dtype)
-    except TypeError as error:
-        error.add_note(f"to_dataset: {place} is an array of {array.dtype}, which tensors cannot be; convert it, or leave it out")
-        raise
+            return [np.False_, *[np.empty(0, dtype.as_numpy_dtype) for dtype in dtypes_of(spec)]]

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from highway.engine.batch import how_to_flatten
 from highway.errors import FrameError, ItemError
 from highway.wire import chunks
 
@@ -75,7 +76,7 @@ def encode_field(name: str, value: Any) -> tuple[str, bytes]:
     what = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise ItemError(
         f"field {name!r} holds {what}, which no file of that name can hold{why}; make it an array of numbers or bytes, "
-        f"or rename the field to end in one of cls (a number of 32 bits), txt (a string), json"
+        f"or rename the field to end in one of cls (a number of 32 bits), txt (a string), json{how_to_flatten(name, type(value))}"
     )
 
 

@@ -1,7 +1,8 @@
 """What flows: a sample or a batch, as a tuple or dict of numpy arrays. The only module that knows the two kinds.
 
-A *batch* has the batch axis first in every field, a *sample* has none. A field is addressed by its name (dict) or its position (tuple or
-list), from the end if it is below 0. A value that is neither a tuple, a list nor a dict counts as an item with one field, ``0``.
+A *batch* has the batch axis first in every field, a *sample* has none. A field that is a dict or tuple is a tree: it has fields of its own.
+A field is addressed by its name (dict) or its position (tuple or list), from the end if it is below 0. A value that is neither a tuple, a
+list nor a dict counts as an item with one field, ``0``.
 """
 
 from __future__ import annotations
@@ -65,12 +66,14 @@ def replace(item: Item, values: Mapping[Field, Any]) -> Item:
 
 
 def rebuild(item: Item, values: Sequence[Any]) -> Item:
-    """Return an item of the kind of ``item`` (dict with the same names, tuple, list, or one bare value) that holds ``values``."""
+    """Return an item of the kind of ``item`` (dict with the same names, tuple, named tuple, list, or one bare value) of ``values``."""
     if isinstance(item, dict):
         return dict(zip(item, values, strict=True))
     if isinstance(item, list):
         return list(values)
-    return tuple(values) if isinstance(item, tuple) else values[0]
+    if isinstance(item, tuple):
+        return type(item)(*values) if hasattr(item, "_fields") else tuple(values)
+    return values[0]
 
 
 def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what: str) -> Item:
@@ -91,7 +94,8 @@ def extended(item: Item, values: Sequence[Any], more: Mapping[Field, Any], what:
 def collate(samples: Sequence[Item], as_lists: bool = False) -> Item:
     """Stack samples of one kind into a batch: every field gets a new first axis of length ``len(samples)``, and memory aligned to 64 bytes.
 
-    Python's own numbers become int32 and float32, the types of frameworks, as do lists of them.
+    Python's own numbers become int32 and float32, the types of frameworks, as do lists of them. A field that is a dict, a tuple or a named
+    tuple stays one, and each of its own fields is stacked.
 
     Args:
         samples: At least one.
@@ -125,10 +129,11 @@ def split(batch: Item) -> list[Item]:
     Raises:
         ValueError: the fields differ in their first axis, or a field has none.
     """
-    lengths = {name: _length(value) for name, value in zip(names(batch), fields(batch), strict=True)}
+    rows = [split(value) if is_tree(value) else value for value in fields(batch)]
+    lengths = {name: _length(value) for name, value in zip(names(batch), rows, strict=True)}
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise ValueError(f"split: the fields must share a batch axis, but their lengths are {lengths}")
-    return [rebuild(batch, row) for row in zip(*fields(batch), strict=True)]
+    return [rebuild(batch, row) for row in zip(*rows, strict=True)]
 
 
 def length(item: Item) -> int | None:
@@ -172,7 +177,7 @@ def weighed(item: Item) -> tuple[int, int]:
             known = False
             if isinstance(value, (np.ndarray, memoryview)):
                 total += value.nbytes if isinstance(value, np.ndarray) else len(value)
-            elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+            elif isinstance(value, _TREES) or (isinstance(value, list) and value and isinstance(value[0], np.ndarray)):
                 total += nbytes(value)
     if not known:
         return total, 0
@@ -186,8 +191,16 @@ def _check(item: Item, field: Field) -> None:
         raise KeyError(f"no field {field!r}; the item has {', '.join(map(repr, known)) or 'no fields'}")
 
 
-def stack(name: Field, values: list[Any]) -> np.ndarray:
-    """Return the values of a field as an array with a new first axis. Raises as :func:`collate`."""
+def stack(name: Field, values: list[Any], is_part: bool = False) -> Any:
+    """Return the values of a field as an array with a new first axis, or as a tree of such. Raises as :func:`collate`.
+
+    Args:
+        name: Of the field.
+        values: Of the samples.
+        is_part: Whether the field is part of another one.
+    """
+    if isinstance(values[0], _TREES):
+        return _stacked_tree(name, values)
     kind = type(values[0]) if len(set(map(type, values))) == 1 else None
     if kind in (int, float):
         numbers = np.asarray(values)
@@ -199,7 +212,7 @@ def stack(name: Field, values: list[Any]) -> np.ndarray:
     shapes, dtypes = set(map(_SHAPE, arrays)), set(map(_DTYPE, arrays))
     if len(shapes) > 1:
         way_out = "crop, pad or resize to one shape before batching"
-        if () not in shapes and len({shape[1:] for shape in shapes}) == 1:
+        if not is_part and () not in shapes and len({shape[1:] for shape in shapes}) == 1:
             way_out += f", or, if samples have different numbers of rows, say ragged='pad', with {name!r} among its fields"
         raise ValueError(f"collate: field {name!r} has shapes {sorted(shapes)}; {way_out}")
     if len(dtypes) > 1 and any(d.kind not in "USO" for d in dtypes):
@@ -220,6 +233,7 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return batch
 
 
+_TREES: Final = (dict, tuple)
 _ARRAY: Final = np.ndarray
 _ARRAYS = {np.ndarray}
 _NUMBERS = frozenset([int, float, bool, type(None), *(kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool)))])
@@ -246,6 +260,35 @@ def array_of(name: Field, value: Any) -> np.ndarray:
     return array.astype(_NARROW[array.dtype])
 
 
+def _stacked_tree(name: Field, values: list[Any]) -> Any:
+    try:
+        known, parts = columns(values)
+    except ValueError as error:
+        raise ValueError(
+            f"collate: field {name!r} differs from sample to sample: {str(error).removeprefix('collate: ')}. Make its values alike, skip "
+            "the field, or make lists: Batch(batch_size, as_list=True)"
+        ) from None
+    return rebuild(values[0], [stack(f"{name}.{part}", column, True) for part, column in zip(known, parts, strict=True)])
+
+
+def is_tree(value: Any) -> bool:
+    """Return whether a field of a batch is a tree: a dict, or a tuple of arrays, lists and trees."""
+    return isinstance(value, dict) or (
+        isinstance(value, tuple) and all(isinstance(part, (np.ndarray, list)) or is_tree(part) for part in value)
+    )
+
+
+def holds_array(value: Any) -> bool:
+    """Return whether there is an array in a dict or tuple, or in one inside of it."""
+    return isinstance(value, np.ndarray) or (isinstance(value, _TREES) and any(map(holds_array, fields(value))))
+
+
+def how_to_flatten(name: Field, kind: type) -> str:
+    """Return the way out for a field that is a tree, if its type may be one, where only flat items are taken; else nothing."""
+    is_tree = issubclass(kind, _TREES)
+    return f"; flatten it by a map before: a field for each of its own fields, such as '{name}.image'" if is_tree else ""
+
+
 def _fits(array: np.ndarray) -> bool:
     """Say whether int32 has room for it, if it holds integers."""
     return array.dtype.kind != "i" or not array.size or bool(-(2**31) <= array.min() <= array.max() < 2**31)
@@ -259,6 +302,8 @@ def _form_and_values(sample: Item) -> tuple[Callable[[Item], Any], Callable[[Ite
 
 
 def _length(value: Any) -> int | None:
+    if is_tree(value):
+        return length(value)
     if isinstance(value, np.ndarray):
         return value.shape[0] if value.ndim else None
     return len(value) if isinstance(value, (list, tuple, bytes)) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -13,13 +14,14 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from highway.engine import cancel
 from highway.engine.component import Ranks
 from highway.engine.identity import expect_same, is_named
 from highway.engine.remake import Remaker
 from highway.engine.resume import Marker, resume
 from highway.engine.source import ranks_of
 from highway.engine.stage import Stamped
-from highway.errors import EndOfStream, PipelineError
+from highway.errors import Cancelled, EndOfStream, PipelineError
 
 if TYPE_CHECKING:
     from highway.engine.threads import Run
@@ -60,6 +62,8 @@ class Consumer:
         self._unordered = next((worker for worker in run.workers if worker.shape == "map" and not worker.stage.ordered), None)
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
         self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
+        self._received: Consumer | PipelineError | None = None  # where the loop is, if somebody takes items ahead of it
+        self._is_in_stage = False  # whether the last item was taken by a stage of another pipeline
 
     def take(self, timeout: float | None) -> Stamped:
         """Return the next item of the run: no marker, none of an epoch that was left, none that was given already.
@@ -70,6 +74,7 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(True, -1 if timeout is None else timeout):
             raise TimeoutError(_nothing_within(timeout))
+        self._is_in_stage = cancel.in_stage()
         try:
             while True:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -107,6 +112,40 @@ class Consumer:
             self._given.append(self._last)
         return True
 
+    def position(self) -> Consumer:
+        """Return where this is now, as a copy that stays there."""
+        with self._place:
+            position = copy.copy(self)
+            position._received = None
+            for name, value in vars(self).items():
+                if isinstance(value, (list, dict, set)):
+                    setattr(position, name, copy.copy(value))
+        return position
+
+    def received(self, position: Consumer | PipelineError | None) -> None:
+        """Have :meth:`state` return the state at a position, or raise an error; ``None``: return the state of this itself."""
+        self._received = position
+        self._is_in_stage &= position is not None
+
+    def left(self) -> Consumer:
+        """Return this position, after the loop there was left."""
+        if self._loop is not None:
+            self._leave(self._loop)
+        return self
+
+    def _leave(self, number: int) -> None:
+        """Note that the loop over an epoch was left."""
+        self._was_left = not self._run.skip(number)
+        if not self._was_left:
+            self._finish(number)
+            self._skipped, self._taken = number, 0
+            self._given.clear()
+
+    @property
+    def is_taken_ahead(self) -> bool:
+        """Whether somebody takes items ahead of a loop, and says which of them the loop has received."""
+        return self._received is not None
+
     def one_epoch(self, items: Iterator[Stamped]) -> Iterator[Any]:
         """Yield the items of an epoch: the rest of the epoch that the last loop did not finish, else the next epoch.
 
@@ -131,13 +170,9 @@ class Consumer:
                 was_left = False
                 number = self._loop = max(number, epoch)
                 yield stamped.item
-        except GeneratorExit:  # the loop was left
+        except (GeneratorExit, Cancelled):  # the loop was left
             if loop == self._loops:  # else a later loop has taken more
-                self._was_left = not self._run.skip(number)
-                if not self._was_left:
-                    self._finish(number)
-                    self._skipped, self._taken = number, 0
-                    self._given.clear()
+                self._leave(number)
             raise
         if loop < self._loops:
             return
@@ -178,19 +213,25 @@ class Consumer:
         """Return what ``state_dict()`` does, for :meth:`go_on`.
 
         Raises:
-            PipelineError: a stage does not say its state.
+            PipelineError: a stage does not say its state, or nobody knows where the loop is.
         """
+        if isinstance(self._received, PipelineError):
+            raise self._received
+        if self._received is None and self._is_in_stage and not cancel.in_stage():
+            raise PipelineError(
+                f"state_dict: another pipeline takes the items of {self._run} ahead of your loop; call state_dict() of that pipeline"
+            )
         if flushed := self.flushed():
             raise PipelineError(
                 f"state_dict: since drain() {', '.join(sorted(flushed))} may have handed on what else would have waited for more; call "
                 "state_dict() before drain()"
             )
-        first = self._run.workers[0]
-        if refused := self._marker.refused or (first.stage.name if self._taken and not first.scope.says_its_state else ""):
+        first, position = self._run.workers[0], self._received or self
+        if refused := position._marker.refused or (first.stage.name if position._taken and not first.scope.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
         self._expect_items_to_be_known_again()
         with self._place:
-            state = self._state(first)
+            state = position._state(first) | {"stages": list(self._identities.items())}
         return state | {"digest": _digest(state)}
 
     def flushed(self) -> set[str]:
@@ -207,7 +248,6 @@ class Consumer:
             "ranks": ranks_of(source.stage.op),
             "last": self._last,
             "ended": self.has_ended,
-            "stages": list(self._identities.items()),
             "epoch": self.epoch,
             "begun": self._has_begun,
             "loop": self._loop,

@@ -161,6 +161,7 @@ class Pipeline:
         Raises:
             EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
+        self._consumer.received(None)
         if not self.numbers_epochs:
             return (item for item, _ in self.stamped())
         return self._consumer.one_epoch(iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped())
@@ -214,14 +215,16 @@ class Pipeline:
                     cancel.here().flushed |= flushed
                 yield item
         finally:
-            if cancel.is_cancelled():
+            if cancel.is_cancelled() and not self._consumer.is_taken_ahead:
                 self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the pipeline is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+        """Return where the loop is, between two items, in a few kilobytes that JSON can hold; for :meth:`load_state_dict`.
+
+        Items that an adapter such as ``to_device`` has taken, and the loop has not received, do not count.
 
         Raises:
-            PipelineError: a stage does not say its state, or the pipeline ends in a sink.
+            PipelineError: a stage has no state, the pipeline ends in a sink, or it is part of another pipeline, whose state includes it.
         """
         if self.ends_in_sink:
             raise PipelineError(f"state_dict: {self._last} is a sink, which takes items without an end; take them by a loop or dequeue()")
@@ -249,6 +252,26 @@ class Pipeline:
     def ranks(self) -> Ranks:
         """Return the ranks that the source depends on; for a pipeline that this pipeline is the source of."""
         return ranks_of(self._run.workers[0].stage.op)
+
+    def position(self) -> Any:
+        """Return the position after the last item that was taken, for :meth:`received`."""
+        return self._consumer.position()
+
+    def received(self, position: Any, is_left: bool = False) -> None:
+        """Have :meth:`state_dict` return the state at the position of the last item that a loop has received.
+
+        For adapters that take items ahead of the loop: they take a :meth:`position` with each item, and call this when the loop receives
+        the item. After the loop they call it with ``None``: the state is then the one after a loop over the pipeline itself. If the source
+        does not number epochs, items that no loop has received still do not count.
+
+        Args:
+            position: The position; or the :class:`~highway.PipelineError` that :meth:`state_dict` raises, if nobody knows the position.
+            is_left: Whether the loop was left there, so that the state is that of the next epoch.
+        """
+        if is_left and isinstance(position, Consumer):
+            position = position.left()
+        if position is not None or self.numbers_epochs:
+            self._consumer.received(position)
 
     def remake(self, epoch: int, index: int, part: Any) -> Stamped:
         """Return an item again that came out of this pipeline; for a pipeline that this one is the source of."""

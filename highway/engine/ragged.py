@@ -81,7 +81,7 @@ class RaggedOptions:
     def has(self, name: Field, sample: Item) -> bool:
         """Say whether a field is ragged; ``sample`` is any one."""
         if self.fields is None:
-            return array_of(name, get(sample, name)).ndim > 0
+            return not isinstance(value := get(sample, name), (dict, tuple)) and array_of(name, value).ndim > 0
         for field in self.fields:
             get(sample, field)  # raises if there is none
         return name in self.fields or (isinstance(name, int) and name - len(names(sample)) in self.fields)

@@ -46,8 +46,9 @@ class Batch(RaggedOptions, _OfSamples):
         fill: What stands in the rows of a padded field that are none, for all fields or by field.
 
     Yields:
-        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. What stands beside a
-        ragged field has a name in a dict, and in a tuple a place behind all fields. Passport: epoch, origin and times of the first sample,
+        Items like the samples, with a new first axis in each field; Python's own numbers become int32 and float32. A field that is a dict,
+        a tuple or a named tuple stays one, and each of its own fields is stacked. The count or offsets of a ragged field have a name in a
+        dict, and in a tuple a place after all fields. Passport: epoch, origin and times of the first sample,
         a running index, and the keys of all samples.
 
     Raises:
@@ -220,8 +221,14 @@ def _batch(samples: list[Stamped], index: int, collated: Callable[[list[Item]], 
 
 
 def _shapes(sample: Item) -> Any:
-    arrays = [np.asarray(value) for value in fields(sample)]
-    return type(sample), names(sample), tuple((array.shape, array.dtype.str) for array in arrays)
+    return type(sample), names(sample), tuple(map(_shape, fields(sample)))
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, (dict, tuple)):
+        return _shapes(value)
+    array = np.asarray(value)
+    return array.shape, array.dtype.str
 
 
 @checked

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from highway.engine.batch import Item, fields
+from highway.engine.batch import Item, fields, names
 from highway.engine.ragged import RaggedOptions
 from highway.reading.draws import Draws
 
@@ -108,7 +108,7 @@ def _form(sample: Any, options: RaggedOptions) -> str:
     """
     options.collated([sample])
     arrays = RaggedOptions(options.ragged and "list", options.fields).collated([sample])
-    parts = [_shape_of(column[0], isinstance(column, list)) for column in fields(arrays if isinstance(sample, _SEVERAL) else (arrays,))]
+    parts = [_shape_of(column) for column in fields(arrays if isinstance(sample, _SEVERAL) else (arrays,))]
     if isinstance(sample, dict):
         parts = [f"{name!r}: {part}" for name, part in zip(sample, parts, strict=True)]
     return f"{type(sample).__name__} ({', '.join(parts)})" if isinstance(sample, _SEVERAL) else parts[0]
@@ -117,6 +117,11 @@ def _form(sample: Any, options: RaggedOptions) -> str:
 _SEVERAL = (dict, tuple, list)
 
 
-def _shape_of(array: Any, is_ragged: bool) -> str:
-    shape = str(("*", *array.shape[1:])).replace("'", "") if is_ragged else array.shape
+def _shape_of(column: Any) -> str:
+    """Return the dtype and shape of a field, of the batch of one sample."""
+    if isinstance(column, (dict, tuple)):
+        parts = (f"{name!r}: {_shape_of(part)}" for name, part in zip(names(column), fields(column), strict=True))
+        return f"{type(column).__name__} ({', '.join(parts)})"
+    array = column[0]
+    shape = str(("*", *array.shape[1:])).replace("'", "") if isinstance(column, list) else array.shape
     return "str or object" if array.dtype.kind in "USO" else f"{array.dtype} {shape}"

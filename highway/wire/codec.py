@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import numpy as np
 from msgpack import packb
 
+from highway.engine.batch import fields, holds_array, names
 from highway.errors import ConfigError, FrameError, ItemError
 from highway.parameters.location import did_you_mean
 from highway.wire import chunks, msgpack, tenbin
@@ -204,7 +205,10 @@ class Msgpack:
     has_envelopes = False
 
     def encode(self, item: Any, envelope: Envelope, allow64: bool = False, infos: Sequence[str] | None = None) -> list[Frame]:
-        """As :meth:`Codec.encode`; numbers, strings and nested lists can be sent too, and 64-bit arrays always."""
+        """As :meth:`Codec.encode`; numbers, strings, nested lists and dicts can be sent too, and 64-bit arrays always."""
+        for name, value in zip(names(item), fields(item), strict=True):
+            if hasattr(value, "_fields") and holds_array(value):  # it would come back as a plain tuple
+                raise tenbin.no_array(name, type(value))
         return [msgpack.encode_end(envelope.sender, envelope.number) if envelope.end else msgpack.encode(item)]
 
     def decode(self, frames: Sequence[Frame]) -> Message:

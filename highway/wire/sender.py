@@ -239,5 +239,6 @@ def _wait() -> None:
 
 def _emptied(item: Any) -> Any:
     """Return an item like this one with no samples in it."""
-    values = [np.frombuffer(value, np.uint8) if type(value) is bytes else np.asarray(value) for value in batch.fields(item)]
+    plain = [np.empty(0) if isinstance(value, (dict, tuple)) else value for value in batch.fields(item)]
+    values = [np.frombuffer(value, np.uint8) if type(value) is bytes else np.asarray(value) for value in plain]
     return batch.rebuild(item, [np.empty((0, *value.shape[1:]), value.dtype) for value in values])

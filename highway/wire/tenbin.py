@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from highway.engine.batch import how_to_flatten
 from highway.errors import FrameError, ItemError
 
 Buffer = Any  # bytes, bytearray, memoryview, numpy array or zmq.Frame: whatever memoryview() takes
@@ -99,6 +100,7 @@ def no_array(field: object, found: type) -> ItemError:
     if found is list:
         way_out += "; images of different sizes need one first, such as by Augmentations([Resize((224, 224))])"
         way_out += ", and fields of different lengths Batch(ragged='pad') or 'offsets' in place of 'list'"
+    way_out = how_to_flatten(field, found).removeprefix("; ") or way_out  # type: ignore[arg-type]  # a name or position
     return ItemError(f"field {field!r} is a {found.__name__}; the wire takes numpy arrays: {way_out}")
 
 

@@ -119,6 +119,34 @@ def test_epochs_arrive_on_the_device_as_they_are(run):
     ]
 
 
+def test_in_the_loop_over_epochs_a_state_counts_what_the_loop_has_received(run):
+    """The same lines are those of PyTorch: docs/howto/frameworks.md."""
+    assert (
+        run("""
+        from highway.modules import Reader
+        make = lambda: Pipeline([Reader([(n,) for n in range(24)], 4, epochs=3)], seed=3)
+        with make() as whole, make() as pipeline:
+            expected = [[rows.tolist() for rows, in whole] for _ in range(3)]
+            got, states = [], []
+            for epoch in range(3):
+                with to_device(pipeline) as arrays:
+                    for batch, in arrays:
+                        got.append(batch.tolist())
+                        states.append(pipeline.state_dict())
+            print(got == list(itertools.chain(*expected)))
+        for count in (1, 9, 17):
+            with make() as resumed:
+                resumed.load_state_dict(states[count - 1])
+                print([batch.tolist() for batch, in to_device(resumed)] == expected[count // 6][count % 6:])
+        with make() as pipeline:
+            for batch, in to_device(pipeline):
+                break
+            print([batch.tolist() for batch, in to_device(pipeline)] == expected[1])
+    """)
+        == ["True"] * 5
+    )
+
+
 def test_rows_go_to_the_devices_of_the_sharding(run):
     assert run("""
         batch = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -143,7 +171,7 @@ def test_rows_go_to_the_devices_of_the_sharding(run):
 def test_rows_that_do_not_divide_are_said_with_their_field(run):
     [said] = run("print(error_of([{'x': np.zeros((8, 2))}, {'x': np.zeros((63, 2))}], rows))")
     assert said.startswith("ValueError: to_device: item['x'] has 63 rows, which do not divide into 4 parts; the sharding has one for each")
-    assert said.endswith("[\"highway: in stage 'to_device', at epoch 0, item 1\"]")
+    assert "'highway: raised for batch 1 of the loop, on its way to the device'" in said
 
 
 def test_wide_numbers_are_narrowed_only_if_they_fit(run):

@@ -14,7 +14,7 @@ FIT = '''
 import json, warnings
 import numpy as np
 import keras
-from highway import DROP, Pipeline
+from highway import DROP, Pipeline, PipelineError
 from highway.adapters.keras import dataset
 from highway.modules import Batch, Reader, Repeat
 
@@ -30,10 +30,10 @@ def pipeline(*fields, epochs=None, steps=()):
     return Pipeline([Reader(samples, 8, shuffle=False, epochs=epochs), *steps])
 
 
-def model(inputs=1):
+def model(inputs=1, out=2):
     named = [keras.Input((4,), name=f"in{n}") for n in range(inputs)]
     start = named[0] if inputs == 1 else keras.layers.Concatenate()(named)
-    out = keras.layers.Dense(2, name="out", kernel_initializer="ones")(start)
+    out = keras.layers.Dense(out, name="out", kernel_initializer="ones")(start)
     made = keras.Model(named[0] if inputs == 1 else {one.name: one for one in named}, out)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     made.compile(keras.optimizers.SGD(0.1), loss=loss, metrics=["accuracy"])
@@ -112,6 +112,86 @@ with pipeline(X, Y, epochs=2) as test:
     fitted = model()
     quiet = {"verbose": 0, "return_dict": True}
     said["evaluate"] = fitted.evaluate(dataset(test), **quiet) == fitted.evaluate(X, Y, batch_size=8, **quiet)
+
+
+class States(keras.callbacks.Callback):
+    """Keeps the states of a pipeline: when the training begins, after each step, and after each epoch."""
+
+    def __init__(self, pipeline):
+        super().__init__()
+        self.pipeline, self.begun, self.steps, self.epochs = pipeline, None, [], []
+
+    def on_train_begin(self, logs=None):
+        self.begun = self.pipeline.state_dict()
+
+    def on_train_batch_end(self, batch, logs=None):
+        try:
+            self.steps.append(self.pipeline.state_dict())
+        except PipelineError as error:
+            self.steps.append(str(error))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(self.pipeline.state_dict())
+
+
+def shuffled():
+    return Pipeline([Reader([(X[n], n) for n in range(48)], 8, epochs=3)], seed=5)
+
+
+def rows(pipeline):
+    return [numbers.tolist() for _, numbers in pipeline]
+
+
+def resumed(state):
+    with shuffled() as other:
+        other.load_state_dict(state)
+        return rows(other)
+
+
+def resumed_fit(state):
+    with shuffled() as other:
+        other.load_state_dict(state)
+        noted = Noted(other)
+        model(out=48).fit(dataset(noted), verbose=0, initial_epoch=1, epochs=3)
+        return noted.rows
+
+
+class Noted:
+    """Notes which batches are taken of a pipeline."""
+
+    def __init__(self, pipeline):
+        self.pipeline, self.rows, self.position, self.received = pipeline, [], pipeline.position, pipeline.received
+
+    def __len__(self):
+        return len(self.pipeline)
+
+    def __iter__(self):
+        for batch in self.pipeline:
+            self.rows.append(batch[1].tolist())
+            yield batch
+
+
+with shuffled() as train:
+    epochs = [rows(train) for _ in range(3)]
+for name, options in (("known", {}), ("unknown", {"steps": 0})):
+    with shuffled() as train:
+        states = States(train)
+        with dataset(train, **options) as batches:
+            model(out=48).fit(batches, epochs=2, verbose=0, callbacks=[states])
+        at_end = [resumed(state) for state in (states.begun, *states.epochs)] == epochs
+        rest = [epoch[n:] for epoch in epochs[:2] for n in range(1, 7)]
+        in_epoch = [state if isinstance(state, str) else resumed(state) == rest[n] for n, state in enumerate(states.steps)]
+        said["states, steps " + name] = at_end, in_epoch
+said["resumed fit"] = resumed_fit(states.epochs[0]) == [*epochs[1], *epochs[2]]
+with shuffled() as train:
+    states = States(train)
+    states.on_epoch_end = lambda epoch, logs=None: None
+    model(out=48).fit(dataset(train), epochs=2, steps_per_epoch=3, verbose=0, callbacks=[states])
+    said["split"] = [state if isinstance(state, str) else resumed(state) == epochs[0][n + 1 :] for n, state in enumerate(states.steps)]
+with Pipeline([Reader([(X[n], n) for n in range(48)], 48, epochs=3)], seed=5) as train:
+    noted = Noted(train)
+    model(out=48).fit(dataset(noted), verbose=0, epochs=2)
+    said["one_batch_epochs"] = len(noted.rows)
 print(json.dumps(said))
 '''
 
@@ -160,7 +240,7 @@ def test_dicts_are_inputs_by_name(said):
 
 
 def test_the_batches_that_keras_looks_at_are_trained_with(said):
-    assert said["one_batch"] is True
+    assert (said["one_batch"], said["one_batch_epochs"]) == (True, 2)
     assert said["over"].startswith("EndOfStream: the pipeline has ended; for several passes give its source epochs=")
 
 
@@ -171,6 +251,26 @@ def test_errors_are_the_original_ones(said):
 def test_an_epoch_that_is_shorter_than_it_should_be_is_an_error(said):
     assert said["short"].startswith("PipelineError: dataset: the epoch had ")
     assert "and should have 6; give dataset(pipeline, steps=...) as many as it has, or 0" in said["short"]
+
+
+@pytest.mark.parametrize("steps", ["known", "unknown"])
+def test_a_state_at_the_end_of_an_epoch_counts_its_batches(said, steps):
+    at_end, in_epoch = said[f"states, steps {steps}"]
+    assert at_end
+    assert len(in_epoch) == 12
+
+
+def test_a_state_within_an_epoch_is_that_of_the_last_step_or_refused(said):
+    _, in_epoch = said["states, steps known"]
+    assert set(in_epoch) == set(said["split"])
+    assert len(set(in_epoch)) == 1
+    assert in_epoch[0] is True or in_epoch[0].startswith(
+        "state_dict: Keras takes batches of the pipeline ahead of its training steps; call"
+    )
+
+
+def test_a_resumed_fit_trains_the_epochs_that_are_left(said):
+    assert said["resumed fit"] is True
 
 
 def test_predict_and_evaluate_take_it_too(said):

@@ -1,5 +1,6 @@
 """Pipelines as tf.data datasets; with TensorFlow itself run by ``tox -e adapters-tf``."""
 
+import collections
 import gc
 import itertools
 import subprocess
@@ -281,3 +282,19 @@ print(sorted(thread.name for thread in threading.enumerate() if type(thread).__n
 def test_dropped_in_the_middle_it_leaves_nothing(tf):
     out = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=200)
     assert (out.returncode, out.stdout) == (0, "['MainThread']\n"), out.stderr
+
+
+def test_trees_stay_trees(tf, to_dataset):
+    """The answer to a question about tf.data: ({"image": ..., "n": ...}, y)."""
+    Pair = collections.namedtuple("Pair", "left right")
+    samples = [({"image": np.full((2, 3), n, np.uint8), "n": n}, Pair(n, (np.float32(n), n))) for n in range(4)]
+    with Pipeline([samples, Batch(2)]) as pipeline:
+        dataset = to_dataset(pipeline)
+        number = tf.TensorSpec([None], tf.int32)
+        assert dataset.element_spec == (
+            {"image": tf.TensorSpec([None, 2, 3], tf.uint8), "n": number},
+            Pair(number, (tf.TensorSpec([None], tf.float32), number)),
+        )
+        (first, pair), _ = dataset.map(lambda inputs, pair: (inputs, pair))
+    assert (first["image"].shape, first["n"].numpy().tolist()) == ((2, 2, 3), [0, 1])
+    assert (type(pair), pair.right[1].numpy().tolist()) == (Pair, [0, 1])

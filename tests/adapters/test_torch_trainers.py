@@ -86,6 +86,52 @@ def test_lightning_goes_on_in_the_middle_of_an_epoch_by_its_own_checkpoint(make,
     assert resumed.seen == whole.seen[stop_behind:]
 
 
+class Unsized(DataLoader):
+    """A loader over a pipeline of unknown length."""
+
+    def __len__(self):
+        raise TypeError("the length is not known")
+
+
+def of_unknown_length():
+    return Unsized(Pipeline([Reader(Pairs(18), 3, num_workers=2)], seed=7))
+
+
+class Asking(Recorder):
+    """Asks the loader, and its pipeline, for their states after each step."""
+
+    def __init__(self, loader, *asked):
+        super().__init__()
+        self.loader, self.asked, self.states = loader, asked, []
+
+    def train_dataloader(self):
+        return self.loader
+
+    def on_train_batch_end(self, *_):
+        self.states.append([asked.state_dict() for asked in self.asked])
+
+
+@pytest.mark.parametrize("wrap", [lambda loader: loader, lambda loader: to_device(loader, "cpu")], ids=["loader", "device"])
+@pytest.mark.parametrize("make", [over_pipeline, of_unknown_length], ids=["known", "unknown"])
+def test_lightning_asks_for_states_of_the_batch_that_it_trains_with(make, wrap, tmp_path):
+    loader = make()
+    model = Asking(wrap(loader), loader, loader.dataset)
+    fit(None, tmp_path, 2, model)
+    assert len(model.states) == len(model.seen) == 2 * BATCHES
+    for count in (1, 4, BATCHES + 3):
+        for state in model.states[count - 1]:
+            resumed = over_pipeline()
+            resumed.load_state_dict(state)
+            assert [numbers.tolist() for _, numbers in resumed] == model.seen[count : BATCHES if count < BATCHES else None]
+
+
+@pytest.mark.parametrize("stop_behind", [BATCHES + 1, BATCHES + 4])
+def test_lightning_goes_on_if_the_length_is_not_known(stop_behind, tmp_path):
+    whole = fit(of_unknown_length(), tmp_path, 3, Recorder(stop_behind))
+    resumed = fit(of_unknown_length(), tmp_path, 3, checkpoint=tmp_path / "middle.ckpt")
+    assert resumed.seen == whole.seen[stop_behind:]
+
+
 class Scheduled(Recorder):
     """Asks for the number of steps, which sets loaders up before a checkpoint is restored."""
 
@@ -145,3 +191,18 @@ def test_accelerate_takes_a_loader_as_a_dataset_of_torch():
         prepared = accelerator.prepare(data.DataLoader(loader.as_torch(), batch_size=None))
         assert len(prepared) == BATCHES
         assert sorted(number for _, numbers in prepared for number in numbers.tolist()) == list(range(18))
+
+
+def test_accelerate_takes_a_batch_ahead_that_does_not_count():
+    configuration = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=configuration)
+    with over_dataset() as loader:
+        prepared = accelerator.prepare(data.DataLoader(loader.as_torch(), batch_size=None))
+        seen, states = [], []
+        for _, numbers in prepared:
+            seen.append(numbers.tolist())
+            states.append(loader.state_dict())
+    for count in (1, 4):
+        with over_dataset() as resumed:
+            resumed.load_state_dict(states[count - 1])
+            assert [numbers.tolist() for _, numbers in resumed] == seen[count:]

@@ -13,6 +13,7 @@ import torch
 from highway.adapters.torch.generators import generators_of, gone_back, states_of
 from highway.adapters.torch.loop import Loop, LoopState, Workers
 from highway.adapters.torch.samplers import SampleOrder, Samplers
+from highway.engine import cancel
 from highway.errors import ConfigError, PipelineError
 
 log = logging.getLogger("highway")
@@ -43,6 +44,7 @@ class DatasetBatches:
         self._loops = 0
         self._place: LoopState | None = None  # of the last loop
         self._resumed: LoopState | None = None  # of the next one
+        self._received: LoopState | PipelineError | None = None  # where the loop is, if somebody takes batches ahead of it
         self.epoch = 0  # the next loop's
 
     @property
@@ -57,7 +59,7 @@ class DatasetBatches:
 
     def __iter__(self) -> Loop:
         if self._resumed is None and self._place is not None and self._place.is_untouched:
-            self._resumed = replace(self._place, ahead=set(self._place.ahead))
+            self._resumed = self._place.copy()
         samplers, place = self.samplers, self._resumed
         generators = generators_of(samplers, self._order.generator)
         if place is None:
@@ -77,7 +79,7 @@ class DatasetBatches:
             seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._order.generator).item())  # as torch draws one
             loop = Loop(self._loops, workers, samplers.numbers, seed, place, self._timeout, self._take_back)
             loop.begin(0 if self._resumed is None else 1)
-        self._resumed, self._place, self.epoch = None, place, place.epoch + 1
+        self._resumed, self._received, self._place, self.epoch = None, None, place, place.epoch + 1
         return loop
 
     def _take_back(self, workers: Workers) -> None:
@@ -108,10 +110,31 @@ class DatasetBatches:
             self.epoch = epoch
             self.samplers.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the last loop is."""
-        samplers = self.samplers
+    def position(self) -> LoopState:
+        """Return where the last loop is after the last batch that was taken."""
         place = self._resumed or self._place
+        return LoopState(self.epoch, {}, has_ended=True) if place is None else place.copy()
+
+    def received(self, position: LoopState | PipelineError | None) -> None:
+        """Have the state be the one at a position; ``None``: batches that the loop has not received count no longer as taken."""
+        if position is None and isinstance(self._received, LoopState):
+            self._place = replace(self._received, is_in_stage=False)
+        self._received = position
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the last loop is.
+
+        Raises:
+            PipelineError: nobody knows which batch the loop has received last.
+        """
+        if isinstance(self._received, PipelineError):
+            raise self._received
+        samplers = self.samplers
+        place = self._resumed or self._received or self._place
+        if self._received is None and place is not None and place.is_in_stage and not cancel.in_stage():
+            raise PipelineError(
+                "state_dict: a stage of a pipeline takes the batches ahead of your loop; call state_dict() of what your loop is over"
+            )
         if place is None or place.has_ended:
             begun = {
                 "generators": states_of(generators_of(samplers, self._order.generator)),

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from torch.utils.data import IterableDataset, default_convert
 
+from highway.adapters.positions import received_by_caller
 from highway.adapters.torch.apart import why_not_apart
 from highway.adapters.torch.batches import DatasetBatches
 from highway.adapters.torch.collate import collate
@@ -202,7 +203,7 @@ class DataLoader:
         Raises:
             Exception: what is raised for a sample, with notes that say which, in the place of its batch.
         """
-        batches = iter(self._batches)
+        batches = received_by_caller(self, iter(self._batches))
         return (mapped(batch, pin) for batch in batches) if self.pin_memory and torch.cuda.is_available() else batches
 
     def set_epoch(self, epoch: int) -> None:
@@ -213,8 +214,20 @@ class DataLoader:
         """
         self._batches.set_epoch(epoch)
 
+    def position(self) -> Any:
+        """Return where the last loop is after the last batch that was taken, for :meth:`received`."""
+        return self._batches.position()
+
+    def received(self, position: Any) -> None:
+        """Have :meth:`state_dict` return the state at a position; see :meth:`highway.Pipeline.received`."""
+        self._batches.received(position)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return where the last loop is, between two batches: what was read beyond counts for nothing."""
+        """Return where the last loop is, between two batches: what was read beyond counts for nothing.
+
+        Raises:
+            PipelineError: a stage of the pipeline does not say its state, or stages of another pipeline take the batches.
+        """
         return self._batches.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:

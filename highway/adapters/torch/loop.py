@@ -6,12 +6,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from highway.adapters.torch.nested import as_tensors
 from highway.adapters.torch.samples import Failed, Read, ReadSamples, Runs, Task
-from highway.engine import Pipeline
+from highway.engine import Pipeline, cancel
 from highway.engine.fed import Fed
 from highway.engine.stage import Stage
 from highway.errors import EndOfStream, PipelineError
@@ -159,6 +159,7 @@ class LoopState:
         length: How many there are in the epoch, if that is known.
         has_ended: Whether all were given.
         is_untouched: Whether a state said so, and none was given since: then a loop that is begun anew goes on from here, too.
+        is_in_stage: Whether a stage of a pipeline has taken the last one.
     """
 
     epoch: int
@@ -168,10 +169,15 @@ class LoopState:
     length: int | None = None
     has_ended: bool = False
     is_untouched: bool = False
+    is_in_stage: bool = False
+
+    def copy(self) -> LoopState:
+        """Return a copy that stays here."""
+        return replace(self, ahead=set(self.ahead))
 
     def give(self, index: int) -> None:
         """Note that a batch is given."""
-        self.is_untouched = False
+        self.is_untouched, self.is_in_stage = False, cancel.in_stage()
         self.ahead.add(index)
         while self.batches in self.ahead:
             self.ahead.remove(self.batches)

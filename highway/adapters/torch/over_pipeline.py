@@ -25,6 +25,7 @@ class PipelineBatches:
         self._given: int | None = 0  # items of the epoch that were taken; None: nobody knows
         self._is_at_end = False  # whether they are all of the loop that runs
         self._is_behind_last = False  # whether they were all of a loop that another loader has not ended
+        self._received: tuple[Any, int | None, bool] | None = None  # where the loop is, if somebody takes batches ahead of it
 
     @property
     def epoch(self) -> int:
@@ -34,6 +35,7 @@ class PipelineBatches:
         return len(self._pipeline)
 
     def __iter__(self) -> Iterator[Any]:
+        self._received = None
         if self._is_behind_last:
             self._is_behind_last, self._given = False, 0
             for _ in self._pipeline:  # the rest of that epoch, which is empty
@@ -61,10 +63,19 @@ class PipelineBatches:
                 "itself; load_state_dict() goes on in another one"
             )
 
+    def position(self) -> tuple[Any, int | None, bool]:
+        return self._pipeline.position(), self._given, self._is_behind_last or self._is_at_end
+
+    def received(self, position: tuple[Any, int | None, bool] | PipelineError | None) -> None:
+        self._received = position if isinstance(position, tuple) else None
+        self._pipeline.received(position[0] if isinstance(position, tuple) else position)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"pipeline": self._pipeline.state_dict(), "given": self._given, "is_behind_last": self._is_behind_last or self._is_at_end}
+        _, given, is_behind_last = self._received or self.position()
+        return {"pipeline": self._pipeline.state_dict(), "given": given, "is_behind_last": is_behind_last}
 
     def load_state_dict(self, state: Mapping[str, Any], allow_changed: Collection[str] = ()) -> None:
+        self._received = None
         if isinstance(state, Mapping) and "pipeline" in state:
             self._pipeline.load_state_dict(state["pipeline"], allow_changed)
             self._given, self._is_behind_last = state["given"], state["is_behind_last"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from highway.datasets.cache_files.layout import FieldSpec, Kind
-from highway.engine.batch import Field, Item, fields, names
+from highway.engine.batch import Field, Item, fields, how_to_flatten, names
 from highway.errors import ItemError
 
 Arrays = Callable[[Item], list[tuple[FieldSpec, np.ndarray]]]
@@ -74,7 +74,7 @@ def _as_it_came(name: Field, value: Any) -> tuple[FieldSpec, np.ndarray]:
     if kind not in (np.ndarray, np.memmap) and (not isinstance(value, np.generic) or isinstance(value, (str, bytes))):
         raise ItemError(
             f"Cache: field {name!r} is a {kind.__name__}, which would not come back as one: {_KEPT}; make it one of these before, such as "
-            "np.asarray(value), or leave the field out"
+            f"np.asarray(value), or leave the field out{how_to_flatten(name, kind)}"
         )
     values: np.ndarray = _contiguous(value)
     if values.dtype.kind not in "biufc":
@@ -98,6 +98,7 @@ def _as_bytes(kind: Kind, data: bytes) -> tuple[FieldSpec, np.ndarray]:
 def _json(name: Field, value: Any) -> bytes:
     for other in _not_plain(value):
         way_out = f"{'' if isinstance(value, dict) else 'make it an array, or '}give what it holds fields of its own"
+        way_out += how_to_flatten(name, type(value))
         raise ItemError(f"Cache: field {name!r} is a {type(value).__name__} that holds {other}: {_KEPT}; {way_out}")
     return json.dumps(value).encode()
 

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from highway.engine.batch import how_to_flatten
 from highway.errors import DatasetError, ItemError
 from highway.images.decode import MAX_PIXELS
 
@@ -161,7 +162,8 @@ def encoding_for(name: str, value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in _NUMBERS:
         return value.dtype.name if value.ndim == 0 else "ndarray"
     what = f"{value.dtype} {value.shape}" if isinstance(value, (np.ndarray, np.generic)) else f"a {type(value).__name__}"
-    raise ItemError(f"field {name!r} is {what}, which MDS has no encoding for; make it an array of numbers, a str or bytes")
+    way_out = how_to_flatten(name, type(value))
+    raise ItemError(f"field {name!r} is {what}, which MDS has no encoding for; make it an array of numbers, a str or bytes{way_out}")
 
 
 def encode(name: str, encoding: str, value: Any) -> bytes:
@@ -189,7 +191,9 @@ def _as_json(name: str, value: Any) -> bytes:
     try:
         written = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ItemError(f"field {name!r} cannot be JSON: {error}; make it an array, a str or bytes") from error
+        raise ItemError(
+            f"field {name!r} cannot be JSON: {error}; make it an array, a str or bytes{how_to_flatten(name, type(value))}"
+        ) from error
     if json.loads(written) != value:
         raise ItemError(f"field {name!r} does not come back from JSON as it is: names in it must be str, and lists no tuples")
     return written.encode()

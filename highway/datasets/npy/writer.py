@@ -14,6 +14,7 @@ import numpy as np
 
 from highway.datasets.npy.rows import KEYS
 from highway.datasets.writing import writing
+from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
 _NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
@@ -135,7 +136,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     raise ItemError(
         f"field {name!r} is a {type(value).__name__}, which cannot be the row of an array; make it an array or a number, leave it out, or "
-        "write a format that keeps it, such as shards"
+        f"write a format that keeps it, such as shards{how_to_flatten(name, type(value))}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from highway.datasets.tables.backend import ipc, pa, pq
 from highway.datasets.tables.cells import Kind, cell, column_of, column_type
 from highway.datasets.tables.schema import KEY
+from highway.engine.batch import how_to_flatten
 from highway.errors import ItemError
 
 _BLOCK = 16 << 20  # bytes of a row group or record batch if nobody says how many rows
@@ -60,7 +61,8 @@ class TableWriter:
         try:
             return cell(value)
         except ItemError as error:
-            raise ItemError(f"{self._path}: sample {key!r}: field {field!r} is {error}") from error
+            way_out = how_to_flatten(field, type(value))
+            raise ItemError(f"{self._path}: sample {key!r}: field {field!r} is {error}{way_out}") from error
 
     def _difference(self, kinds: Mapping[str, Kind]) -> str:
         if set(kinds) != set(self._kinds):

@@ -1,0 +1,73 @@
+"""Where a loop is, if somebody takes the items of its pipeline or loader ahead of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
+
+from highway.errors import PipelineError
+
+
+@runtime_checkable
+class Positioned(Protocol):
+    """A pipeline or loader whose state is where a loop is, if somebody takes its items ahead of the loop."""
+
+    def position(self) -> Any:
+        """Return where it is after the last item that was taken."""
+
+    def received(self, position: Any) -> None:
+        """Have its state be the one at a position, up to which the loop has received the items; ``None``: nobody takes them ahead.
+
+        If the position is an error, asking for the state raises it.
+        """
+
+
+def position_of(loader: Any) -> Any:
+    """Return where a loader is: of one that is not ours its state, the error if it has none now, or ``None`` if it never has."""
+    if isinstance(loader, Positioned):
+        return loader.position()
+    try:
+        return loader.state_dict() if hasattr(loader, "state_dict") else None
+    except PipelineError as error:
+        return error
+
+
+def received_by_caller(loader: Positioned, batches: Iterator[Any]) -> Iterator[Any]:
+    """Return a loop over a loader, which tells it what the caller of the caller does with the batches.
+
+    Lightning, if it does not know the length of an epoch, and Accelerate fetch a batch before they yield the one before it.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module == "highway.adapters.device_loader" or module.startswith("torchdata."):  # which count what their loop receives
+            return batches
+        if module == "accelerate.data_loader" or (module.endswith(".loops.fetchers") and _fetches_ahead(frame)):
+            return _one_behind(loader, batches)
+        frame = frame.f_back
+    return batches
+
+
+def _fetches_ahead(frame: FrameType) -> bool:
+    """Say so of a data fetcher of Lightning, a method of which this is."""
+    fetcher = frame.f_locals["self"]
+    has_length = (frame.f_globals["sized_len"](loader) is not None for loader in fetcher.combined_loader.flattened)
+    return type(fetcher).__name__ == "_PrefetchDataFetcher" and not all(has_length)
+
+
+def _one_behind(loader: Positioned, batches: Iterator[Any]) -> Generator[Any]:
+    """Yield batches, each of which the loop receives when the next one is taken."""
+    position = loader.position()
+    try:
+        for batch in batches:
+            loader.received(position)
+            position = loader.position()
+            yield batch
+    except GeneratorExit:
+        if (close := getattr(batches, "close", None)) is not None:
+            close()
+        loader.received(None)
+        raise
+    loader.received(None)
