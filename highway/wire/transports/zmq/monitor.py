@@ -73,6 +73,7 @@ class Monitor:
                     self._unix.add(fd)
                 self.closed.discard(endpoint.decode())
             elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self._seen += 1
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
                 self._given_up += 1
@@ -81,8 +82,7 @@ class Monitor:
         return Peers(len(self._live), self._seen, self._seen + len(self._pending), self.strangers)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Count one of the connections of an endpoint as a peer: the one that has sent the most, and of these the latest."""
-        self._seen += 1
+        """Take one of the connections of an endpoint for a peer: the one that has sent the most, and of these the latest."""
         if found := [fd for fd, other in self._pending.items() if other == endpoint]:
             fd = max(reversed(found), key=_bytes_received) if len(found) > 1 else found[0]
             del self._pending[fd]
@@ -92,13 +92,17 @@ class Monitor:
     def _part(self, fd: int, endpoint: bytes) -> None:
         self._unix.discard(fd)
         self.closed.add(endpoint.decode())
-        if fd in self._live:
-            self._live.remove(fd)
-            return
-        self._pending.pop(fd, None)
-        if self._given_up:  # it went by itself, as a scan of ports does
+        was_pending, was_live = self._pending.pop(fd, None) is not None, fd in self._live
+        self._live.discard(fd)
+        if self._given_up:  # it went by itself before it was a peer, as a scan of ports does
             self._given_up -= 1
-            return
+            if was_live:  # another one was meant
+                self._welcome(endpoint)
+        elif was_pending:
+            self._refuse(endpoint)
+
+    def _refuse(self, endpoint: bytes) -> None:
+        """Count a connection that libzmq has closed in its handshake, and report the first one."""
         self.strangers += 1
         if self.strangers == 1:
             log.warning(
