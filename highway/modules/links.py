@@ -214,7 +214,8 @@ class ZMQSink:
         counters["budget_mb"] = link.budget_mb
         with LinkSender(link, self.allow64, made_here(), hears_leave=True) as sender:
             counters["bound"] = sender.bound
-            sender.wait_for_receivers()
+            if not sender.wait_for_receivers():
+                return
             try:
                 self._send_all(items, sender)
                 sender.finish()

@@ -151,7 +151,7 @@ class Plan:
         if spec.over.has_port:
             return self._listens(process, self.port(link, process), listen)
         number, _ = self._place(link, spec.bind, process)
-        return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}")
+        return spec.over.prefix + _socket_name(f"{self.name}-{link}-{number}", self._digest(f"{link}-{number}"))
 
     def over(self, link: str) -> Transport:
         """Return what a link's messages travel over here."""
@@ -178,10 +178,13 @@ class Plan:
         """
         if self.links[link].tap is not None and not self.named:
             return f"tcp://{self._listens(process, self.port(link, process, 'tap'), listen)}"
-        digest = hashlib.blake2s(f"{self.path}\0{link}".encode(), digest_size=8).hexdigest()
         number, _ = self._place(link, "from", process)
-        name = f"@highway-tap-{os.getuid()}-{digest}-{number}"
+        name = f"@highway-tap-{os.getuid()}-{self._digest(link)}-{number}"
         return f"ipc://{name if sys.platform == 'linux' else f'{SOCKETS_FOLDER}/{name[1:]}'}"
+
+    def _digest(self, name: str) -> str:
+        """Return what tells a name from those of all other files on a machine, also of files with the same name in other folders."""
+        return hashlib.blake2s(f"{self.path}\0{name}".encode(), digest_size=8).hexdigest()
 
     def _place(self, link: str, side: Side, process: Process) -> tuple[int, int]:
         """Return how many processes come before one on its side of a link, and how many of those are on its host."""
@@ -256,13 +259,7 @@ def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
-def _socket_name(text: str) -> str:
-    """Return a name that fits the path of a socket (107 bytes at most) and a URL.
-
-    One that is too long, or has characters that mean something in a URL, is told apart by a digest.
-    """
+def _socket_name(text: str, digest: str) -> str:
+    """Return a name that fits the path of a socket (107 bytes at most) and a URL: readable text, and a digest that makes it unique."""
     name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
-    if name == text and len(name) <= LONGEST_NAME:
-        return name
-    digest = hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
     return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

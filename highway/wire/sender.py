@@ -74,14 +74,18 @@ class LinkSender:
         self.transport_end.attach(link)
         self._link = whole
 
-    def wait_for_receivers(self) -> None:
-        """Wait until as many receivers are connected as the link's options ask for."""
+    def wait_for_receivers(self) -> bool:
+        """Wait until as many receivers are connected as the link's options ask for; return False if the pipeline is drained before."""
         wanted, told = self._link.options.receivers, time.monotonic() + TELL_AFTER
         while (peers := self.transport_end.peers()) is not None and peers.live < wanted:
             if time.monotonic() > told:
                 log.warning("%s: waiting for receivers, %d of %d are there", self._link, peers.live, wanted)
                 told = float("inf")
+            if cancel.is_draining():
+                log.info("%s: drained before its receivers came, so nothing was sent", self._link)
+                return False
             _wait()
+        return True
 
     @property
     def receivers(self) -> int:

@@ -270,6 +270,22 @@ def test_a_link_takes_nothing_before_the_sink_can_hand_it_on(tmp_path):
     assert arrived == [0, 1, 2]
 
 
+@pytest.mark.parametrize("source", ["a link", "a list"])
+def test_a_sink_that_waits_for_receivers_is_drained_at_once(tmp_path, source):
+    items = ZMQSource(f"zpull+ipc://{tmp_path}/in") if source == "a link" else [(np.zeros(1, np.int32),)] * 1000
+    pipeline = Pipeline([items, ZMQSink(f"zrpush+ipc://{tmp_path}/out?receivers=1&linger_ms=1000000")])
+    thread = threading.Thread(target=pipeline.run)
+    thread.start()
+    wait_until(lambda: pipeline.stats().stages[-1].counters.get("bound"))
+    pipeline.drain()
+    thread.join(30)
+    was_drained = not thread.is_alive()
+    pipeline.stop()
+    thread.join()
+    assert was_drained
+    assert pipeline.stats().items == 0
+
+
 def test_a_link_that_waits_for_the_sink_can_be_drained_and_stopped(tmp_path):
     class Never:
         def consume(self, items):

@@ -1,5 +1,6 @@
 """Hosts and links: the URLs that come of them, and what is wrong with a file before anything runs."""
 
+import hashlib
 import os
 import socket
 
@@ -168,13 +169,14 @@ def test_ports_of_taps_are_checked_like_those_of_links(topology, tap, message):
     [
         ("kind: publish, port: 1", "zpub://127.0.0.1:1", "zsub://127.0.0.1:1"),
         ("kind: publish, port: 1, bind: to", "zrpub://127.0.0.1:1", "zrsub://127.0.0.1:1"),
-        ("transport: shm", "zrpush+shm://highway-{uid}-t-l-0", "zrpull+shm://highway-{uid}-t-l-0"),
-        ("transport: ipc, bind: to", "zpush+ipc:///tmp/highway-{uid}/t-l-0", "zpull+ipc:///tmp/highway-{uid}/t-l-0"),
+        ("transport: shm", "zrpush+shm://highway-{uid}-t-l-0-{digest}", "zrpull+shm://highway-{uid}-t-l-0-{digest}"),
+        ("transport: ipc, bind: to", "zpush+ipc:///tmp/highway-{uid}/t-l-0-{digest}", "zpull+ipc:///tmp/highway-{uid}/t-l-0-{digest}"),
     ],
 )
 def test_kinds_transports_and_directions_have_their_schemes(topology, keys, sender, receiver):
     text = f"links: {{l: {{from: a, to: b, {keys}}}}}\nroles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
-    plan, known = topology(text).plan, {"uid": os.getuid()}
+    plan = topology(text).plan
+    known = {"uid": os.getuid(), "digest": hashlib.blake2s(f"{plan.path}\0l-0".encode(), digest_size=8).hexdigest()}
     assert check(topology(text)) == []
     assert plan.urls("l", "a", 0, "send") == [sender.format(**known)]
     assert plan.urls("l", "b", 0, "receive") == [receiver.format(**known)]
@@ -193,6 +195,19 @@ def test_the_socket_of_a_link_has_a_short_path_whatever_tmpdir_and_the_file_are_
         found.append(parse(url, "send").locations)
     assert len(set(found)) == 3
     assert max(len(location) for (location,) in found) < 80
+
+
+@pytest.mark.parametrize("transport", ["ipc", "shm"])
+def test_files_with_the_same_name_in_different_folders_share_no_link(tmp_path, transport):
+    roles = f"roles: {{a: [{SOURCE}, ZMQSink: {{link: l}}], b: [ZMQSource: {{link: l}}]}}"
+    text, plans = f"links: {{l: {{from: a, to: b, transport: {transport}}}}}\n{roles}", []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "t.yaml").write_text(text)
+        plans.append(load(tmp_path / folder / "t.yaml").plan)
+    ends = [[parse(*plan.urls("l", *end), end[2]).locations for end in (("a", 0, "send"), ("b", 0, "receive"))] for plan in plans]
+    assert [sender == receiver for sender, receiver in ends] == [True, True]
+    assert ends[0] != ends[1]
 
 
 def test_later_files_replace_and_add_by_key(topology):

@@ -104,11 +104,29 @@ def test_a_publisher_counts_its_subscribers_and_tells_them_the_end_whatever_stra
 
 
 def test_a_sender_that_connects_to_another_service_gives_it_nothing_and_says_so(own_address, caplog):
-    with socket.create_server((own_address, 0)) as server:
-        with LinkSender(parse(f"zpush://{own_address}:{server.getsockname()[1]}?linger_ms=0", "send")) as sender:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(WORDS["a banner of SSH"])
-                wait_until(lambda: sender.strangers)
-                assert sender.transport_end.peers()[:2] == (0, 0)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((own_address, 0)))
+        link = parse(f"zpush://{own_address}:{server.getsockname()[1]}?linger_ms=0", "send")
+        sender = stack.enter_context(LinkSender(link))
+        connection = stack.enter_context(server.accept()[0])
+        connection.sendall(WORDS["a banner of SSH"])
+        wait_until(lambda: sender.strangers)
+        assert sender.transport_end.peers()[:2] == (0, 0)
     assert re.search(r"what is connected to tcp://\S+ does not speak ZeroMQ's protocol", caplog.text)
+
+
+@pytest.mark.parametrize("probes", [1, 20])
+def test_a_probe_that_connects_and_goes_is_not_taken_for_a_peer_nor_a_peer_for_it(ipc, opened, probes):
+    place = ipc()
+    sender = opened(f"zrpush+ipc://{place}")
+    with contextlib.ExitStack() as stack:
+        receiver = opened(f"zrpull+ipc://{place}")
+        for _ in range(probes):
+            probe = stack.enter_context(socket.socket(socket.AF_UNIX))
+            probe.connect(place)
+        other = opened(f"zrpull+ipc://{place}")
+        wait_until(lambda: sender.peers().seen == 2 and sender.peers().opened == 2 + probes)
+    wait_until(lambda: sender.peers() == (2, 2, 2, 0))  # all are told of, and the probes are gone
+    receiver.close(0)
+    other.close(0)
+    wait_until(lambda: sender.peers() == (0, 2, 2, 0))

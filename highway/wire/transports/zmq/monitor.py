@@ -27,6 +27,7 @@ _OPENED = zmq.Event.ACCEPTED | zmq.Event.CONNECTED
 _TRIED = zmq.Event.CONNECTED | zmq.Event.CONNECT_RETRIED
 _MESSAGE = struct.Struct("=Hi")  # an event and its value, zmq_socket_monitor(3); the function of pyzmq for it would import asyncio
 _EVENTS = _TRIED | _OPENED | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+GREETING = 64  # bytes that a peer sends at least, before its handshake has succeeded
 _BYTES_RECEIVED = struct.Struct("128xQ")  # where struct tcp_info has tcpi_bytes_received, since Linux 4.1
 
 
@@ -51,6 +52,8 @@ class Monitor:
         self._events.connect(address)
         self._pending: dict[int, bytes] = {}  # connections in their handshake, by descriptor: each with its endpoint
         self._live: set[int] = set()  # descriptors of peers
+        self._unclaimed: Counter[bytes] = Counter()  # peers of each endpoint whose connection is not known yet
+        self._early: set[int] = set()  # connections whose end was reported before their beginning
         self._seen = self._given_up = 0  # peers that there have been; handshakes that the other end has ended, just before it is closed
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
@@ -68,37 +71,58 @@ class Monitor:
             if event == zmq.Event.CONNECTED:
                 self._check_user(fd)
             if event & _OPENED:
-                self._pending[fd] = endpoint
-                if endpoint.startswith(b"ipc://"):
-                    self._unix.add(fd)
-                self.closed.discard(endpoint.decode())
+                self._open(fd, endpoint)
             elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self._seen += 1
                 self._welcome(endpoint)
             elif event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
                 self._given_up += 1
             elif event == zmq.Event.DISCONNECTED:
                 self._part(fd, endpoint)
-        return Peers(len(self._live), self._seen, self._seen + len(self._pending), self.strangers)
+        return Peers(len(self._live) + self._unclaimed.total(), self._seen, self._seen + len(self._pending), self.strangers)
+
+    def _open(self, fd: int, endpoint: bytes) -> None:
+        """Take in a new connection. Another thread of ZeroMQ may have reported its handshake, or even its end, before."""
+        self.closed.discard(endpoint.decode())
+        if fd in self._early:
+            self._early.remove(fd)
+            return
+        self._pending[fd] = endpoint
+        if endpoint.startswith(b"ipc://"):
+            self._unix.add(fd)
+        if self._unclaimed[endpoint]:
+            self._unclaimed[endpoint] -= 1
+            self._welcome(endpoint)
 
     def _welcome(self, endpoint: bytes) -> None:
-        """Count one of the connections of an endpoint as a peer: the one that has sent the most, and of these the latest."""
-        self._seen += 1
-        if found := [fd for fd, other in self._pending.items() if other == endpoint]:
-            fd = max(reversed(found), key=_bytes_received) if len(found) > 1 else found[0]
-            del self._pending[fd]
-            self._live.add(fd)
-            self._used[fd] += 1
+        """Take one of the connections of an endpoint for a peer: the one that has sent the most, and of these the latest."""
+        found = [fd for fd, other in self._pending.items() if other == endpoint]
+        fd = max(reversed(found), key=_bytes_received, default=None)
+        if fd is None or (endpoint.startswith(b"tcp://") and 0 <= _bytes_received(fd) < GREETING):
+            self._unclaimed[endpoint] += 1
+            return
+        del self._pending[fd]
+        self._live.add(fd)
+        self._used[fd] += 1
 
     def _part(self, fd: int, endpoint: bytes) -> None:
         self._unix.discard(fd)
         self.closed.add(endpoint.decode())
-        if fd in self._live:
-            self._live.remove(fd)
-            return
-        self._pending.pop(fd, None)
-        if self._given_up:  # it went by itself, as a scan of ports does
+        was_live, was_pending = fd in self._live, self._pending.pop(fd, None) is not None
+        self._live.discard(fd)
+        if not was_live and not was_pending:
+            self._early.add(fd)
+        if self._given_up:  # it went by itself before it was a peer, as a scan of ports does
             self._given_up -= 1
-            return
+            if was_live:  # another connection was meant
+                self._welcome(endpoint)
+        elif not was_live and not was_pending and self._unclaimed[endpoint]:
+            self._unclaimed[endpoint] -= 1
+        elif not was_live:
+            self._refuse(endpoint)
+
+    def _refuse(self, endpoint: bytes) -> None:
+        """Count a connection that libzmq has closed in its handshake, and report the first one."""
         self.strangers += 1
         if self.strangers == 1:
             log.warning(
@@ -141,10 +165,10 @@ def readable(socket: zmq.Socket[bytes]) -> bool:
 
 
 def _bytes_received(fd: int) -> int:
-    """Return how many bytes have come over a TCP connection; 0 of others."""
+    """Return how many bytes have come over a TCP connection that is open; -1 of others."""
     with contextlib.suppress(OSError, struct.error), socket.socket(fileno=os.dup(fd)) as connection:
         return int(_BYTES_RECEIVED.unpack_from(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))[0])
-    return 0
+    return -1
 
 
 def _waits(fd: int) -> bool:
