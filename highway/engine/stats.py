@@ -156,7 +156,7 @@ class PipelineStats:
         if not last.items:
             return "Nothing has passed through yet."
         if self.seconds < SHORTEST and sum(stage.busy for stage in self.stages) < SHORTEST:
-            return f"It has run for less than {SHORTEST:g} s, which is too short to find what limits the rate."
+            return f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
         if last.capacity and waited > 0.5:
             return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time to hand on its items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))

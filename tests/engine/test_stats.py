@@ -41,7 +41,7 @@ def test_cores_that_other_programs_use_are_not_free():
 def test_a_run_that_was_too_short_gets_no_advice():
     source = StageStats("range", 1, 10, busy=0.001, shape="source")
     assert PipelineStats([source], 0.001, 0.001, 2).bottleneck == (
-        "It has run for less than 0.1 s, which is too short to find what limits the rate."
+        "It has run for less than 0.1 s, which is too short to find the bottleneck."
     )
 
 
