@@ -30,9 +30,10 @@ def test_a_process_waits_while_others_hold_cores_or_some_are_free():
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_more_processes_than_cores_run_all_the_same(write, start, numbers, tmp_path):
+def test_more_processes_than_cores_run_all_the_same(write, start, numbers, tmp_path_factory):
     if find_spec("ray") is None or missing():
         pytest.skip("ray is not installed: this is run by tox -e launchers-ray" if find_spec("ray") is None else missing())
+    folder = tmp_path_factory.mktemp("ray")  # a short path, for Ray's sockets
     text = """
 links: {raw: {from: reader, to: worker, port: 5555}, done: {from: worker, to: trainer, port: 5556, bind: to}}
 roles:
@@ -43,11 +44,12 @@ roles:
     with network(("head",)) as hosts:
         address = hosts.addresses["head"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=6379", "--num-cpus=2", "--block"]
-        command += [f"--node-ip-address={address}", f"--temp-dir={tmp_path}/ray", "--include-dashboard=false", "--disable-usage-stats"]
-        log = tmp_path / "log"
+        command += [f"--node-ip-address={address}", f"--temp-dir={folder}/r", "--include-dashboard=false", "--disable-usage-stats"]
+        log = folder / "log"
         with log.open("w") as output, hosts.popen("head", command, stdout=output, stderr=output, env=dict(os.environ)) as node:
             try:
                 wait_until(lambda: "Ray runtime started" in log.read_text() or node.poll(), 120, 0.1)
+                assert node.poll() is None, log.read_text()
                 where = ["launch", write(text), "--plugin=mine", "--on=ray", f"--cluster={address}:6379", "--json"]
                 run = start(*where, on=hosts.on("head"), RAY_ADDRESS=None, PYTHONWARNINGS=None)
                 code, out, error = run.end()
