@@ -71,9 +71,12 @@ def with_tensorflow(pipeline):
     return to_dataset(pipeline), step
 
 
-framework = sys.argv[1]
+FRAMEWORKS = {"torch": with_torch, "jax": with_jax, "tensorflow": with_tensorflow}
+framework = "".join(sys.argv[1:])
+if framework not in FRAMEWORKS:
+    sys.exit(f"usage: python {sys.argv[0]} {'|'.join(FRAMEWORKS)}")
 with Pipeline.from_yaml(Path(__file__).with_suffix(".yaml"), role=framework) as pipeline:
-    batches, step = {"torch": with_torch, "jax": with_jax, "tensorflow": with_tensorflow}[framework](pipeline)
+    batches, step = FRAMEWORKS[framework](pipeline)
     with contextlib.suppress(EndOfStream):  # there is no other epoch
         while True:
             losses = [float(step(images, labels)) for images, labels in batches]

@@ -2,6 +2,10 @@
 
 import ast
 import dataclasses
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import highway.transforms
@@ -29,3 +33,14 @@ def test_every_transform_has_a_row_or_a_reason():
     public = {name for name, kind in kinds.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
     assert public - found == set()
     assert {"MixUp", "CutMix", "Mosaic", "CopyPaste"} <= found
+
+
+def test_without_its_environment_the_script_says_so_and_lets_the_other_scripts_run(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "benchmarks")  # no environments are beside it there
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    command = [sys.executable, "benchmarks/transforms.py", "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout.strip()) == (
+        0,
+        "absent: transforms (no environment; make it with 'tox -e bench-peers -- transforms')",
+    ), done.stderr

@@ -1,7 +1,9 @@
 """Two projects are called highway: highway-data, which this is, and one that installs another package under the same name."""
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,34 @@ def test_nothing_is_said_without_it(site):
     (site / "highway_data-0.1.0.dist-info").mkdir()
     (site / "highway_env-1.12.1.dist-info").mkdir()
     assert python(site, "import highway").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ({"url": "file:///src/my%20highway", "dir_info": {}}, "pip install '/src/my highway[lmdb]'"),
+        (
+            {"url": "https://example.org/highway.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pip install 'highway-data[lmdb] @ git+https://example.org/highway.git@abc'",
+        ),
+        ({"url": "https://example.org/h.whl", "archive_info": {}}, "pip install 'highway-data[lmdb] @ https://example.org/h.whl'"),
+        (None, "pip install 'highway-data[lmdb]'"),
+    ],
+    ids=["checkout", "git", "wheel", "index"],
+)
+def test_the_command_for_an_extra_installs_from_where_highway_came_from(site, origin, command):
+    info = site / "highway_data-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: highway-data\nVersion: 0.1.0\n")
+    if origin:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    done = python(site, "from highway.distribution import pip_install; print(pip_install('lmdb'))")
+    assert done.stdout.strip() == command, done.stderr
+
+
+def test_in_a_checkout_the_command_for_an_extra_names_it():
+    where = shlex.quote(f"{ROOT}[lmdb]")
+    assert distribution.pip_install("lmdb") in (f"pip install -e {where}", f"pip install {where}")  # the second where it is not editable
 
 
 @pytest.mark.parametrize("code", ["import highway.engine", "from highway.cli import main", "import highway.tenbin"])

@@ -135,3 +135,10 @@ Pipeline([ImageFileReader("highway:photos/val", 5, (48, 48), epochs=2, seed=4), 
         there = batches([ZMQSource(url), augment()])
         assert sender.wait(200) == 0
     assert_same(there, here)
+
+
+def test_an_example_that_is_called_without_its_argument_says_which_it_takes():
+    script = Path(__file__).parents[1] / "examples" / "one_stream.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"usage: python {script} torch|jax|tensorflow\n"

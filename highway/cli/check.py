@@ -7,7 +7,7 @@ import argparse
 from highway.cli.files import add_file_options, load_checked
 from highway.run.engines import ENGINES
 from highway.safe_text import for_terminal
-from highway.topology.checking import labels, not_imported
+from highway.topology.checking import labels, lonely_urls, not_imported
 from highway.topology.limits import loss, memory
 from highway.topology.plan import names
 
@@ -40,8 +40,11 @@ def run(options: argparse.Namespace) -> int:
     passed_over = not_imported(topology)
     for sentence in passed_over:
         _say(sentence)
+    warnings = list(lonely_urls(topology))
+    for sentence in warnings:
+        _say(f"warning: {sentence}")
     where = f", also on {options.on}" if options.on else ""
-    _say(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}")
+    _say(f"{topology.path}: nothing wrong{' in what was checked' if passed_over else ''}{where}{', but see above' if warnings else ''}")
     return 0
 
 

@@ -112,9 +112,10 @@ def _formats() -> Finding:
     """Say which formats can be read; of those that cannot, how: that is no advice, since few need them."""
     found = {extra: version_of(package) for extra, package in _FORMATS.items()}
     parts = [f"{extra} ({_FORMATS[extra]} {version})" for extra, version in found.items() if version]
+    text = ", ".join(parts) or "those without packages of their own"
     if absent := [extra for extra, version in found.items() if not version]:
-        parts.append(f"and with {pip_install(','.join(absent))} the others")
-    return Finding("formats", ", ".join(parts))
+        text += f"{', and' if parts else ';'} with {pip_install(','.join(absent))} the others"
+    return Finding("formats", text)
 
 
 def _extension() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import platform
 import resource
@@ -118,7 +119,8 @@ class Roles:
 
     def _profile(self, stages: list[tuple[Stage, Shape]], given: list[Stamped] | None, rivalled: bool = False) -> Profile:
         running = stages[:-1] if isinstance(stages[-1][0].op, ZMQSink) else stages
-        found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
+        with contextlib.redirect_stdout(io.StringIO()):  # what stages print is not what is asked for
+            found = profile(running, self.topology.seed, self.most, self.limit, given, rivalled)
         return found._replace(stages=[*found.stages, *[Figures()] * (len(stages) - len(running))])
 
     def _link_cost(self, role: str) -> LinkCost:
@@ -171,8 +173,7 @@ def calibrate(roles: Roles, chosen: Sequence[str]) -> Calibration:
     """Return what roles take."""
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before any stage holds something
     process_mb = usage / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)
-    with contextlib.redirect_stdout(sys.stderr):  # what stages print is not what is asked for
-        costs = {role: roles.cost(role) for role in chosen}
+    costs = {role: roles.cost(role) for role in chosen}
     return Calibration(costs, available_cores(), process_mb, platform.node())
 
 

@@ -16,6 +16,7 @@ BLOCKED: Final = 2
 IDLE: Final = 3
 
 FREE = 0.5  # of a core, at least, that must be free for more workers to help
+SHORTEST = 0.1  # seconds that a pipeline must have run to be judged
 
 
 class Meter:
@@ -106,12 +107,14 @@ class PipelineStats:
         seconds: Seconds since it started.
         cpu: Seconds of cores that its process has used since then, with the processes that it has started.
         cores: The cores that its process may use; 0 if that is not known.
+        load: How many of these all processes of the machine have used, over the last minute.
     """
 
     stages: list[StageStats]
     seconds: float
     cpu: float = 0.0
     cores: int = 0
+    load: float = 0.0
 
     @property
     def items(self) -> int:
@@ -152,6 +155,8 @@ class PipelineStats:
             return f"What receives from {last.name} is the bottleneck: it waited {percent(waited)} of its time for that."
         if not last.items:
             return "Nothing has passed through yet."
+        if self.seconds < SHORTEST and sum(stage.busy for stage in self.stages) < SHORTEST:
+            return f"It has run for less than {SHORTEST:g} s, which is too short to find the bottleneck."
         if last.capacity and waited > 0.5:
             return f"The consumer is the bottleneck: {last.name} waited {percent(waited)} of its time to hand on its items."
         stage = max(self.stages, key=lambda s: s.share(s.busy))
@@ -159,7 +164,7 @@ class PipelineStats:
             return "None of the stages is short of time: the rate is set outside (a link, a disk, the consumer)."
         more = f"give it more workers ({stage.parameter}={stage.num_workers + 1})"
         one = f"a {stage.shape} has one thread: move work from it into a map"
-        advice = more_cores([more], self.cores, self.cores_used + others) if stage.shape == "map" else one
+        advice = more_cores([more], self.cores, max(self.cores_used + others, self.load)) if stage.shape == "map" else one
         workers = f"its {stage.num_workers} workers were" if stage.num_workers > 1 else "it was"
         return f"{stage.name} is the bottleneck: {workers} busy {percent(stage.share(stage.busy))} of the time; {advice}."
 

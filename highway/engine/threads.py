@@ -27,7 +27,7 @@ from highway.engine.stage import Origin, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
-from highway.process.cores import available_cores, cpu_seconds
+from highway.process.cores import available_cores, cpu_seconds, machine_load
 
 log = logging.getLogger("highway")
 
@@ -317,7 +317,8 @@ class Run:
     def stats(self) -> PipelineStats:
         seconds = (self._ended_at or time.perf_counter()) - self._started_at if self._started_at else 0.0
         cpu = (self._cpu_at_end or cpu_seconds()) - self._cpu_at_start if self._started_at else 0.0
-        return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, available_cores())
+        cores = available_cores()
+        return PipelineStats([workers.stats() for workers in self.workers], seconds, cpu, cores, machine_load(cores))
 
 
 def _keeps_epochs(workers: StageWorkers) -> bool:

@@ -85,7 +85,8 @@ def _freest(machines: Collection[str], samples: Sequence[Sample]) -> tuple[str, 
     found = []
     for machine in sorted(machines):
         recent = [one.recent for one in samples if one.machine == machine and one.runs and one.recent]
-        found.append((machine, max((stats.cores for stats in recent), default=0), sum(stats.cores_used for stats in recent)))
+        used = max([sum(stats.cores_used for stats in recent), *(stats.load for stats in recent)])
+        found.append((machine, max((stats.cores for stats in recent), default=0), used))
     return max(found, key=lambda one: one[1] - one[2])
 
 

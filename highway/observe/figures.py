@@ -69,12 +69,12 @@ def plus(first: PipelineStats | None, second: PipelineStats | None) -> PipelineS
     """Return the sum of what two processes of a replica did; what is no sum, such as a queue's level, is the second one's."""
     if first is None or second is None:
         return second or first
-    return PipelineStats(_each(first, second, 1), first.seconds + second.seconds, first.cpu + second.cpu, second.cores)
+    return PipelineStats(_each(first, second, 1), first.seconds + second.seconds, first.cpu + second.cpu, second.cores, second.load)
 
 
 def minus(last: PipelineStats, first: PipelineStats) -> PipelineStats:
     """Return what a replica did between two moments."""
-    return PipelineStats(_each(first, last, -1), last.seconds - first.seconds, last.cpu - first.cpu, last.cores)
+    return PipelineStats(_each(first, last, -1), last.seconds - first.seconds, last.cpu - first.cpu, last.cores, last.load)
 
 
 def share(stages: Sequence[StageStats], part: Part) -> float:

@@ -24,6 +24,14 @@ def available_cores(root: Path = cgroup.ROOT) -> int:
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
 
 
+def machine_load(cores: int) -> float:
+    """Return how many of its ``cores`` all processes of the machine have used, on average over the last minute; 0 if not known."""
+    try:
+        return os.getloadavg()[0] * cores / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
+
+
 def cpu_seconds() -> float:
     """Return the seconds of cores that this process and its children have used so far; without those of running children outside Linux."""
     return time.process_time() + sum(os.times()[2:4]) + sum(_cpu_of(child) for child in _children())  # the first is finer than a tick

@@ -298,6 +298,30 @@ def _unmatched(link_ends: list[LinkEnd]) -> Iterator[ConfigError]:
             yield ends[0].location.error(f"{roles} use {address} as {_and(kinds)}, which do not fit together")
 
 
+def lonely_urls(topology: Topology) -> Iterator[str]:
+    """Yield a sentence for each URL in the stages of a topology without errors of which no role has the other end.
+
+    Addresses are compared without their hosts: the same port has one name at the end that binds, and another at the end that connects.
+    """
+    processes = [role.processes[0] for role in topology.roles.values() if role.stages]
+    found = [end for end in link_ends(topology, processes) if not end.name]
+    sides = {(end.direction, _without_host(address)) for end in found for address in end.link.addresses}
+    for end in found:
+        other: Direction = "receive" if end.direction == "send" else "send"
+        for address in end.link.addresses:
+            if (other, _without_host(address)) not in sides:
+                does = "receives from" if other == "receive" else "sends to"
+                yield (
+                    f"{end.location}: no role in the file {does} {address}, so {end.process.role} waits until somebody else does; "
+                    "if the port or path is right, declare who it is: a role with  external: true  whose stages have the URL"
+                )
+
+
+def _without_host(address: str) -> str:
+    scheme, _, location = address.partition("://")
+    return f"{scheme}:{location.rpartition(':')[2]}" if scheme == "tcp" else address
+
+
 def _and(words: list[Any]) -> str:
     shown = [word or "other machines" for word in words]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))

@@ -137,7 +137,8 @@ class Plan:
     def address(self, host: str) -> str:
         """Return where others reach a host."""
         if self.local or not host:
-            return f"127.0.0.{1 + (list(self.hosts).index(host) if host else 0)}"
+            net, number = divmod(list(self.hosts).index(host) if host else 0, 254)  # without .0 and .255, which may mean a whole net
+            return f"127.{net >> 8}.{net & 255}.{number + 1}"
         return self.hosts[host].address
 
     def link_address(self, link: str, process: Process, listen: bool = False) -> str:

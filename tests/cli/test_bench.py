@@ -241,3 +241,12 @@ def test_one_role_alone_gets_the_items_of_its_feeders_too(chain, tmp_path, capsy
     found = tables(capsys.readouterr().out)
     assert list(found) == ["trainer"]
     assert re.search(r"^TenSink +sink +[\d,.]+ ", found["trainer"], re.M)
+
+
+def test_what_stages_print_while_they_are_measured_is_no_part_of_the_tables(write, ask):
+    path = write("roles: {r: [Noise: {shape: [2], count: 50}, Benchmark: 5]}")
+    for command in (["bench", path, "--seconds", "0.2"], ["plan", path, "--images-per-second", "5", "--seconds", "0.2"]):
+        code, out, error = ask(*command)
+        assert (code, error) == (0, "")
+        assert " items in " not in out
+        assert "Benchmark" in out

@@ -9,6 +9,7 @@ import pytest
 
 import highway
 from highway.cli import doctor, main
+from highway.distribution import pip_install
 from highway.images.decode import backend
 
 
@@ -40,8 +41,7 @@ def test_it_says_which_formats_can_be_read_and_what_the_others_need(monkeypatch)
     versions = {"lmdb": "3.0", "pyarrow": "26.0"}
     monkeypatch.setattr(doctor, "version_of", lambda name: versions.get(name, ""))
     assert found()["formats"].found == (
-        "arrow (pyarrow 26.0), lmdb (lmdb 3.0), "
-        "and with pip install 'highway-data[huggingface,tfrecord,arrayrecord,leveldb,hdf5,stores]' the others"
+        f"arrow (pyarrow 26.0), lmdb (lmdb 3.0), and with {pip_install('huggingface,tfrecord,arrayrecord,leveldb,hdf5,stores')} the others"
     )
     versions.update(dict.fromkeys(("datasets", "google-crc32c", "array-record", "plyvel", "h5py", "obstore"), "1"))
     assert found()["formats"].found.endswith("hdf5 (h5py 1), stores (obstore 1)")
@@ -57,9 +57,14 @@ def test_without_the_fast_packages_it_names_what_to_install(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "JPEG decoder    pillow" in done.stdout
     advice = done.stdout.split("To be faster:\n")[1].splitlines()
-    assert any("simplejpeg: pip install 'highway-data[fast]'" in line for line in advice)
+    assert any(f"simplejpeg: {pip_install('fast')}" in line for line in advice)
     assert any("messages over +shm" in line and "C compiler" in line for line in advice)
-    assert any("OpenCV: pip install 'highway-data[fast]'" in line for line in advice)
+    assert any(f"OpenCV: {pip_install('fast')}" in line for line in advice)
+
+
+def test_without_extras_the_formats_are_a_whole_sentence(monkeypatch):
+    monkeypatch.setattr(doctor, "version_of", lambda name: "")
+    assert found()["formats"].found.startswith("those without packages of their own; with pip install")
 
 
 def test_few_files_and_a_small_dev_shm_are_named(monkeypatch):

@@ -644,6 +644,7 @@ def clock(monkeypatch):
 def test_the_bottleneck_is_the_stage_that_works_while_the_others_wait(clock, monkeypatch):
     monkeypatch.setattr("highway.engine.threads.cpu_seconds", lambda: 0.0)
     monkeypatch.setattr("highway.engine.threads.available_cores", lambda: 2)
+    monkeypatch.setattr("highway.engine.threads.machine_load", lambda cores: 0.0)
 
     def works(n):
         clock.now = n + 1.0

@@ -1,5 +1,6 @@
 """The sentence that names the bottleneck: what waits is not busy, and the advice fits the machine and the component."""
 
+import dataclasses
 import subprocess
 import sys
 import uuid
@@ -30,6 +31,18 @@ def test_no_workers_are_advised_where_all_cores_are_in_use():
     )
     assert stats(cpu=3.9, cores=2).bottleneck == sentence
     assert stats(cpu=2.0, cores=2).limit(others=0.9) == sentence
+
+
+def test_cores_that_other_programs_use_are_not_free():
+    busy = dataclasses.replace(stats(cpu=1.0, cores=2), load=8.0)
+    assert "all 2 cores are in use, so more workers would not help" in busy.bottleneck
+
+
+def test_a_run_that_was_too_short_gets_no_advice():
+    source = StageStats("range", 1, 10, busy=0.001, shape="source")
+    assert PipelineStats([source], 0.001, 0.001, 2).bottleneck == (
+        "It has run for less than 0.1 s, which is too short to find the bottleneck."
+    )
 
 
 def test_the_advice_names_the_parameter_of_the_component():

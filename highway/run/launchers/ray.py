@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from highway.errors import ConfigError
 from highway.observe.state import ReplicaState
@@ -30,6 +30,7 @@ from highway.topology.wiring import Wiring
 from highway.wire.registries.ray import NAMESPACE, import_ray, start_registry
 
 PATIENCE = 30.0  # seconds after which it is said that a process has no node yet
+HOPELESS = 60.0  # seconds after which it is an error if nothing else runs that could make room
 AGAIN = 1.0  # seconds after which an actor is asked again to which the connection broke
 REACH = 5.0  # seconds that a cluster may take to answer
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2, which is the first one that both sides send
@@ -89,12 +90,41 @@ def _look(host: str, port: int) -> None:
                 raise OSError("what listens there is no Ray cluster")
 
 
+class Needs(NamedTuple):
+    """What a process asks of a node; ``cpus`` is ``None`` for a core while it is placed, and none afterwards."""
+
+    cpus: float | None
+    gpus: float
+
+
+def no_room(total: Mapping[str, float], free: Mapping[str, float], running: Sequence[Needs], waiting: Mapping[str, Needs]) -> str:
+    """Return in a sentence that processes can have no node, because their own run holds what they wait for; empty if they may have one.
+
+    Args:
+        total: What the nodes of the cluster have, by Ray's names.
+        free: What of it nobody holds.
+        running: What the processes of the run that have nodes hold.
+        waiting: What those that have none ask for, by their names.
+    """
+    for name, what, key in (("CPU", "cores", "cpus"), ("GPU", "GPUs", "gpus")):
+        held = sum(getattr(one, key) or 0 for one in running)
+        others = total.get(name, 0) - free.get(name, 0) - held
+        least = min((getattr(one, key) or (1 if key == "cpus" and one.cpus is None else 0) for one in waiting.values()), default=0)
+        if others < 0.01 and least > free.get(name, 0):
+            asked = sum(getattr(one, key) or 0 for one in waiting.values()) + held
+            return (
+                f"{' and '.join(waiting)} can have no node: the roles ask for {max(asked, held + least):g} {what}, the cluster has "
+                f"{total.get(name, 0):g}, and nothing else runs there; give roles fewer by `resources: {key}`, or start more nodes"
+            )
+    return ""
+
+
 class RayProcess(RemoteProcess):
     """A process in an actor: a :class:`highway.run.launcher.Handle`."""
 
-    def __init__(self, name: str, show: Show, actor: Any) -> None:
+    def __init__(self, name: str, show: Show, actor: Any, needs: Needs) -> None:
         super().__init__(name, show, lambda number: actor.signal.remote(number))
-        self.name, self.actor = name, actor
+        self.name, self.actor, self.needs, self.is_told = name, actor, needs, False
         self.number = 0  # of the news that it was asked for last
         self.since: float | None = time.monotonic()  # when it began to wait for a node
         self.due = 0.0  # when it is asked again, after a connection broke
@@ -132,7 +162,7 @@ class RayLauncher:
         self._metrics = RayMetrics(wiring, run)
         self._asked: dict[Any, RayProcess] = {}  # by what will be its answer
         self._cut_off: list[RayProcess] = []
-        self._starts = 0
+        self._starts, self._check_due = 0, 0.0
 
     def start(self, spec: LaunchSpec) -> RayProcess:
         """Start an actor that runs a process."""
@@ -161,7 +191,7 @@ class RayLauncher:
                 {name: os.environ.get(name, "1") for name in ONE_THREAD},  # Ray has its own mind about these
             )
         )
-        process = RayProcess(spec.name, self._show, actor)
+        process = RayProcess(spec.name, self._show, actor, Needs(resources.cpus, resources.gpus))
         self._ask(process, 1)
         return process
 
@@ -178,11 +208,27 @@ class RayLauncher:
             ready, _ = self._ray.wait([*self._asked], num_returns=len(self._asked), timeout=0)
         for answer in ready:
             self._hear(answer)
+        now = time.monotonic()
         for process in self._asked.values():
-            if process.since is not None and time.monotonic() > process.since + PATIENCE:
-                process.since = None
+            if process.since is not None and not process.is_told and now > process.since + PATIENCE:
+                process.is_told = True
                 self._show(process.name, "has no node yet: `ray status` shows whether one has free what its role asks for", True)
+        if now >= self._check_due and any(one.since is not None and now > one.since + HOPELESS for one in self._asked.values()):
+            self._check_due = now + HOPELESS / 4
+            self._check_room()
         return bool(ready)
+
+    def _check_room(self) -> None:
+        """Check that what waits for a node may get one.
+
+        Raises:
+            ConfigError: nothing else runs on the cluster, and what this run asks for is more than there is.
+        """
+        total, free = self._ray.cluster_resources(), self._ray.available_resources()
+        waiting = [one for one in self._asked.values() if one.since is not None]
+        running = [one for one in self._asked.values() if one.since is None]
+        if reason := no_room(total, free, [one.needs for one in running], {one.name: one.needs for one in waiting}):
+            raise ConfigError(reason)
 
     def update(self, states: Sequence[ReplicaState]) -> None:
         """Have Ray know how the replicas are."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_dry_run_prints_the_scripts_and_starts_nothing(write, ask, folder, mon
     monkeypatch.setattr("highway.run.launchers.slurm_jobs.environment", lambda own: {"PYTHONPATH": "/lib"})
     monkeypatch.setenv("PATH", "/nowhere")
     code, out, error = ask("launch", write(FILE), "--on", "slurm", "--folder", "the run", "--dry-run")
-    values = {"folder": folder / "the run", "here": folder, "path": "/lib", "python": sys.executable}
+    values = {"folder": folder / "the run", "here": folder, "path": "/lib", "python": shlex.quote(sys.executable)}
     assert (code, error) == (0, "")
     reader, worker, trainer = re.split(r"\n(?=# sbatch)", out)
     assert reader + "\n" == READER.format(**values) + "\n"

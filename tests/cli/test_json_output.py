@@ -1,0 +1,48 @@
+"""``--json``: standard output is one JSON document, whatever the libraries of an engine print there."""
+
+import argparse
+import json
+
+from highway.cli.run_here import run_processes
+from highway.engine import Pipeline
+from highway.run.report import RoleReport
+from highway.topology import load_checked
+from highway.topology.wiring import Wiring
+from highway.wire.tally import Counts
+
+STATS = Pipeline([range(7), str]).stats()
+
+
+class Played:
+    """A process that has ended, and a launcher whose engine prints what it likes."""
+
+    is_lost = False
+    address = "elsewhere"
+
+    def start(self, spec):
+        print("(raylet) a worker died")
+        return self
+
+    def wait(self, seconds):
+        return False
+
+    def poll(self):
+        return 0
+
+    def reports(self):
+        return [RoleReport(stats=STATS), RoleReport(done=True)]
+
+    def counts(self):
+        return Counts()
+
+    def close(self):
+        print("(raylet) and so did another one")
+
+
+def test_standard_output_is_json_whatever_an_engine_prints(write, capsys):
+    topology = load_checked(write("roles: {a: [Noise: [2]]}"))
+    options = argparse.Namespace(files=["t.yaml"], set=[], plugin=[], traceback=False, drain_timeout=1.0, json=True, metrics=None)
+    assert run_processes(Wiring(topology, topology.processes()), options, lambda *_: Played()) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["code"] == 0
+    assert error.count("(raylet)") == 2
