@@ -16,13 +16,14 @@ from highway.images.items import checked_image
 from highway.images.ops import Size
 from highway.modules.targets import Targets, rows_where, unshared
 from highway.parameters.checks import checked, require
-from highway.parameters.ranges import Range
+from highway.parameters.ranges import Predicate, Range
 from highway.process.aligned import aligned
 from highway.transforms import Chain, TransformLike
 from highway.transforms.base import Seen, areas
 from highway.transforms.compose import Step, moves_pixels
 from highway.transforms.rowwise import at_once, changed
 
+Fields = str | int | Annotated[list[str | int], Predicate(bool, "at least one field")]
 Pair = Annotated[tuple[int, int], Range(ge=0, words="the numbers of two points, from 0")]
 
 
@@ -36,16 +37,17 @@ class Augmentations:
     Args:
         transforms: Applied in this order; a list among them counts as one. None by default.
         deterministic: Whether to leave out all chance: the identity, the centre.
-        field: The field that holds the images: its name or position. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
+        field: The field that holds the images: its name or position; or a list of several, whose images share a draw and have one size,
+            such as both of a stereo camera. By default the first of a tuple; of a dict ``"image"`` or ``"images"``
             if there is one, else the first. An array ``(B, H, W, C)``, and a list or object array of images, is a batch; an array
             ``(H, W)``, or ``(H, W, C)`` of 1 to 4 channels, is one image. Any other array of three axes is refused, since it may be a batch
             of grey images (which need their channel: ``(B, H, W, 1)``), and so are channels that come first.
         boxes: The field of the boxes, x1, y1, x2, y2 in pixels: for one image ``(N, 4)``; for a batch an array ``(B, N, 4)``, padded with
             empty boxes, or a list or object array of B times ``(N_i, 4)``. They come back as float32, in the same form.
-        points: The field of the points, x and y in pixels: for one image ``(N, 2)``, or ``(N, K, 2)`` for K of each of N objects; for a
-            batch with a first axis more, or a list.
-        mask: The field of the masks, of any dtype: for one image ``(H, W)``, or ``(N, H, W)`` for one of each of N objects; for a batch
-            with a first axis more, or a list. Their values are never mixed.
+        points: The field of the points, or a list of several: x and y in pixels, for one image ``(N, 2)``, or ``(N, K, 2)`` for K of each
+            of N objects; for a batch with a first axis more, or a list.
+        mask: The field of the masks, or a list of several, of any dtype: for one image ``(H, W)``, ``(H, W, C)`` with channels, or
+            ``(N, H, W)`` for one of each of N objects; for a batch with a first axis more, or a list. Their values are never mixed.
         with_boxes: Fields that have a row for each box, such as labels: where boxes are removed, so are their rows. ``points`` and ``mask``
             may be among them. ``None``: there are none; a field that has as many rows as there are boxes is an error then if boxes may be
             removed.
@@ -74,10 +76,10 @@ class Augmentations:
 
     transforms: list[TransformLike | tuple[TransformLike, ...]] = dataclasses.field(default_factory=list)
     deterministic: bool = False
-    field: str | int | None = None
+    field: Fields | None = None
     boxes: str | int | None = None
-    points: str | int | None = None
-    mask: str | int | None = None
+    points: Fields | None = None
+    mask: Fields | None = None
     with_boxes: list[str | int] | None = None
     keep: Literal["cut", "clip", "drop"] = "cut"
     swap_points: list[Pair] = dataclasses.field(default_factory=list)
@@ -93,15 +95,17 @@ class Augmentations:
         require(self.boxes is not None or not self.with_boxes, self, "with_boxes", "none without boxes: say which field holds these")
         for parameter in ("swap_points", "with_points", "visibility") if self.points is None else ():
             require(getattr(self, parameter) in ([], None), self, parameter, "none without points: say which field holds these")
-        taken = self.visibility is not None and self.visibility in (self.boxes, self.points, self.mask)
+        (field, images), (points, more_points), (mask, masks) = map(_split, (self.field, self.points, self.mask))
+        more = {"image": images, "points": more_points, "mask": masks}
+        taken = self.visibility is not None and self.visibility in (self.boxes, points, mask)
         require(not taken, self, "visibility", "a field of its own, with a number for each point")
         swapped = [number for pair in self.swap_points for number in pair]
         require(len(swapped) == len(set(swapped)), self, "swap_points", "each point once")
         with_points = self.with_points if self.visibility is None else [*self.with_points, self.visibility]
         self._removes = self.boxes is not None and (self.keep == "drop" or self._chain.removes_boxes)
-        fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or (), with_points)
+        fields = (field, self.boxes, points, mask, self.with_boxes or (), with_points)
         all_named = self.with_boxes is not None or not self._removes
-        self._targets = Targets("Augmentations", *fields, moves=moves_pixels(self._chain), all_named=all_named)
+        self._targets = Targets("Augmentations", *fields, moves=moves_pixels(self._chain), all_named=all_named, more=more)
 
     @property
     def draws(self) -> bool:
@@ -145,8 +149,9 @@ class Augmentations:
         params = chain.draw_for(size, rng, None if boxes is None else Seen(boxes, np.ones(len(boxes), np.float32)))
         if belongs:
             self._move(belongs, params, size)
-            if "mask" in belongs:
-                belongs["mask"] = unshared(belongs["mask"], given["mask"])
+            for role in belongs:
+                if role == "mask" or self._targets.kind_of(role) in ("image", "mask"):
+                    belongs[role] = unshared(belongs[role], given[role])
         image = chain.image(image, params, out)
         return {"image": image if out is not None else unshared(image, given["image"]), **belongs}
 
@@ -162,6 +167,13 @@ class Augmentations:
             self._move_points(belongs, params, size)
         if "mask" in belongs:
             belongs["mask"] = self._masks(belongs["mask"], params, size)
+        for role, value in belongs.items():
+            if (kind := self._targets.kind_of(role)) == "image":
+                belongs[role] = chain.image(value, params)
+            elif kind == "points":
+                belongs[role] = chain.points(value.reshape(-1, 2), params, size).reshape(value.shape)
+            elif kind == "mask":
+                belongs[role] = self._masks(value, params, size)
         if "boxes" in belongs:
             belongs["boxes"] = chain.boxes(belongs["boxes"], params, size)
         if self._removes:
@@ -204,7 +216,7 @@ class Augmentations:
         return order
 
     def _masks(self, masks: np.ndarray, params: Any, size: Size) -> np.ndarray:
-        if masks.ndim == 2:
+        if masks.ndim == 2 or masks.shape[-2:] != size:  # with channels
             return self._chain.mask(masks, params)
         if len(masks) == 0:
             return np.empty((0, *self._chain.output(params, size)), masks.dtype)
@@ -212,3 +224,8 @@ class Augmentations:
 
     def _loses_rows(self, role: str) -> bool:
         return (self._removes and self._targets.goes_with_boxes(role)) or (self.keep == "drop" and self._targets.goes_with_points(role))
+
+
+def _split(fields: Fields | None) -> tuple[str | int | None, list[str | int]]:
+    """Return the first of several fields, and the others."""
+    return (fields[0], fields[1:]) if isinstance(fields, list) else (fields, [])

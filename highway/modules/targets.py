@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from highway.engine.batch import Field, Item, get, names, replace, stacked
-from highway.images.items import checked_image, expect_no_boxes, image_field, is_batch, short
+from highway.images.items import MOST_CHANNELS, checked_image, expect_no_boxes, image_field, is_batch, short
 from highway.process.aligned import aligned
 
 Target = dict[str, Any]
@@ -32,6 +32,7 @@ class Targets:
         mask: That of the masks.
         with_boxes: Fields that have a row for each box.
         with_points: Fields that have an entry for each point; they may have a row for each box, too.
+        more: Further fields of images, points and masks, by their role; each is a role of its own.
         moves: Whether pixels are moved: then the first item must have no boxes in a field that nobody has named.
         all_named: Whether ``with_boxes`` are all such fields; else the first item with boxes must have no other field of as many rows.
     """
@@ -47,7 +48,10 @@ class Targets:
         with_points: Sequence[Field] = (),
         moves: bool = True,
         all_named: bool = False,
+        more: Mapping[str, Sequence[Field]] | None = None,
     ) -> None:
+        self._more = {f"{kind} {field!r}": (kind, field) for kind, fields in (more or {}).items() for field in fields}
+        self._checks_images = field is None
         self._checks_boxes, self._checks_rows = moves and boxes is None, boxes is not None and not all_named
         self._owner, self._image = owner, field
         self._others = {"boxes": boxes, "points": points, "mask": mask}
@@ -64,12 +68,16 @@ class Targets:
         """
         image = image_field(item) if self._image is None else self._image
         where = {"image": image, **{role: field for role, field in self._others.items() if field is not None}, **self._besides}
-        if self._checks_boxes or self._checks_rows:
+        where |= {role: field for role, (_, field) in self._more.items()}
+        if self._checks_boxes or self._checks_rows or self._checks_images:
             self._expect_all_named(item, where)
         return where
 
     def _expect_all_named(self, item: Item, where: Mapping[str, Field]) -> None:
         """Raise ValueError if the first item has boxes, or the first with boxes has rows for these, in a field that nobody has named."""
+        if self._checks_images:
+            self._expect_one_image(item, where)
+            self._checks_images = False
         if self._checks_boxes:
             expect_no_boxes(item, self._owner, "boxes={field!r} has them follow", set(where.values()))
             self._checks_boxes = False
@@ -85,6 +93,23 @@ class Targets:
                     f"with_boxes={rows} has the rows follow their boxes, and with_boxes=[] says that they are of something else"
                 )
             self._checks_rows = False
+
+    def _expect_one_image(self, item: Item, where: Mapping[str, Field]) -> None:
+        """Raise ValueError if a tuple has other images beside the first, which nobody has named."""
+        image = get(item, where["image"])
+        shape = image.shape if isinstance(image, np.ndarray) and image.ndim in (3, 4) and 0 < image.shape[-1] <= MOST_CHANNELS else ()
+        rest = [name for name in names(item) if isinstance(name, int) and name not in where.values()]
+        if others := [name for name in rest if shape and getattr(get(item, name), "shape", None) == shape]:
+            raise ValueError(
+                f"{self._owner}: the fields {[where['image'], *others]} hold images of shape {shape}, and only the first would change; "
+                f"field={where['image']!r} says that this is meant"
+                + f"; field={[where['image'], *others]} changes all by one draw"
+                * (self._owner == "Augmentations")
+            )
+
+    def kind_of(self, role: str) -> str:
+        """Return what a role of further fields holds: ``"image"``, ``"points"`` or ``"mask"``; empty for other roles."""
+        return self._more[role][0] if role in self._more else ""
 
     def goes_with_boxes(self, role: str) -> bool:
         """Say whether a role has a row for each box."""
@@ -111,6 +136,8 @@ class Targets:
                 target[role] = _coordinates(columns, target[role], self._owner)
         if "mask" in target:
             target["mask"] = _mask(target["mask"], image, self._owner)
+        for role, (kind, _) in self._more.items():
+            target[role] = self._checked_more(kind, role, target[role], image)
         if "points" in target:
             shape = target["points"].shape[:-1]
             for role, value in target.items() if shape[0] else ():
@@ -122,6 +149,16 @@ class Targets:
                 if self.goes_with_boxes(role) and (rows := _count(value, role, self._owner)) != count:
                     raise ValueError(f"{self._owner}: the image has {count} boxes, but {role} has {rows} rows; expected one for each box")
         return target
+
+    def _checked_more(self, kind: str, role: str, value: Any, image: np.ndarray) -> np.ndarray:
+        if kind == "points":
+            return _coordinates(2, value, self._owner)
+        if kind == "mask":
+            return _mask(value, image, self._owner)
+        other = checked_image(value, self._owner)
+        if other.shape[:2] != image.shape[:2]:
+            raise ValueError(f"{self._owner}: {role} is {other.shape}, and the first image {image.shape}; expected one height and width")
+        return other
 
     def expect_counts(self, given: Target) -> int:
         """Return how many images a batch has.
@@ -329,7 +366,8 @@ def _coordinates(columns: int, value: Any, owner: str) -> np.ndarray:
 
 def _mask(value: Any, image: np.ndarray, owner: str) -> np.ndarray:
     mask = np.asarray(value)
-    if mask.shape[-2:] != image.shape[:2] or mask.ndim > 3:
+    has_channels = mask.ndim == 3 and mask.shape[:2] == image.shape[:2]
+    if (mask.shape[-2:] != image.shape[:2] and not has_channels) or mask.ndim > 3:
         size = f"{image.shape[0]}, {image.shape[1]}"
         raise ValueError(f"{owner}: the mask is {mask.shape}, but its image {image.shape}; expected ({size}), or (N, {size}) for N objects")
     return mask

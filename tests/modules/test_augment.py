@@ -307,7 +307,12 @@ def test_what_is_no_transform_is_refused_on_construction(transforms, message):
         ((IMAGES, 5), {"boxes": 1}, ValueError, "Augmentations: boxes is 5; expected an array or a list"),
         ((IMAGES[0], [[1, 2, 3, 4]], 7), {"boxes": 1, "with_boxes": [2]}, ValueError, "with_boxes 2 is 7; expected an array or a list"),
         ((IMAGES, np.zeros((6, 9, 9))), {"mask": 1}, ValueError, r"the mask is \(9, 9\), but its image \(20, 30, 3\)"),
-        ((IMAGES[0], IMAGES[0, ..., :1]), {"mask": 1}, ValueError, r"mask is \(20, 30, 1\), .*; expected \(20, 30\), or \(N, 20, 30\) for"),
+        (
+            (IMAGES[0], IMAGES[0, :, :9, :1]),
+            {"mask": 1},
+            ValueError,
+            r"mask is \(20, 9, 1\), .*; expected \(20, 30\), or \(N, 20, 30\)",
+        ),
     ],
 )
 def test_fields_that_do_not_fit_are_an_error_that_says_what_was_expected(item, fields, error, message):
@@ -421,3 +426,39 @@ def test_boxes_that_nobody_named_do_not_stay_where_the_image_is_moved(name):
     assert Augmentations([Invert(1.0)])(item, np.random.default_rng(0))[name] is item[name]
     renamed = Rename({name: f"original_{name}"})(item)
     assert Augmentations([FlipX()])(renamed, np.random.default_rng(0))[f"original_{name}"] is item[name]
+
+
+def stereo(count=None):
+    shape = (16, 20, 3) if count is None else (count, 16, 20, 3)
+    left, right = np.random.default_rng(5).integers(0, 256, (2, *shape), np.uint8)
+    return left, right
+
+
+@pytest.mark.parametrize("count", [None, 3], ids=["sample", "batch"])
+def test_several_images_masks_and_points_share_one_draw(count):
+    left, right = stereo(count)
+    masks, points = right[..., :1].copy(), np.full((*left.shape[:-3], 4, 2), 3.0, np.float32)
+    augment = Augmentations([FlipX(), CenterCrop((8, 10)), Brightness(0.5)], field=[0, 1], mask=[2, 3], points=[4, 5])
+    for seed in range(4):
+        one, two, grey, channels, first, second = augment((left, left, left[..., 0], left, points, points), np.random.default_rng(seed))
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_array_equal(channels[..., 0], grey)
+        both = augment((left, right, masks[..., 0], masks, points, points), np.random.default_rng(seed))
+        alone = Augmentations(augment.transforms, field=0)((right, 0), np.random.default_rng(seed))
+        np.testing.assert_array_equal(both[1], alone[0], strict=True)
+        assert both[0].shape == both[1].shape and both[3].shape == (*both[2].shape, 1)
+
+
+def test_images_that_share_a_draw_have_one_size():
+    with pytest.raises(ValueError, match=r"image 1 is \(9, 20, 3\), and the first image \(16, 20, 3\); expected one height and width"):
+        Augmentations([FlipX()], field=[0, 1])((stereo()[0], stereo()[1][:9]), np.random.default_rng(0))
+
+
+def test_a_tuple_of_several_images_is_not_changed_in_its_first_alone_unless_that_is_meant():
+    for item in (stereo(), stereo(2)):
+        with pytest.raises(ValueError, match=r"the fields \[0, 1\] hold images of shape.*field=0 says.*field=\[0, 1\] changes all"):
+            Augmentations([FlipX(1.0)])(item, np.random.default_rng(0))
+        assert Augmentations([FlipX(1.0)], field=0)(item, np.random.default_rng(0))[1] is item[1]
+        changed = Augmentations([FlipX(1.0)], field=[0, 1])(item, np.random.default_rng(0))
+        np.testing.assert_array_equal(changed[1], item[1][..., ::-1, :])
