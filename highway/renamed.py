@@ -1,7 +1,7 @@
 """Errors that name the new one of an old name; the names are in :mod:`highway.old_names`.
 
-An old parameter, class or module is an error that names the new one. :class:`Finder` says it of modules, :func:`raise_missing` of classes,
-and the check of a component's parameters asks :func:`new_name`. A few old parameters still do what they did, by :func:`current`.
+An old parameter, class or module is an error that names the new one. :class:`Finder` raises it for modules, :func:`raise_missing` for
+classes, and the check of a component's parameters calls :func:`new_name`. A few old parameters are still accepted, by :func:`current`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def with_old_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _HERE: Final[Mapping[str, str]] = {"highway.transforms.Identity": "an empty list, [], in place of a transform"}
-"""What to write in place of a name in one module, where another has a component of this name."""
+"""The advice for a name that one module does not have, although another module has a component of this name."""
 
 _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets", "highway.functional")
 
@@ -86,7 +86,8 @@ _PUBLIC = ("highway", "highway.modules", "highway.transforms", "highway.datasets
 def raise_missing(module: str, name: str) -> NoReturn:
     """Raise the error of a module that does not have a name; it names what an old class is called now, and where a name is.
 
-    Of these it is an ImportError even for a plain attribute, since ``from module import name`` swallows the text of an AttributeError.
+    For an old class, the error is an ImportError even if the name is read as an attribute, because ``from module import name`` discards the
+    text of an AttributeError.
     """
     if here := _HERE.get(f"{module}.{name}"):
         raise ImportError(f"there is no {name} in {module}; use {here}")

@@ -130,6 +130,7 @@ class Files(_Folder):
         labels: A file with a line for each image: its path in ``data_dir``, and its label behind a space or tab, which is a number, or the
             name of a class. Slashes before the path, and what follows behind a further tab, count for nothing. So ``val.txt`` of ILSVRC,
             ``places365_val.txt``, ``places365_train_standard.txt`` and ``val_annotations.txt`` of Tiny ImageNet are read as they are.
+            If no line has a label, as in ``train.txt`` that comes with the folders of Places365, the label is the image's folder.
             If there is no such file, it is looked for in ``data_dir``. Images that are not in it are left out.
         class_names: A file with a line for each label: its name, and maybe what it means behind a space or tab, such as ``synsets.txt`` or
             ``synset_words.txt`` of ILSVRC. It numbers the labels; without it they are the numbers in ``labels``, or names are numbered in

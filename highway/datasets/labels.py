@@ -37,17 +37,23 @@ def read_labels(path: str, class_names: str | None) -> LabelList:
     classes, words = read_classes(class_names) if class_names else ([], [])
     found: dict[str, str] = {}
     numbers = {name: number for number, name in enumerate(classes)}
-    numbered = False
+    numbered = by_folder = False
     for line, text in _lines(path):
         name, label = _first_two(text) if "\t" in text else _last_two(text)
         key = name.lstrip("/").removeprefix("./")
         where = f"{shown(path)}, line {line}: {text!r}"
+        if not found:
+            by_folder = not label and "/" in key
+        if by_folder and not label:
+            label = key.rpartition("/")[0].rpartition("/")[2]
+        elif by_folder:
+            raise DatasetError(f"{where}; expected a path alone, as in the lines before it")
         if not key or not label:
             raise DatasetError(f"{where}; expected a name and a label, such as 'ILSVRC2012_val_00000001.JPEG 65'")
         if key in found:
             raise DatasetError(f"{where}; {key!r} stands in a line before it, too; remove one of them")
         if not found:
-            numbered = _is_number(label) and label not in numbers
+            numbered = _is_number(label) and label not in numbers and not by_folder
         if numbered and not (_is_number(label) and int(label) < (len(classes) or 2**31)):
             expected = (
                 f"a number below {len(classes)}, the classes in {shown(class_names or '')}"

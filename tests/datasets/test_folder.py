@@ -209,3 +209,13 @@ def test_a_class_called_train_among_others_is_a_class(tmp_path):
         (tmp_path / name).mkdir()
         Image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
     assert ImageFolder(str(tmp_path)).classes == ["train", "tram"]
+
+
+def test_the_folder_is_the_label_where_a_list_has_paths_alone(folder):
+    dataset = listed(folder, "/d/y.png\na/x.png\n")
+    (folder / "d" / "y z.png").rename(folder / "d" / "y.png")
+    assert labels(dataset) == {"d/y.png": 1, "a/x.png": 0} and dataset.classes == ["a", "d"]
+    with pytest.raises(DatasetError, match=r"line 2: 'b.png'; expected a name and a label"):
+        len(listed(folder, "a/x.png\nb.png\n"))
+    with pytest.raises(DatasetError, match=r"line 2: 'b.png 3'; expected a path alone, as in the lines before it"):
+        len(listed(folder, "a/x.png\nb.png 3\n"))
