@@ -63,7 +63,7 @@ def test_every_component_checks_its_parameters(cls):
         (DecodeImage, (), {"crop": FlipX()}, "DecodeImage: crop=FlipX(p=0.5); expected a BoxCrop, an object with shape, box or None"),
         (Rotate, (10, 6), {}, "Rotate: interpolation=6; expected one of nearest, bilinear, 0, 1, 2, 3, 4, 5"),
         (Rotate, (10, 2.5), {}, "Rotate: interpolation=2.5; expected int or str"),
-        (Rotate, (1, 1, True, 4.0, 5), {}, "Rotate takes 4 parameters at most, got 5: 1, 1, True, 4.0, 5"),
+        (FlipX, (1, 1, True), {}, "FlipX takes 1 parameters at most, got 3: 1, 1, True"),
         (Batch, (4, "kep"), {}, "Batch: drop_last='kep'; expected bool"),
         (Augmentations, (FlipX(),), {}, LIST),
         (Augmentations, ([FlipX(), 3],), {}, "Augmentations: transforms[1]=3; " + TRANSFORM),
