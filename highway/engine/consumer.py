@@ -304,7 +304,7 @@ class Consumer:
             expect_same(there, self._identities, allow_changed)
         self._marker = Marker(states={int(number): saved for number, saved in state["states"].items()}, made=state["made"])
         items, last = state["items"], state["last"]
-        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and (last or state["states"]):  # else nothing was taken
+        if state["ranks"] != (ranks := ranks_of(workers[0].stage.op)) and not _is_fresh(state):
             items, last = self._deal_anew(state, ranks, allow_changed)
         self._errors = Counter({int(number): errors for number, errors in state["errors"].items()})
         for number, worker in enumerate(workers):
@@ -351,6 +351,11 @@ class Consumer:
         self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": None}
         self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], before)
         return 0, None
+
+
+def _is_fresh(state: Mapping[str, Any]) -> bool:
+    """Return whether a state is that of a run that had given nothing yet, which fits any ranks."""
+    return not (state["last"] or state["states"] or state["ended"] or state["epoch"])
 
 
 def _refuse(stage: str, why: str, allow_changed: Collection[str] | None) -> None:
