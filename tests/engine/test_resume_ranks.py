@@ -242,3 +242,14 @@ def test_a_source_that_is_the_same_on_every_rank_resumes_on_any(source, at_rank)
             pipeline.load_state_dict(state)
             rest.append(list(pipeline))
     assert rest[0] == rest[1] and len(rest[0]) == 6
+
+
+def test_a_state_of_a_rank_whose_items_were_all_dropped_is_not_one_from_before_the_first_item():
+    def build(rank, world_size):
+        return Pipeline([reader(rank, world_size), Stage(lambda number: DROP, name="all", drops=True)])
+
+    with build(0, 2) as pipeline:
+        assert list(pipeline) == []
+        state = pipeline.state_dict()
+    with build(0, 1) as pipeline, pytest.raises(PipelineError, match="all is not exact on other ranks"):
+        pipeline.load_state_dict(state)
