@@ -348,8 +348,12 @@ class Consumer:
         before, now = state["ranks"][0], ranks[0]
         if before[1] == now[1]:
             return state["items"], state["last"]
-        self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": None}
-        self._marker.states[0]["state"] = source.traits.deal_anew(_state_of(state), state["last"], before)
+        try:
+            dealt = source.traits.deal_anew(_state_of(state), state["last"], before)
+        except PipelineError as error:
+            _refuse(source.stage.name, str(error), allow_changed)
+            return state["items"], state["last"]
+        self._marker.states[0] = {"epoch": 0, "runs": True, "held": [], "state": dealt}
         return 0, None
 
 

@@ -277,8 +277,7 @@ class RowRanges:
         """
         if self.cache is not None:
             raise PipelineError(
-                f"load_state_dict: the state was saved by rank {ranks[0]} of {ranks[1]}, and a cache keeps the samples of that rank; "
-                "resume on the same ranks, or begin anew without the state"
+                f"cannot divide its samples anew: a cache keeps the samples of rank {ranks[0]} of {ranks[1]}; resume on the same ranks"
             )
         epoch, done, dealt = state or _BEGIN
         size, (rank, world_size) = self.stands_for.batch_size or 1, ranks
@@ -291,8 +290,8 @@ class RowRanges:
             return [epoch + 1, 0, 0]
         if sampler.in_stretches:
             raise PipelineError(
-                f"load_state_dict: shuffle='blocks' gives each of {world_size} ranks blocks of its own; go on with as many ranks, "
-                "or from a state between two epochs"
+                f"cannot divide its samples anew: shuffle='blocks' gives each of {world_size} ranks blocks of its own; resume on as many "
+                "ranks, or from a state between two epochs"
             )
         return [epoch, 0, read]
 
