@@ -436,7 +436,7 @@ def test_without_h5py_there_is_a_sentence_with_the_command(path, monkeypatch):
     for name in ("backend", "columns", "growing"):
         monkeypatch.delitem(sys.modules, f"highway.datasets.hdf5.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigError, match=r"HDF5 files need h5py: pip install 'highway-data\[hdf5\]'"):
+    with pytest.raises(ConfigError, match=r"HDF5 files need h5py: pip install .*\[hdf5\]'"):
         len(HDF5(path))
     with pytest.raises(ConfigError, match="HDF5 files need h5py"), hdf5_writer(path):
         pass

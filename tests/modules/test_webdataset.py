@@ -305,7 +305,7 @@ def test_urls_need_the_extra_and_paths_do_not(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset.gopen", None)
     path = write_tar(tmp_path / "a.tar", numbered(0, 1))
     assert labels(WebDatasetSource(f"file:{path}", epochs=1)) == [0]
-    with pytest.raises(ConfigError, match=r"pip install 'highway-data\[shards\]'"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[shards\]'"):
         list(WebDatasetSource("pipe:true", epochs=1))
 
 
