@@ -803,7 +803,7 @@ def test_windows_of_blocks_are_of_as_many_ranks():
         edge = pipeline.state_dict()
     with (
         build(0, 3) as pipeline,
-        pytest.raises(PipelineError, match="resume on as many ranks, or from a state between two epochs; begin anew .*allow_changed="),
+        pytest.raises(PipelineError, match=r"resume on as many ranks, or from a state between two epochs; begin anew .*allow_changed="),
     ):
         pipeline.load_state_dict(middle)
     with build(0, 3) as pipeline:
