@@ -63,7 +63,7 @@ class Consumer:
         self._given: list[tuple[int, int]] = []  # where no order is kept: which items came behind the marker,
         self._left_out: set[tuple[int, int]] = set()  # and which ones are left out
         self._received: Consumer | PipelineError | None = None  # where the loop is, if somebody takes items ahead of it
-        self._is_in_stage = False  # whether the last item was taken by a stage of another pipeline
+        self.is_in_stage = False  # whether the last item was taken by a stage of another pipeline
 
     def take(self, timeout: float | None) -> Stamped:
         """Return the next item of the run: no marker, none of an epoch that was left, none that was given already.
@@ -74,7 +74,7 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(True, -1 if timeout is None else timeout):
             raise TimeoutError(_nothing_within(timeout))
-        self._is_in_stage = cancel.in_stage()
+        self.is_in_stage = cancel.in_stage()
         try:
             while True:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -125,7 +125,7 @@ class Consumer:
     def received(self, position: Consumer | PipelineError | None) -> None:
         """Have :meth:`state` return the state at a position, or raise an error; ``None``: return the state of this itself."""
         self._received = position
-        self._is_in_stage &= position is not None
+        self.is_in_stage &= position is not None
 
     def left(self) -> Consumer:
         """Return this position, after the loop there was left."""
@@ -217,7 +217,7 @@ class Consumer:
         """
         if isinstance(self._received, PipelineError):
             raise self._received
-        if self._received is None and self._is_in_stage and not cancel.in_stage():
+        if self._received is None and self.is_in_stage and not cancel.in_stage():
             raise PipelineError(
                 f"state_dict: another pipeline takes the items of {self._run} ahead of your loop; call state_dict() of that pipeline"
             )

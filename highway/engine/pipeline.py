@@ -143,7 +143,7 @@ class Pipeline:
         if self.ends_in_sink:
             script.forget(self._run)  # who takes it for another kind of pipeline does not expect that it runs at the end
             raise PipelineError(f"{self._last} is a sink, nothing comes out of this pipeline; call run()")
-        if self._run.has_begun or not self._consumer.has_ended:  # else the state was saved at the end
+        if not self._consumer.has_ended or self._run.has_begun:  # else the state was saved at the end
             self._run.start()
             try:
                 return self._consumer.take(timeout)
@@ -211,7 +211,7 @@ class Pipeline:
                     self.drain()
                     drained = True
                     continue
-                if cancel.in_stage() and (flushed := self._consumer.flushed()):
+                if self._consumer.is_in_stage and (flushed := self._consumer.flushed()):
                     cancel.here().flushed |= flushed
                 yield item
         finally:
