@@ -630,3 +630,22 @@ def test_what_a_sender_sent_before_it_closed_is_received_whenever_it_is_read(ope
     wait_until(lambda: receiver.peers().live == others)
     time.sleep(0.1)  # ZeroMQ's thread tells the monitor before it tells the socket, and nothing tells when it has
     assert [bytes(receiver.recv(timeout=60)[0]) for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_threads_that_open_the_first_sockets_share_a_context():
+    script = """
+import threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+from highway.wire.transports.zmq.context import current
+warnings.simplefilter("error")
+count = 16
+ready = threading.Barrier(count)
+def first():
+    ready.wait()
+    return current()
+with ThreadPoolExecutor(count) as pool:
+    contexts = [one.result() for one in [pool.submit(first) for _ in range(count)]]
+assert len(set(map(id, contexts))) == 1, contexts
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and "Unclosed" not in done.stderr, done.stderr

@@ -38,7 +38,9 @@ def current() -> zmq.Context[zmq.Socket[bytes]]:
             check_threads(IO_THREADS + 1)  # those that ZeroMQ starts with the first socket; where it cannot, it aborts the process
         except OSError as error:
             raise LinkError(error.errno, f"ZeroMQ cannot start: {error.strerror}") from None
-        _contexts[pid] = zmq.Context(io_threads=IO_THREADS)
+        made = zmq.Context(io_threads=IO_THREADS)
+        if _contexts.setdefault(pid, made) is not made:  # another thread was quicker
+            made.term()
     return _contexts[pid]
 
 
