@@ -83,14 +83,6 @@ class CacheRun:
         return bool(self.cache.path) and not is_exact(self.before) and any(stage.on_error == "skip" for stage in self.before)
 
     @property
-    def refusal(self) -> str:
-        """Return the error for a state of a run that fills the cache, if such a run :attr:`refuses_states`."""
-        return (
-            f"{self} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call "
-            "state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
-        )
-
-    @property
     def makes(self) -> Makes | None:
         """What goes out, for a cache behind this one."""
         if self.cache.batch_size is not None:
