@@ -40,8 +40,8 @@ class Gate:
     def _without_state(self) -> Iterator[Any]:
         """Yield the items of the source, and refuse states of the pipeline."""
         cancel.here().refusal = (
-            f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call "
-            "state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
+            f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call"
+            " state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
         )
         for stamped in opened(self.stands_for):
             cancel.here().says_its_state = False
