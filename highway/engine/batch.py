@@ -252,12 +252,18 @@ def array_of(name: Field, value: Any) -> np.ndarray:
         )
     has_dtype = hasattr(value, "__array__") or hasattr(value, "__dlpack__")  # arrays, and tensors of frameworks
     array: np.ndarray[Any, Any] = np.asarray(value) if hasattr(value, "__array__") or not has_dtype else np.from_dlpack(value)
-    if array.dtype not in _NARROW or has_dtype:
+    if has_dtype:
         return array
-    if not _fits(array):
+    if not _fits(array) or _was_large(value, array):
         shown = str(value) if len(str(value)) <= 60 else "a number"
         raise ValueError(f"collate: field {name!r} holds {shown}, which int32 has no room for; make it an array, such as np.int64(value)")
-    return array.astype(_NARROW[array.dtype])
+    return array.astype(_NARROW[array.dtype]) if array.dtype in _NARROW else array
+
+
+def _was_large(value: Any, array: np.ndarray) -> bool:
+    """Return whether integers have become objects, or floats of another value, because they do not fit into 64 bits of one kind."""
+    may_be = array.dtype == object or (array.dtype == np.float64 and array.max(initial=0.0) >= 2**63)
+    return may_be and all(type(number) is int for number in np.asarray(value, object).flat)
 
 
 def _stacked_tree(name: Field, values: list[Any]) -> Any:

@@ -34,6 +34,7 @@ class Scope:
         self.save: Callable[[], Any] | None = None  # see highway.engine.resume
         self.resume: Callable[[], Any] | None = None
         self.says_its_state = False
+        self.refusal = ""  # why there is no state, if not because the source does not say it
         self.is_source = False  # of a stream: whether it needs no more input
         self.holds = False  # whether items may wait in the stage, or it counts them
         self.inner = 0  # sources inside of the one that runs, which number epochs of their own

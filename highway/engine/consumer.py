@@ -227,6 +227,8 @@ class Consumer:
                 "state_dict() before drain()"
             )
         first, position = self._run.workers[0], self._received or self
+        if first.scope.refusal:
+            raise PipelineError(f"state_dict: {first.scope.refusal}")
         if refused := position._marker.refused or (first.stage.name if position._taken and not first.scope.says_its_state else ""):
             raise PipelineError(f"state_dict: {refused} does not say where it is; see highway.engine.resume")
         self._expect_items_to_be_known_again()

@@ -122,6 +122,8 @@ def _shape_of(column: Any) -> str:
     if isinstance(column, (dict, tuple)):
         parts = (f"{name!r}: {_shape_of(part)}" for name, part in zip(names(column), fields(column), strict=True))
         return f"{type(column).__name__} ({', '.join(parts)})"
-    array = column[0]
-    shape = str(("*", *array.shape[1:])).replace("'", "") if isinstance(column, list) else array.shape
-    return "str or object" if array.dtype.kind in "USO" else f"{array.dtype} {shape}"
+    if isinstance(column, list):
+        dtype, shape = column[0].dtype, str(("*", *column[0].shape[1:])).replace("'", "")
+    else:
+        dtype, shape = column.dtype, str(column.shape[1:])
+    return "str or object" if dtype.kind in "USO" else f"{dtype} {shape}"

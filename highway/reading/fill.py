@@ -52,7 +52,7 @@ class Fill:
         try:
             if not self._fill(batch, run):  # the planner raises the error
                 return DROP if self.drops else _NOTHING
-            reading.took(time.perf_counter() - began)
+            reading.took(time.perf_counter() - began, () if self.drops else batch.memory)
             if next(batch.done) < batch.runs:
                 return DROP
             item = self._item(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -12,6 +12,7 @@ import numpy as np
 from highway.datasets.dataset import Dataset, described, keys_of, length_of, several_of
 from highway.datasets.opened import opened
 from highway.engine import cancel
+from highway.engine.batch import nbytes
 from highway.engine.cancel import finish, is_skipped, seed_or, wait
 from highway.engine.component import Ranks, Traits
 from highway.engine.resume import Saved, keep, saved
@@ -26,7 +27,8 @@ from highway.reading.share import FixedShare
 
 _BEGIN = (0, 0, 0)  # epoch, batches of it that are done, and positions of it that were read before it was dealt out
 LEAST_ROWS, MOST_ROWS = 16, 32  # of a run: to take one costs about a fifth of decoding an image
-MOST_SAMPLES = 256  # of a run where samples go out one by one
+MOST_SAMPLES = 256  # of a run where samples go out one by one,
+MOST_BYTES = 4 << 20  # but only as many as have so many bytes, since each worker holds a run or more
 QUICK = 5e-4  # seconds: runs that are filled in less become longer, up to whole batches, since threads that take turns cost more
 _AT_ONCE = 8192  # positions whose numbers are looked up together
 
@@ -187,10 +189,17 @@ class _Reading:
                 some = slice(first, stop_here)
                 yield BatchInWork(self, epoch, (begin + first) // self.size, positions[some], numbers[some])
 
-    def took(self, seconds: float) -> None:
-        """Have longer runs if one was filled in so many seconds, and that is quick."""
+    def took(self, seconds: float, samples: Sequence[Any] = ()) -> None:
+        """Make runs longer if one was filled quickly, in so many seconds.
+
+        Args:
+            seconds: The time that it took.
+            samples: Its samples, if they go out one by one.
+        """
         if seconds < QUICK and self.run < self._most:
-            self.run = min(2 * self.run, self._most)
+            longer = min(2 * self.run, self._most)
+            if longer * sum(map(nbytes, samples)) <= MOST_BYTES * len(samples):
+                self.run = longer
 
     def check(self) -> None:
         if self.failure is not None:

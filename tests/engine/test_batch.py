@@ -170,3 +170,10 @@ def test_tensors_of_frameworks_are_stacked_and_keep_their_dtype(protocol):
         stacked = batch.collate([{"x": Tensor(values, protocol)}, {"x": Tensor(values, protocol)}])["x"]
         assert stacked.dtype == values.dtype
         np.testing.assert_array_equal(stacked, [values, values])
+
+
+@pytest.mark.parametrize("value", [2**70, -(2**70), [1, 2**70], [2**63, -1], [[2**63, 1]]])
+def test_integers_that_64_bits_have_no_room_for_become_neither_objects_nor_floats(value):
+    with pytest.raises(ValueError, match=r"field 'n' holds .*, which int32 has no room for; make it an array"):
+        batch.collate([{"n": value}])
+    assert batch.collate([{"n": [2.0**63, 1]}])["n"].dtype == np.float32

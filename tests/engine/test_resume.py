@@ -527,7 +527,7 @@ def test_a_cache_on_disk_of_shards_of_which_some_may_be_left_out_gives_no_state_
     with of_shards(shards, str(tmp_path / "cache")) as pipeline:
         for _ in range(300):
             pipeline.dequeue()
-            with pytest.raises(PipelineError, match="WebDatasetSource does not say where it is"):
+            with pytest.raises(PipelineError, match="is being filled from stages with on_error="):
                 pipeline.state_dict()
         assert pipeline.epoch == 2
     with of_shards(shards, str(tmp_path / "cache")) as pipeline:

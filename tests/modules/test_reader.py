@@ -329,6 +329,18 @@ def test_a_number_that_int32_has_no_room_for_is_named():
     assert "holds 1099511627776, which int32 has no room for; make it an array" in error and "sample 2 of list" in error
 
 
+@pytest.mark.parametrize("value", [2**70, -(2**70), [2**70], {"a": 2**70}, object()])
+@pytest.mark.parametrize("ragged", [None, "pad"])
+def test_a_sample_with_a_value_that_no_batch_holds_is_skipped_alone(value, ragged):
+    samples = [{"n": number, "boxes": np.arange(2)} for number in range(8)]
+    samples[3]["n"] = value
+    reader = Reader(samples, 4, shuffle=False, epochs=1, ragged=ragged, fields=ragged and ["boxes"])
+    with Pipeline([Stage(reader, on_error="skip")]) as pipeline:
+        assert [item["n"].tolist() for item in pipeline] == [[0, 1, 2, 4], [4, 5, 6, 7]]
+    error = failure(reader, ValueError)
+    assert "sample 3 of list" in error and "AttributeError" not in error
+
+
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_no_sample_is_none(batch_size):
     error = failure(Reader(Samples(20, {7: None}), batch_size), TypeError)

@@ -4,15 +4,15 @@ from itertools import islice
 from typing import cast
 
 from highway.modules import Reader
-from highway.reading.plan import MOST_SAMPLES, QUICK, ReaderLike, RowRange, RowRanges
+from highway.reading.plan import MOST_BYTES, MOST_SAMPLES, QUICK, ReaderLike, RowRange, RowRanges
 
 
-def runs_when_each_takes(seconds: float, count: int, batch_size: int | None = 100) -> list[range]:
-    """Return the first runs of rows, if the workers say of each that it took so long."""
+def runs_when_each_takes(seconds: float, count: int, batch_size: int | None = 100, sample: object = 1) -> list[range]:
+    """Return the first runs of rows, if filling each of them takes so long and all samples are like this one."""
     runs = []
     for run, _ in islice(iter(RowRanges(cast(ReaderLike, Reader(range(1000), batch_size, shuffle=False)))), count):
         assert isinstance(run, RowRange)
-        run.batch.reading.took(seconds)
+        run.batch.reading.took(seconds, [] if batch_size else [sample] * (run.stop - run.first))
         runs.append(range(run.first, run.stop))
     return runs
 
@@ -35,3 +35,9 @@ def test_single_samples_are_read_in_runs_that_grow_where_they_are_filled_quickly
         range(MOST_SAMPLES),
         range(1000 - sum(lengths) - MOST_SAMPLES),
     ]
+
+
+def test_runs_of_large_samples_stay_short_however_quickly_they_are_filled() -> None:
+    large = bytes(MOST_BYTES // 20)
+    assert runs_when_each_takes(0, 4, None, {"image": large}) == [range(8), range(16), range(16), range(16)]
+    assert runs_when_each_takes(0, 2, None, {"image": bytes(MOST_BYTES)}) == [range(8)] * 2

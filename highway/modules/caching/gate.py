@@ -35,17 +35,20 @@ class Gate:
         if not is_resumed() and self.run.open():
             keep(Saved)
             return iter(())
-        return _without_state(self.stands_for) if self.run.refuses_states else resumable(self.stands_for)
+        return self._without_state() if self.run.refuses_states else resumable(self.stands_for)
+
+    def _without_state(self) -> Iterator[Any]:
+        """Yield the items of the source, and refuse states of the pipeline."""
+        cancel.here().refusal = (
+            f"{self.run} is being filled from stages with on_error='skip', and a resumed run may serve other samples or another order; call"
+            " state_dict() in a run that begins with the finished cache, or leave out path= (a cache in memory), or on_error='skip'"
+        )
+        for stamped in opened(self.stands_for):
+            cancel.here().says_its_state = False
+            yield stamped
 
     def ranks(self) -> Ranks:
         return ranks_of_all([self.stands_for])
 
     def length(self) -> int:
         return length_of_epoch(self.stands_for)
-
-
-def _without_state(source: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of a source; a state of the pipeline is refused, since the source does not tell its own."""
-    for stamped in opened(source):
-        cancel.here().says_its_state = False
-        yield stamped

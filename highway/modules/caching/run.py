@@ -228,8 +228,6 @@ class CacheRun:
             def save() -> Saved | None:
                 if writer is None and self._old is None:
                     return Saved([source.epoch, passing.index, "full" if self._full else "passing"], passing.waiting)
-                if self.refuses_states:
-                    raise PipelineError(f"{self}, which is being made,")
                 return None
 
             keep(save)
