@@ -130,3 +130,24 @@ def test_a_probe_that_connects_and_goes_is_not_taken_for_a_peer_nor_a_peer_for_i
     receiver.close(0)
     other.close(0)
     wait_until(lambda: sender.peers() == (0, 2, 2, 0))
+
+
+def test_a_receiver_over_a_unix_socket_is_not_mistaken_for_a_silent_connection_when_it_leaves(tmp_path):
+    with (
+        LinkSender(parse(f"zrpush+ipc://{tmp_path}/s", "send")) as sender,
+        socket.socket(socket.AF_UNIX) as silent,
+        socket.socket(socket.AF_UNIX) as receiver,
+    ):
+        peers = sender.transport_end.peers
+        receiver.connect(f"{tmp_path}/s")
+        wait_until(lambda: peers().opened == 1)
+        silent.connect(f"{tmp_path}/s")
+        wait_until(lambda: peers().opened == 2)
+        ready = b"\5READY\x0bSocket-Type\0\0\0\4PULL"
+        receiver.sendall(b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48) + bytes([4, len(ready)]) + ready)
+        wait_until(lambda: peers().live == 1)
+        receiver.close()
+        wait_until(lambda: peers().live == 0)
+        silent.close()
+        wait_until(lambda: peers().opened == 1)
+        assert peers() == (0, 1, 1, 0)

@@ -56,6 +56,7 @@ class Monitor:
         self._early: set[int] = set()  # connections whose end was reported before their beginning
         self._seen = self._given_up = 0  # peers that there have been; handshakes that the other end has ended, just before it is closed
         self._unix: set[int] = set()  # descriptors of the UNIX sockets that are open
+        self._endpoints: dict[int, bytes] = {}  # of UNIX sockets, by descriptor
         self._used: Counter[Hashable] = Counter()  # how many peers have had a descriptor
         self._tried = 0
         self.strangers = 0
@@ -90,6 +91,7 @@ class Monitor:
         self._pending[fd] = endpoint
         if endpoint.startswith(b"ipc://"):
             self._unix.add(fd)
+            self._endpoints[fd] = endpoint
         if self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
             self._welcome(endpoint)
@@ -118,8 +120,21 @@ class Monitor:
                 self._welcome(endpoint)
         elif not was_live and not was_pending and self._unclaimed[endpoint]:
             self._unclaimed[endpoint] -= 1
-        elif not was_live:
+        elif not was_live and not self._take_back(endpoint):
             self._refuse(endpoint)
+
+    def _take_back(self, endpoint: bytes) -> bool:
+        """Unmark one peer of an endpoint over a UNIX socket, since another connection was that peer; return whether there was one.
+
+        For UNIX sockets nothing tells which connection has sent something, so a silent connection, such as the one that checks whether a
+        path is free, may have been marked. Its own end is reported as a failed handshake.
+        """
+        fd = next((fd for fd in self._live & self._unix if self._endpoints[fd] == endpoint), None)
+        if fd is None:
+            return False
+        self._live.remove(fd)
+        self._pending[fd] = endpoint
+        return True
 
     def _refuse(self, endpoint: bytes) -> None:
         """Count a connection that libzmq has closed in its handshake, and report the first one."""
