@@ -290,19 +290,21 @@ class RowRanges:
             )
         epoch, done, dealt = state or _BEGIN
         size, (rank, world_size) = self.stands_for.batch_size or 1, ranks
-        if last is not None:
-            dealt = dealt if last[0] == epoch else 0
-            epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
-        read = dealt + done * size * world_size
+        dealt = dealt if last is None or last[0] == epoch else 0
         sampler, _ = shares(self.stands_for, self.dataset)
-        if read >= sampler.total:
+        theirs = replace(sampler, rank=rank, world_size=world_size, first=dealt)
+        if last is not None:
+            epoch, done = last[0], (last[1] - dealt // size - rank) // world_size + 1
+            if sampler.in_stretches and self.stands_for.batch_size is None:  # the index of a sample is its position
+                done = last[1] - rank * theirs.share + 1
+        if done >= batches_of(self.stands_for, theirs):  # samples that they leave out of the epoch stay out
             return [epoch + 1, 0, 0]
         if sampler.in_stretches:
             raise PipelineError(
                 f"cannot divide its samples anew: shuffle='blocks' gives each of {world_size} ranks blocks of its own; resume on as many "
                 "ranks, or from a state between two epochs"
             )
-        return [epoch, 0, read]
+        return [epoch, 0, dealt + done * size * world_size]
 
     def __iter__(self) -> Iterator[Stamped]:
         reader, counters = self.stands_for, cancel.counters(self)

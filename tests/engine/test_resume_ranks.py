@@ -253,3 +253,24 @@ def test_a_state_of_a_rank_whose_items_were_all_dropped_is_not_one_from_before_t
         state = pipeline.state_dict()
     with build(0, 1) as pipeline, pytest.raises(PipelineError, match="all is not exact on other ranks"):
         pipeline.load_state_dict(state)
+
+
+class InBlocks(list):
+    def blocks(self):
+        return [range(first, min(first + 10, len(self))) for first in range(0, len(self), 10)]
+
+
+@pytest.mark.parametrize("order", [{}, {"shuffle": False}, {"shuffle": "blocks"}])
+@pytest.mark.parametrize("left_out", [{"batch_size": 10, "drop_last": True}, {"on_uneven": "drop"}])
+def test_samples_that_ranks_left_out_of_an_epoch_are_not_read_in_the_next_one_on_other_ranks(left_out, order):
+    def build(rank, world_size):
+        return Pipeline([Reader(InBlocks(range(102)), epochs=2, rank=rank, world_size=world_size, **left_out, **order)])
+
+    with build(0, 4) as pipeline:
+        list(pipeline)  # 80 samples of the four ranks, or 100
+        state = pipeline.state_dict()
+    for rank in range(2):
+        with build(rank, 2) as pipeline, build(rank, 2) as other:
+            list(other)
+            pipeline.load_state_dict(state)
+            assert numbers(pipeline) == numbers(other)
