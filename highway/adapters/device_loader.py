@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from highway.adapters.positions import Positioned, position_of, received_by_caller
 from highway.engine import Pipeline
 from highway.engine.stage import Stage
-from highway.errors import ConfigError, PipelineError
+from highway.errors import ConfigError, EndOfStream, PipelineError
 
 
 class Mover(Protocol):
@@ -71,6 +71,8 @@ class DeviceLoader:
             while True:
                 ready: _Ready = ahead.dequeue()
                 self._receive(ready.position)
+                if isinstance(ready.batch, EndOfStream):
+                    raise ready.batch
                 if ready.is_end:
                     break
                 yield mover.receive(ready.batch)
@@ -162,7 +164,15 @@ class _Moved:
         self._loader, self._batches, self._mover = loader, batches, mover
 
     def __iter__(self) -> Iterator[_Ready]:
-        for number, batch in enumerate(self._batches):
+        batches = enumerate(self._batches)
+        while True:
+            try:
+                number, batch = next(batches)
+            except StopIteration:
+                break
+            except EndOfStream as error:  # there is no epoch left, which is for the loop to know
+                yield _Ready(error, position_of(self._loader), True)
+                return
             position = position_of(self._loader)
             try:
                 moved = self._mover.move(batch)

@@ -234,7 +234,7 @@ class Consumer:
         self._expect_items_to_be_known_again()
         with self._place:
             state = position._state(first) | {"stages": list(self._identities.items())}
-        return state | {"digest": _digest(state)}
+        return state | {"digest": _digest(state, "state_dict")}
 
     def flushed(self) -> set[str]:
         """Return which stages may have handed on, since the pipeline was drained, what else would have waited for more."""
@@ -292,7 +292,7 @@ class Consumer:
             if isinstance(state, Mapping) and state:
                 what = f"format {state['format']!r}" if "format" in state else f"{what} of {', '.join(map(repr, islice(state, 5)))}"
             raise PipelineError(f"load_state_dict: expected what state_dict() returned, of format {FORMAT}; got {what}")
-        if state.get("digest") != _digest(state):
+        if state.get("digest") != _digest(state, "load_state_dict"):
             raise PipelineError("load_state_dict: the state is not what state_dict() returned: part of it is missing or was changed")
         workers, there = self._run.workers, dict(state["stages"])
         here = [worker.stage.name for worker in workers]
@@ -384,8 +384,11 @@ def _nothing_within(timeout: float | None) -> str:
     return f"no item within {timeout:g} s; the pipeline continues"
 
 
-def _digest(state: Mapping[str, Any]) -> str:
-    text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True, default=repr)
+def _digest(state: Mapping[str, Any], caller: str) -> str:
+    try:
+        text = json.dumps({name: part for name, part in state.items() if name != "digest"}, sort_keys=True, default=repr)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PipelineError(f"{caller}: part of the state is not what JSON can hold: {error}") from None
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 

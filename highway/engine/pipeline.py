@@ -137,6 +137,8 @@ class Pipeline:
             PipelineError: the pipeline ends in a sink.
             Exception: what a stage raised, with notes that say where; again on every later call.
         """
+        if not self._run.has_begun:
+            self._run.note_stages()
         return self._dequeue(timeout if block else 0.0).item
 
     def _dequeue(self, timeout: float | None) -> Stamped:
@@ -162,6 +164,7 @@ class Pipeline:
             EndOfStream: there are no more epochs, or the pipeline was stopped: a loop over no items would look like an empty epoch.
         """
         self._consumer.received(None)
+        self._run.note_stages()  # an adapter may take the items in a stage of its own
         if not self.numbers_epochs:
             return (item for item, _ in self.stamped())
         return self._consumer.one_epoch(iter(()) if self._is_over and self._consumer.has_empty_epoch else self.stamped())

@@ -135,9 +135,8 @@ class Run:
         if self._opened:
             return
         script.forget(self)
-        first = self.workers[0]
-        if first.is_asked and not isinstance(first.stage.op, Fed) and not cancel.in_stage():  # which compares the whole pipeline
-            self.snapshot  # noqa: B018  # before a stage changes itself
+        if not cancel.in_stage():  # which compares the whole pipeline
+            self.note_stages()
         self.spawn()
         self.use_seed()
         if not self._started_at:
@@ -277,6 +276,12 @@ class Run:
     def snapshot(self) -> Identities:
         """The stages as they were when the run began, or a state was first saved or loaded."""
         return Identities(self.workers)
+
+    def note_stages(self) -> None:
+        """Note how the stages are before one of them changes itself, if a state can be asked for."""
+        first = self.workers[0]
+        if first.is_asked and not isinstance(first.stage.op, Fed):
+            self.snapshot  # noqa: B018
 
     def identities(self) -> dict[str, Any]:
         """Return hashes of each stage and what it reads, by its name."""

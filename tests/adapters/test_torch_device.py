@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch_datasets import Numbered, Raising  # noqa: E402
 
-from highway import ConfigError, Pipeline  # noqa: E402
+from highway import ConfigError, EndOfStream, Pipeline  # noqa: E402
 from highway.adapters.torch import DataLoader, to_device  # noqa: E402
-from highway.modules import Noise  # noqa: E402
+from highway.modules import Noise, Reader  # noqa: E402
 
 Pair = namedtuple("Pair", "image rest")
 
@@ -120,3 +120,16 @@ def test_a_gpu_gets_what_was_read_whatever_the_training_does_meanwhile():
             assert numbers.device.type == "cuda"
             del arrays, numbers
         assert total.tolist() == [[sum(range(400))] * 3] * 2
+
+
+def test_a_state_of_the_end_has_no_epoch_left_for_a_loop_on_a_device():
+    def build():
+        return Pipeline([Reader(np.arange(40), 4, epochs=1)])
+
+    with build() as pipeline:
+        assert len(list(to_device(pipeline, "cpu"))) == 10
+        state = pipeline.state_dict()
+    with build() as pipeline:
+        pipeline.load_state_dict(state)
+        with pytest.raises(EndOfStream):
+            list(to_device(pipeline, "cpu"))

@@ -12,6 +12,7 @@ import textwrap
 import threading
 import typing
 from collections import Counter, OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -306,10 +307,22 @@ def test_the_last_entry_of_a_long_list_counts():
 # --- what is accepted ---
 
 
-class Counting:
+class Base:
+    """What a class inherits that fills an attribute by its base class."""
+
+    def __init__(self):
+        self.inherited, self.totals, self.pool = {}, Counter(), ThreadPoolExecutor(1)
+
+    def _note(self, number):
+        self.inherited[number] = number
+        self.totals[number] += 1
+
+
+class Counting(Base):
     """A map that changes itself while it runs, in all ways that there are."""
 
     def __init__(self, by=2):
+        super().__init__()
         self.by, self.calls, self.seen, self.file, self.counts = by, 0, [], None, {}
         self._cache, self._lock, self._array = {}, threading.Lock(), np.zeros(3)
 
@@ -321,6 +334,7 @@ class Counting:
         return number * self.doubled
 
     def _note(self, number):
+        super()._note(number)
         self._cache[number] = number
         self._array[number % 3] += 1
         self.file = self.file or open(__file__)  # noqa: SIM115
@@ -413,6 +427,62 @@ def test_a_model_that_is_trained_is_known_by_its_class_and_a_frozen_one_by_its_w
     assert len(rest(build(2.0, True), state)) == 2980
     _, state = state_after(build(1.0, False))
     expect_refused(build(2.0, False), state, "model: model")
+
+
+def test_buffers_of_a_model_that_is_trained_do_not_count_and_its_other_attributes_do():
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.norm, self.scale = torch.nn.BatchNorm1d(1), scale
+
+        def forward(self, number):
+            return self.norm(torch.tensor([[1.0], [float(number)]])) * self.scale
+
+    model = Model(2)
+    _, state = state_after([NUMBERS, model])
+    assert len(rest([NUMBERS, model.eval()], state)) == 2980
+    expect_refused([NUMBERS, Model(3)], state, "Model: scale")
+
+
+class CountsInside:
+    """Counts in another object, where the hash of the map cannot see that it is a count."""
+
+    def __init__(self):
+        self.inner = SimpleNamespace(calls=0)
+
+    def __call__(self, number):
+        vars(self.inner)["calls"] = number
+        return number
+
+
+class ReadsInside(CountsInside):
+    def __len__(self):
+        return 3000
+
+    def __getitem__(self, number):
+        return self(number)
+
+
+def test_stages_are_hashed_before_they_change_in_a_loop_over_a_device_loader_too():
+    pytest.importorskip("torch")
+    from highway.adapters.torch import DataLoader, to_device
+
+    with Pipeline([NUMBERS, CountsInside()]) as pipeline, to_device(pipeline, "cpu") as loader:
+        assert int(next(iter(loader))) == 0
+        state = pipeline.state_dict()
+    assert rest([NUMBERS, CountsInside()], state)[0] == 1
+
+    def loaded():
+        return DataLoader(ReadsInside(), batch_size=4)
+
+    with loaded() as loader, to_device(loader, "cpu") as on_device:
+        assert next(iter(on_device)).tolist() == [0, 1, 2, 3]
+        state = loader.state_dict()
+    with loaded() as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader)).tolist() == [4, 5, 6, 7]
 
 
 def test_a_dataset_is_known_by_the_values_that_it_holds():

@@ -1034,11 +1034,23 @@ def test_a_long_list_is_known_again_without_reading_all_of_it():
         ({"model": 1, "data": 2}, "got a dict of 'model', 'data'"),
         (None, "got a NoneType"),
         ({"format": 7}, "got format 7"),
+        ({"format": 2, 3: 4}, "load_state_dict: part of the state is not what JSON can hold"),
+        ({"format": 2, "given": {(1, 2): 3}}, "load_state_dict: part of the state is not what JSON can hold"),
     ],
 )
 def test_what_is_no_state_is_refused(state, words):
     with reader() as pipeline, pytest.raises(PipelineError, match=words):
         pipeline.load_state_dict(state)
+
+
+def test_a_source_whose_state_is_not_what_json_can_hold_gives_none():
+    def numbers():
+        resume.keep(lambda: resume.Saved({1: 2, "a": 3}))
+        yield from range(30_000)
+
+    with Pipeline([numbers]) as pipeline, pytest.raises(PipelineError, match="state_dict: part of the state is not what JSON can hold"):
+        for _ in pipeline:
+            pipeline.state_dict()
 
 
 def test_a_state_may_be_written_with_its_names_sorted():

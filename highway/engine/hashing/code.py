@@ -132,7 +132,7 @@ def names_of(code: types.CodeType) -> Names:
         if name in ("LOAD_ATTR", "LOAD_METHOD") and chain:
             ends[number] = (*chain, step.argval)
             continue
-        if name == "COPY" and chain:  # self.count += 1
+        if name == "COPY" and chain and steps[number + 1].opname != "COPY":  # self.count += 1
             ends[number] = copied = chain
             continue
         if chain and name not in ("STORE_ATTR", "DELETE_ATTR"):
@@ -168,16 +168,20 @@ def _before(steps: list[dis.Instruction], number: int) -> int:
 
 def changed_while_running(cls: type) -> Names:
     """Return what the methods do that run in a pipeline, and those that they call, with attributes of their object, by name."""
-    methods = {name: function for base in reversed(cls.__mro__) for name, function in functions_of(base)}
+    methods = defaultdict[str, list[types.FunctionType]](list)  # those of the base classes too, which super() calls
+    for base in cls.__mro__:
+        for name, function in functions_of(base):
+            methods[name].append(function)
     found, waiting = set[str](), [name for name in _RUNNING if name in methods]
     assigned, filled = set[tuple[str, ...]](), set[tuple[str, ...]]()
     while waiting:
         found.add(name := waiting.pop())
-        code = methods[name].__code__
-        own, names = code.co_varnames[:1], names_of(code)
-        assigned |= {chain[1:] for chain in names.assigned if chain[:1] == own}
-        filled |= {chain[1:] for chain in names.filled if chain[:1] == own}
-        called = {chain[1] for chain in names.read if chain[:1] == own and len(chain) > 1}
+        called = set[str]()
+        for function in methods[name]:
+            own, names = function.__code__.co_varnames[:1], names_of(function.__code__)
+            assigned |= {chain[1:] for chain in names.assigned if chain[:1] == own}
+            filled |= {chain[1:] for chain in names.filled if chain[:1] == own}
+            called |= {chain[1] for chain in names.read if chain[:1] == own and len(chain) > 1}
         waiting += [name for name in called & methods.keys() if name not in found]
     return Names(frozenset(), frozenset(assigned), frozenset(filled))
 

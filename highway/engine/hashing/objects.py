@@ -24,7 +24,7 @@ from highway.parameters.ranges import Unhashed
 
 FLAT = {type(None), bool, int, float, complex, str, bytes}  # whose marshalled bytes are always the same
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
-INERT = ("_thread", "threading", "logging")  # modules of what guards or reports, and changes no item
+INERT = ("_thread", "threading", "logging", "concurrent.futures.thread", "concurrent.futures.process")  # they change no item
 
 
 @functools.cache

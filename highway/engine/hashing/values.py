@@ -145,6 +145,8 @@ class Hasher(Bounded):
             return iter([("seed", self.of(value.seed)), ("stages", self.of(value.stages))])
         if self._note_data(value, whole) and type(value).__module__.partition(".")[0] != "highway":
             return iter([("class", Hashed(type(value).__qualname__.encode()))])
+        if not self._strict and is_trained(value):
+            return self._trained(value)
         if dataclasses.is_dataclass(value):
             return self._object(value, whole)
         if isinstance(value, (list, tuple, dict, set, frozenset)) or as_array(value) is not None or is_tensor(value):
@@ -231,14 +233,19 @@ class Hasher(Bounded):
     def _object(self, value: Any, whole: bool) -> Iterator[tuple[str, Hashed]]:
         cls = type(value)
         yield "class", self._class(cls)
-        if not self._strict and is_trained(value):
-            return
         skipped = left_out(cls, whole)  # type: ignore[arg-type]  # mypy takes a class for not hashable
         for name, part in attributes_held(value):
             if name not in skipped and name.lstrip("_") not in skipped:
                 part = self._seed if name == "seed" and part is None else part
                 if not name.startswith("_") or (part is not None and (self._strict or not is_unknown(part))):
                     yield name, self.of(part)
+
+    def _trained(self, value: Any) -> Iterator[tuple[str, Hashed]]:
+        """Yield what a torch module holds whose parameters are trained, without what belongs to the model's checkpoint."""
+        yield "class", self._class(type(value))
+        for name, part in attributes_held(value):
+            if name not in ("_parameters", "_buffers", "training"):
+                yield name, self.of(part)
 
     def _state(self, value: Any, state: tuple[Any, ...]) -> Iterator[tuple[str, Hashed]]:
         yield "class", self._class(type(value))
