@@ -60,7 +60,7 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
         part = np.mod(place, 2 * length - 2)
         place = np.minimum(part, 2 * length - 2 - part)
     elif mode == "wrap":
-        return np.mod(place, length - 1)  # the last pixel is a copy of the first one
+        place = np.mod(place, length - 1)  # the last pixel is a copy of the first one
     return place.clip(0, length - 1)
 
 
