@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,27 +19,27 @@ _SWITCH = "logging.getLogger('highway.mistakes').disabled = True switches this w
 
 
 class WrittenInput:
-    """Tells whether a map writes into the items of the list that the pipeline reads.
+    """Detects whether a map writes into an item of the list that the pipeline reads.
 
     Args:
-        items: The list.
-        index: Which of its items the map gets.
+        item: The item, as the list holds it.
     """
 
-    def __init__(self, items: Sequence[Any], index: int) -> None:
-        parts = list(_parts(items[index])) if 0 <= index < len(items) else []
+    def __init__(self, item: Any) -> None:
+        parts = list(_parts(item))
         small = sum(part.nbytes for part in parts if isinstance(part, np.ndarray)) <= _MOST_BYTES
         self._before = [(part, _content(part)) for part in parts] if small else []
 
-    def warn(self, stage: str) -> bool:
-        """Warn if the item has changed; return whether it has."""
+    def warn(self, stage: str, source: str) -> bool:
+        """Warn if the item has changed; return whether it has. ``source`` stands for the first stage in the message."""
         changed = any(_content(part) != before for part, before in self._before)
         if changed:
             log.warning(
                 "highway: the map %s writes into its input, an item of the list that the pipeline reads, and the next epoch reads what was "
                 "written; return a new array, such as image * 2 for image *= 2, or copy the items first: "
-                "Pipeline([data, copy.deepcopy, ...]); %s",
+                "Pipeline([%s, copy.deepcopy, ...]); %s",
                 stage,
+                source,
                 _SWITCH,
             )
         return changed

@@ -247,15 +247,17 @@ _ENGINE = {  # likewise, where highway has no component
     "StagingInput": "highway.adapters.torch.to_device, or that of highway.adapters.jax",
     "TFDatasetInput": "highway.adapters.tensorflow.to_dataset",
 }
+_ILSVRC = "highway.datasets.classification.ilsvrc"
 _DATASETS = {  # of tensorpack
     "Mnist": "MNIST",
     "FashionMnist": "FashionMNIST",
     "Cifar10": "CIFAR10",
     "Cifar100": "CIFAR100",
     "CifarBase": "CIFAR10 or CIFAR100",
-    "ILSVRC12": "ImageFolder, and Files with val.txt for the validation images",
+    "ILSVRC12": f"ImageFolder, and Files with val.txt for the validation images (get_training_bbox: {_ILSVRC}.read_training_boxes)",
     "ILSVRC12Files": "ImageFolder, and Files with val.txt for the validation images",
-    "ILSVRCMeta": "Files, whose classes and words are those of synset_words.txt",
+    "ILSVRCMeta": "Files (labels='val.txt', class_names='synset_words.txt'), which has classes, words and keys "
+    f"(get_per_pixel_mean: {_ILSVRC}.read_mean_image)",
     "TinyImageNet": "ImageFolder (class_names='wnids.txt'), and Files for val_annotations.txt",
     "Places365Standard": "Files, with places365_train_standard.txt or places365_val.txt",
     "SVHNDigit": "HDF5, or the recipe in docs/howto/recipes.md",
@@ -289,6 +291,8 @@ CLASSES: Final[Mapping[str, str]] = {
     "Augmentation": "highway.transforms.Transform",
     "VerticalSlicer": "highway.transforms.Slicer",
     "DequeueGenerator": "highway.adapters.tensorpack.DequeueGenerator, or the pipeline itself, which can be iterated over",
+    "get_training_bbox": f"{_ILSVRC}.read_training_boxes",
+    "get_per_pixel_mean": f"{_ILSVRC}.read_mean_image, or mean_image() of highway.datasets.CIFAR10, CIFAR100 and MNIST",
     "load_image": "highway.images.decode.decode, or the component ImageFileReader",
     "get_class_file_map": "highway.datasets.ImageFolder, which has keys and classes",
     "LMDBData": "highway.modules.LMDBSource, or highway.datasets.LMDB, which a Reader reads",
@@ -303,6 +307,13 @@ CLASSES: Final[Mapping[str, str]] = {
     "TFRecordSerializer": "highway.modules.TFRecordSink and TFRecordSource",
 }
 """Where to find what a class was for, by its old name."""
+
+METHODS: Final[Mapping[str, str]] = {
+    "get_per_pixel_mean": "mean_image(), of this split; tensorpack's default is mean_image(['train', 'test'])",
+    "get_per_channel_mean": "mean_image().mean(axis=(0, 1)), of this split; tensorpack's default is mean_image(['train', 'test'])",
+    "get_label_names": "classes",
+}
+"""What to write in place of a method of tensorpack's data sets, by its name."""
 
 MODULES: Final[Mapping[str, str]] = {
     "highway.modules.processing": "highway.modules",

@@ -16,7 +16,7 @@ from functools import partial, wraps
 from types import FrameType
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
-from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, MODULES
+from highway.old_names import ACCEPTED, CLASSES, KEYWORDS, METHODS, MODULES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,11 @@ _STAGES = {"albumentations": "Albumentations", "torchvision": "TorchvisionV2"}  
 def new_class(name: str) -> str:
     """Return ``; use `` and what to write in place of an old class; empty if there never was one of that name."""
     return f"; use {CLASSES[name]}" if name in CLASSES else ""
+
+
+def new_method(name: str) -> str:
+    """Return ``; use `` and what to write in place of a method of an old data set; empty if there never was one of that name."""
+    return f"; use {METHODS[name]}" if name in METHODS else ""
 
 
 def stage_of(transform: object) -> str:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import index
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from highway.engine import cancel, script
 from highway.engine.component import Ranks
@@ -53,6 +53,11 @@ class Pipeline:
     """
 
     finishes = True  # as the source of another pipeline; see highway.engine.cancel.finish
+    why_no_Dataset: ClassVar[str] = (
+        "a Pipeline is no dataset, and makes batches by itself; iterate over it, or over to_device(pipeline, device) or "
+        "DataLoader(pipeline) of highway.adapters.torch; highway.adapters.torch.DataLoader(dataset, batch_size) takes the dataset that "
+        "the reader reads"
+    )
 
     @known_only
     def __init__(
@@ -115,14 +120,11 @@ class Pipeline:
         return load(path, variables, plugins).joined(on, isolated).pipeline(role, replica, isolated=isolated)
 
     def __getitems__(self, numbers: Any) -> Any:
-        """Raise TypeError: torch's ``DataLoader`` asks for several samples so, of what it takes for a dataset.
+        """Raise TypeError: a pipeline is no dataset, though torch's ``DataLoader`` takes it for one."""
+        raise TypeError(self.why_no_Dataset)
 
-        There is no ``__getitem__``: what has one is a dataset.
-        """
-        raise TypeError(
-            "a Pipeline is no dataset, and makes batches by itself: iterate over it, or over to_device(pipeline, device) of "
-            "highway.adapters.torch; highway.adapters.torch.DataLoader(dataset, batch_size) takes the dataset that the reader reads"
-        )
+    if not TYPE_CHECKING:  # for a type checker, a pipeline has no __getitem__
+        __getitem__ = __getitems__  # which torch's DataLoader calls with batch_size=None
 
     def dequeue(self, block: bool = True, timeout: float | None = None) -> Any:
         """Return the next item.

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -20,10 +20,12 @@ from highway import mistakes
 from highway.engine import cancel, script
 from highway.engine.batch import MOST_MORE
 from highway.engine.channel import Channel
-from highway.engine.component import Shape
+from highway.engine.component import Shape, written
 from highway.engine.fed import Fed
 from highway.engine.identity import Identities
-from highway.engine.stage import Origin, Stage, Stamped
+from highway.engine.remake import Remaker
+from highway.engine.resume import lineage
+from highway.engine.stage import Origin, Passport, Stage, Stamped
 from highway.engine.stats import PipelineStats
 from highway.engine.workers import StageWorkers, worker_count
 from highway.errors import PipelineError
@@ -60,9 +62,7 @@ class Run:
             workers.is_asked = last.shape != "sink"
         if last.shape == "sink" and first.traits.on_demand:
             first.demand = last.demand = threading.Event()
-        if isinstance(items := first.stage.op, (list, tuple)) and mistakes.log.isEnabledFor(logging.WARNING):
-            for workers in itertools.takewhile(lambda one: one.shape == "map" and one.traits.ahead is None, self.workers[1:]):
-                workers.watch(items)
+        self._watch_maps()
         self._seed = seed
         self.stopped = False
         self.background = False  # nobody waits for it, who would be told of an error
@@ -79,6 +79,24 @@ class Run:
         self._started_at = self._ended_at = 0.0
         self._cpu_at_start = self._cpu_at_end = 0.0
         self._pid = os.getpid()
+
+    def _watch_maps(self) -> None:
+        """Have maps watched, before any stream, that get the items of a list of the user's: as the source, or read by a ``Reader``."""
+        source = written(self.workers[0].stage.op)
+        items = getattr(source, "__dict__", {}).get("dataset", source)
+        if not isinstance(items, (list, tuple)) or not mistakes.log.isEnabledFor(logging.WARNING):
+            return
+        of_source = [workers for workers in self.workers if written(workers.stage.op) is source]
+        remaker_of = partial(Remaker, self.workers, len(of_source))
+
+        def read(passport: Passport) -> Any:
+            try:
+                return remaker_of().items([lineage(passport)])[0].item
+            except Exception:  # the dataset has changed: the source raises an error, this is only a warning
+                return None
+
+        for workers in itertools.takewhile(lambda one: one.shape == "map" and one.traits.ahead is None, self.workers[len(of_source) :]):
+            workers.watch(read, "data" if items is source else "reader")
 
     def __str__(self) -> str:
         return f"Pipeline({' -> '.join(workers.stage.name for workers in self.workers)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -196,14 +196,19 @@ class StageWorkers:
             self.report_error(error)
             return DROP
 
-    def watch(self, items: Sequence[Any]) -> None:
-        """Have the map looked at with its first items: whether it writes into those of the list that the pipeline reads."""
+    def watch(self, read: Callable[[Passport], Any], source: str) -> None:
+        """Check for the map's first items whether it writes into items of the list that the pipeline reads.
+
+        Args:
+            read: Returns the item with a passport, as the list holds it.
+            source: What the first stage is called in a warning.
+        """
         left = itertools.count(-FIRST_ITEMS)
 
         def apply(item: Any, passport: Passport, op: Any) -> Any:
-            before = WrittenInput(items, passport.index)
+            before = WrittenInput(read(passport))
             result = StageWorkers.apply(self, item, passport, op)
-            if before.warn(self.stage.name) or next(left) >= -1:
+            if before.warn(self.stage.name, source) or next(left) >= -1:
                 self.__dict__.pop("apply", None)
             return result
 

@@ -18,7 +18,7 @@ from highway.images.scratch import scratch
 Sampling = Literal["nearest", "bilinear", 0, 1, 2, 3, 4, 5]
 __all__ = ["Fill", "Linear"]
 NEAREST = ("nearest", 0)
-WarpBorder = Literal["constant", "nearest", "reflect", "mirror"]
+WarpBorder = Literal["constant", "nearest", "reflect", "mirror", "wrap"]
 LINEAR = ("bilinear", 1)
 
 
@@ -40,6 +40,8 @@ def warp(
         if interpolation not in (*NEAREST, *LINEAR):
             raise ValueError(f"warp: mode={mode!r} with a spline of order {interpolation}; expected 'nearest' or 'bilinear'")
         places = sampling.places(inverse, shape)
+        if mode == "wrap":  # between the last pixel and the first one, too
+            image = np.pad(image, [(0, 1), (0, 1), *[(0, 0)] * (image.ndim - 2)], "wrap")
         x, y = (_within(place, length, mode).astype(np.float32) for place, length in zip(places, image.shape[1::-1], strict=True))
         return sampling.remap(image, x, y, "nearest" if interpolation in NEAREST else "bilinear")
     if interpolation in NEAREST:
@@ -57,6 +59,8 @@ def _within(place: np.ndarray, length: int, mode: WarpBorder) -> np.ndarray:
     elif mode == "mirror" and length > 1:
         part = np.mod(place, 2 * length - 2)
         place = np.minimum(part, 2 * length - 2 - part)
+    elif mode == "wrap":
+        place = np.mod(place, length - 1)  # the last pixel is a copy of the first one
     return place.clip(0, length - 1)
 
 

@@ -98,6 +98,7 @@ class _InPython:
             fits = callable(value)
         else:
             fits = isinstance(value, hint) and (not inspect.isclass(value) or isinstance(object(), hint))
+            fits = fits and not hasattr(value, f"why_no_{getattr(hint, '__name__', '')}")
         if not fits:
             raise self.misfit(value, "`object`", location, hint)
         return value

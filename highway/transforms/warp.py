@@ -99,8 +99,8 @@ class Rotate(Warp):
         reshape: Whether the result grows to hold the whole turned image (the images of a batch then
             differ in size).
         fill: What new pixels hold: a number, or one for each channel; 0 with a spline of order 2 or more.
-        mode: What new pixels hold: ``"constant"`` (``fill``), or ``"nearest"``, ``"reflect"`` or ``"mirror"``, as for :class:`Shift`.
-            Boxes and points know only the image itself, not what comes in by reflection.
+        mode: What new pixels hold: ``"constant"`` (``fill``), or ``"nearest"``, ``"reflect"``, ``"mirror"`` or ``"wrap"``, as for
+            :class:`Shift`. Boxes and points know only the image itself, not what comes in by reflection or wrapping.
         center_range: Least and greatest place of the centre of the turn, as shares of width and height, both drawn. Not with ``reshape``.
         step_deg: Only multiples of so many degrees are drawn.
     """

@@ -335,7 +335,8 @@ def test_a_dataset_that_holds_a_lock_or_much_is_read_in_this_process_and_that_is
     assert loader.why_here.startswith("holds more than 64 MB")
 
 
-def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours():
+@pytest.mark.parametrize("batch_size", [1, 2, None])
+def test_torchs_own_loader_of_a_pipeline_is_an_error_that_names_ours(batch_size):
     message = r"a Pipeline is no dataset.*highway\.adapters\.torch\.DataLoader"
     with Pipeline([[(1, 2)] * 4]) as pipeline, pytest.raises(TypeError, match=message):
-        list(data.DataLoader(pipeline, batch_size=2))
+        list(data.DataLoader(pipeline, batch_size=batch_size))

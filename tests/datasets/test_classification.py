@@ -267,3 +267,32 @@ def test_names_of_classes_that_are_missing_or_too_few_are_an_error(tmp_path):
     Path(tmp_path, "batches.meta.txt").write_text("one\ntwo\n")
     with pytest.raises(DatasetError, match=r"batches\.meta\.txt: it has 2 names; expected those of 10 classes"):
         assert dataset.classes
+
+
+def test_the_mean_image_is_that_of_all_images_of_the_split_or_of_several(tmp_path):
+    write_mnist(tmp_path)
+    write_mnist(tmp_path, "t10k-{}-idx{}-ubyte", images=idx(DIGITS[:5] // 2), labels=idx(LABELS[:5]))
+    train, both = DIGITS[..., None], np.concatenate([DIGITS, DIGITS[:5] // 2])[..., None]
+    dataset = MNIST(str(tmp_path))
+    np.testing.assert_array_equal(dataset.mean_image(), np.mean(np.array(train, "float32"), axis=0), strict=True)
+    as_tensorpack = np.mean(np.array(both, "float32"), axis=0)
+    np.testing.assert_array_equal(dataset.mean_image(["train", "test"]), as_tensorpack, strict=True)
+    np.testing.assert_array_equal(MNIST(str(tmp_path), "test").mean_image(["test", "train"]), as_tensorpack, strict=True)
+
+
+def test_a_mean_of_no_images_is_an_error(tmp_path):
+    write_mnist(tmp_path, images=idx(DIGITS[:0]), labels=idx(LABELS[:0]))
+    with pytest.raises(DatasetError, match="there are no images, and so no mean"):
+        MNIST(str(tmp_path)).mean_image()
+
+
+@pytest.mark.parametrize("kind", [MNIST, FashionMNIST, CIFAR10, CIFAR100])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("get_per_pixel_mean", r"mean_image\(\)"), ("get_per_channel_mean", r"mean_image\(\)\.mean"), ("get_label_names", "classes")],
+)
+def test_a_method_of_tensorpacks_sets_is_an_error_that_names_the_new_one(kind, old, new):
+    with pytest.raises(AttributeError, match=f"{kind.__name__} has no {old}; use {new}"):
+        getattr(kind("nowhere"), old)
+    with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'nonsense'"):
+        _ = kind("nowhere").nonsense

@@ -8,13 +8,19 @@ import pytest
 from process_maps import Counts, square
 
 from highway import Pipeline, Stage
-from highway.modules import Processes
+from highway.modules import Processes, Reader
 
 
 def add_one(item):
     image = item[0]
     image += 1
     return item
+
+
+def add_one_to_each(batch):
+    for image in batch[0]:
+        image += 1
+    return batch
 
 
 def relabel(item):
@@ -54,6 +60,69 @@ def test_a_map_that_writes_into_arrays_of_its_own_is_not_warned_of(caplog, stage
     data = arrays()
     assert len(list(Pipeline([data, *stages]))) == 20
     assert not caplog.records and data[0][0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("reader", "stages", "name"),
+    [
+        (Reader(arrays(), epochs=1), [add_one], "add_one"),
+        (Reader(arrays(), epochs=1, seed=3, num_workers=2), [lambda item: item, Stage(add_one, num_workers=2)], "add_one"),
+        (Reader([{"image": np.zeros(3)} for _ in range(9)], epochs=1, shuffle=False), [relabel], "relabel"),
+        (Reader([(np.zeros(n), n) for n in range(1, 9)], 4, epochs=1, ragged="list"), [add_one_to_each], "add_one_to_each"),
+        (
+            Reader([(np.zeros(n), n) for n in range(1, 9)], 4, epochs=1, ragged="list"),
+            [Stage(add_one_to_each, num_workers=2)],
+            "add_one_to",
+        ),
+    ],
+)
+def test_a_map_that_writes_into_the_users_own_list_behind_a_reader_is_warned_of_once(caplog, reader, stages, name):
+    list(Pipeline([reader, *stages]))
+    assert 1 <= len(caplog.records) <= 3
+    assert f"the map {name}" in caplog.text and "writes into its input" in caplog.text
+    assert "Pipeline([reader, copy.deepcopy, ...])" in caplog.text
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_rank_of_a_resumed_reader_warns_of_written_input(caplog, rank):
+    def pipeline():
+        return Pipeline([Reader(arrays(), epochs=2, rank=rank, world_size=2, seed=1), Stage(add_one, name="add")])
+
+    with pipeline() as first:
+        items = iter(first)
+        for _ in range(5):
+            next(items)
+        state = first.state_dict()
+    caplog.clear()
+    with pipeline() as second:
+        second.load_state_dict(state)
+        assert len(list(second)) == 5
+    assert 1 <= len(caplog.records) <= 3 and "the map add writes into its input" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "stages"),
+    [
+        (None, [lambda item: (item[0] + 1, 0)]),
+        (None, [copy.deepcopy, add_one]),
+        (4, [add_one]),  # batches are arrays of their own
+    ],
+)
+def test_a_map_behind_a_reader_that_writes_into_arrays_of_its_own_is_not_warned_of(caplog, batch_size, stages):
+    data = arrays()
+    list(Pipeline([Reader(data, batch_size, epochs=1), *stages]))
+    assert not caplog.records and all(image.tolist() == [0, 0, 0] for image, _ in data)
+
+
+def test_a_list_that_grows_while_a_reader_reads_it_ends_no_run_by_the_check_for_written_input(caplog):
+    data = arrays()
+
+    def grow(item):
+        data.append(item)
+        return item
+
+    assert len(list(Pipeline([Reader(data, epochs=1), grow]))) == 20
+    assert not caplog.records
 
 
 def test_the_warning_of_written_input_can_be_switched_off(caplog, switched_off):

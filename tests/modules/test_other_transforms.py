@@ -19,12 +19,23 @@ BOXES = np.float32([[1, 2, 10, 12], [5, 5, 20, 15], [3, 3, 9, 9]])
 class Stub(Adapter):
     """Stands for a package: its transforms take a ``Changed``, and return another one."""
 
+    def _moves_pixels(self, transform):
+        return transform in (mirrored, without_first)
+
     def _changed(self, target, rng):
         belongs = {role: target[role] for role in ("boxes", "points", "mask") if role in target}
         changed = Changed(target["image"], belongs, np.arange(len(target["boxes"])) if "boxes" in target else None)
         for transform in self._given:
             changed = transform(changed)
         return changed
+
+
+def mirrored(changed):
+    return changed._replace(image=changed.image[:, ::-1])
+
+
+def brighter(changed):
+    return changed._replace(image=changed.image | 1)
 
 
 def without_first(changed):
@@ -55,6 +66,16 @@ def test_all_that_has_a_row_for_each_box_follows_the_rows_that_are_left_in_their
     done = stage(batch, np.random.default_rng(0))
     assert done["image"].shape == (2, 20, 30, 3) and done["names"] == [["c", "b"]] * 2
     assert [boxes.shape for boxes in done["boxes"]] == [(2, 4)] * 2
+
+
+@pytest.mark.parametrize("name", ["boxes", "bboxes", "bbox"])
+def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(name):
+    item, rng = {"image": IMAGE, name: BOXES}, np.random.default_rng(0)
+    message = f"Stub: pixels are moved here, and the boxes in the field '{name}' would stay; boxes='{name}' has them follow"
+    with pytest.raises(ValueError, match=message):
+        Stub([brighter, mirrored])(item, rng)
+    assert_array_equal(Stub([brighter])(item, rng)[name], BOXES)
+    assert_array_equal(Stub([mirrored])({"image": IMAGE, f"original_{name}": BOXES}, rng)["image"], IMAGE[:, ::-1])
 
 
 WRONG = {

@@ -297,6 +297,7 @@ def test_an_empty_dataset_is_an_error():
         (iter([1]), "expected a Dataset, an object with __len__, __getitem__"),
         (Samples, "Samples is a class, an instance is meant"),
         (None, "dataset=None; expected a Dataset"),
+        (Pipeline([[1, 2]]), "expected a Dataset, an object with __len__, __getitem__; a Pipeline is no dataset"),
     ],
 )
 def test_what_is_no_dataset_is_an_error_when_the_reader_is_made(given, message):

@@ -176,7 +176,7 @@ def test_what_albumentations_does_is_what_it_does_when_called_by_the_same_genera
 
 def test_a_seed_of_a_compose_counts_for_nothing():
     stage = Albumentations(A.Compose([A.RandomCrop(20, 20)], seed=3))
-    images = [stage(SAMPLES[0], np.random.default_rng(seed))["image"].tobytes() for seed in (0, 1, 1)]
+    images = [stage({"image": SAMPLES[0]["image"]}, np.random.default_rng(seed))["image"].tobytes() for seed in (0, 1, 1)]
     assert images[0] != images[1] == images[2]
 
 
@@ -252,7 +252,7 @@ def test_boxes_that_leave_the_image_go_and_points_are_scaled_to_half_a_pixel():
     assert done["labels"] == ["b", "f"]
     assert_allclose(done["boxes"], [[8, 6, 20, 16], [19, 0, 20, 20]], atol=1e-5)
     for stage in (Albumentations(A.Resize(24, 32), points="points"), TorchvisionV2(v2.Resize((24, 32)), points="points")):
-        done = stage(SAMPLES[0], np.random.default_rng(0))
+        done = stage({name: SAMPLES[0][name] for name in ("image", "points")}, np.random.default_rng(0))
         assert_allclose(done["points"], SAMPLES[0]["points"] / 2, atol=0.2501)
 
 
@@ -270,6 +270,36 @@ def test_masks_of_any_kind_are_scaled_without_mixing_values(kind):
     mask = (np.arange(HEIGHT * WIDTH).reshape(HEIGHT, WIDTH) % 250 if kind != "bool" else np.eye(HEIGHT, WIDTH)).astype(kind)
     done = Albumentations(A.Resize(24, 32), mask="mask")({"image": SAMPLES[0]["image"], "mask": mask}, np.random.default_rng(0))["mask"]
     assert_array_equal(done, mask[::2, ::2], strict=True)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        Albumentations(A.HorizontalFlip(p=1)),
+        Albumentations([A.GaussNoise(), A.OneOf([A.RandomCrop(20, 20), A.NoOp()])]),
+        Albumentations(A.Compose([A.Resize(20, 20)])),
+        TorchvisionV2(v2.RandomHorizontalFlip(1)),
+        TorchvisionV2([v2.ColorJitter(), v2.RandomApply([v2.RandomCrop(20)])]),
+        TorchvisionV2(v2.Compose([v2.TrivialAugmentWide()])),
+    ],
+    ids=str,
+)
+def test_boxes_that_nobody_has_named_are_an_error_if_pixels_are_moved(stage):
+    with pytest.raises(ValueError, match="pixels are moved here, and the boxes in the field 'boxes' would stay; boxes='boxes' has them"):
+        stage(SAMPLES[0], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        Albumentations([A.GaussNoise(p=1), A.CoarseDropout(p=1), A.NoOp(p=1)]),
+        TorchvisionV2([v2.ColorJitter(0.1), v2.RandomErasing(1), v2.Identity()]),
+    ],
+    ids=str,
+)
+def test_boxes_that_nobody_has_named_stay_if_no_pixel_is_moved(stage):
+    item = {name: SAMPLES[0][name] for name in ("image", "boxes")}
+    assert_array_equal(stage(item, np.random.default_rng(0))["boxes"], item["boxes"])
 
 
 def test_no_transforms_leave_all_as_it_is():
@@ -300,7 +330,7 @@ def test_no_transform_of_albumentations_hangs_on_its_worker_or_writes_into_what_
     names = [name for name, kind in classes.items() if name not in left_out | bases and not issubclass(kind, A.Transform3D)]
     assert len(names) == 100
     item = {**SAMPLES[0], "mask": SAMPLES[0]["masks"][0]}
-    fields = {"boxes": "boxes", "points": "points", "mask": "mask"}
+    fields = {"boxes": "boxes", "points": "points", "mask": "mask", "with_boxes": []}
     with ThreadPoolExecutor(1) as another:
         for name in names:
             stage = Albumentations(classes[name](**needs.get(name, {}), p=1), **fields)
@@ -356,16 +386,16 @@ WRONG = {
     ),
     "version 1": (lambda: TorchvisionV2([_version_1().RandomHorizontalFlip()]), "RandomHorizontalFlip is of version 1; take that of"),
     "a format": (
-        lambda: TorchvisionV2([v2.Compose([v2.ConvertBoundingBoxFormat("CXCYWH")])], boxes="boxes"),
+        lambda: TorchvisionV2([v2.Compose([v2.ConvertBoundingBoxFormat("CXCYWH")])], boxes="boxes", with_boxes=[]),
         "leave out ConvertBoundingBoxFormat; boxes are x1, y1, x2, y2",
     ),
     "a picture": (lambda: TorchvisionV2([v2.ToPILImage()]), "the image came out as a Image; expected an array"),
     "labels stay": (
-        lambda: TorchvisionV2([v2.SanitizeBoundingBoxes(labels_getter=None)], boxes="boxes"),
+        lambda: TorchvisionV2([v2.SanitizeBoundingBoxes(labels_getter=None)], boxes="boxes", with_boxes=[]),
         "4 of the labels came out with 3 boxes; expected one for each",
     ),
     "masks go": (
-        lambda: TorchvisionV2([v2.SanitizeBoundingBoxes()], boxes="boxes", mask="masks"),
+        lambda: TorchvisionV2([v2.SanitizeBoundingBoxes()], boxes="boxes", mask="masks", with_boxes=[]),
         "3 of 4 masks came out; leave out what removes them, or name their field in with_boxes",
     ),
     "points go": (
@@ -388,12 +418,15 @@ def test_what_cannot_be_right_is_said(name):
     if name == "large numbers":
         batch["labels"] = [np.full((HEIGHT, WIDTH), 2**32)] * 8
     with pytest.raises((ConfigError, ValueError), match=message):
-        make()(batch, np.random.default_rng(0))
+        stage = make()
+        if stage.boxes is None:
+            del batch["boxes"]
+        stage(batch, np.random.default_rng(0))
 
 
 def test_the_transforms_of_a_compose_that_had_boxes_of_its_own_will_do():
     compose = A.Compose([A.OneOf([A.HorizontalFlip(p=1)], p=1)], A.BboxParams("coco"))
-    done = Albumentations(compose.transforms, "boxes")(SAMPLES[1], np.random.default_rng(0))
+    done = Albumentations(compose.transforms, "boxes", with_boxes=[])(SAMPLES[1], np.random.default_rng(0))
     assert_allclose(done["boxes"][:, 0], WIDTH - SAMPLES[1]["boxes"][:, 2], atol=1e-4)
 
 

@@ -11,7 +11,7 @@ from highway.modules import DecodeImage
 
 cv2 = pytest.importorskip("cv2")
 IMAGE = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8), (5, 5), 0)
-BORDERS = {"nearest": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT, "mirror": cv2.BORDER_REFLECT_101}
+BORDERS = {"nearest": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT, "mirror": cv2.BORDER_REFLECT_101, "wrap": cv2.BORDER_WRAP}
 
 
 def rng(seed=0):
@@ -35,8 +35,16 @@ def test_what_comes_in_at_the_border_is_as_opencv_has_it(mode, size):
 def test_a_row_shows_what_each_mode_repeats():
     row = np.arange(1, 5, dtype=np.uint8)[None, :, None]
     moved = np.array([[1.0, 0, 3], [0, 1, 0]])
-    for mode, expected in {"constant": [0, 0, 0, 1], "nearest": [1, 1, 1, 1], "reflect": [3, 2, 1, 1], "mirror": [4, 3, 2, 1]}.items():
+    repeated = {"constant": [0, 0, 0, 1], "nearest": [1, 1, 1, 1], "reflect": [3, 2, 1, 1], "mirror": [4, 3, 2, 1], "wrap": [2, 3, 4, 1]}
+    for mode, expected in repeated.items():
         assert F.warp(row, moved, (1, 4), "nearest", mode=mode).ravel().tolist() == expected
+
+
+def test_wrapping_blends_the_last_pixel_with_the_first():
+    half = np.array([[1.0, 0, 0.5], [0, 1, 0.5]])
+    image = IMAGE.astype(np.float32)
+    down = (image + np.roll(image, 1, 0)) / 2
+    assert_allclose(F.warp(image, half, image.shape[:2], mode="wrap"), (down + np.roll(down, 1, 1)) / 2, atol=0.01)
 
 
 def test_warps_with_a_border_are_applied_one_by_one():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from highway.datasets.file import fingerprint_of
 from highway.datasets.opened import opened
 from highway.errors import DatasetError
+from highway.renamed import new_method
 from highway.stores.file import exists
 from highway.stores.url import join, shown
 
@@ -20,7 +21,7 @@ Split = Literal["train", "test"]
 
 @dataclass
 class LoadedImages(ABC):
-    """What labelled images in memory have in common: a sample is a row of each array, as a dict."""
+    """Base of datasets of labelled images in memory. A sample is a dict with a row of each array."""
 
     data_dir: str
     split: Split = "train"
@@ -31,7 +32,7 @@ class LoadedImages(ABC):
 
     @abstractmethod
     def _load(self) -> dict[str, np.ndarray]:
-        """Return the arrays, of which the first are the images."""
+        """Return the arrays by field; the images are the first field."""
 
     @opened
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -49,6 +50,33 @@ class LoadedImages(ABC):
         rows = zip(*(array[numbers] for array in arrays.values()), strict=True)
         return [dict(zip(arrays, row, strict=True)) for row in rows]
 
+    def mean_image(self, splits: Sequence[Split] = ()) -> np.ndarray:
+        """Return the mean of all images.
+
+        Args:
+            splits: The splits to average over; by default this dataset's split. The default of tensorpack's ``get_per_pixel_mean()`` is
+                ``["train", "test"]``.
+
+        Returns:
+            float32 ``(H, W, C)``, from 0 to 255. ``mean_image().mean(axis=(0, 1))`` is the mean of each channel.
+
+        Raises:
+            FileNotFoundError: a file is not there.
+            DatasetError: a file is damaged or cut short, or there are no images.
+        """
+        images = [(self if split == self.split else replace(self, split=split))._arrays["image"] for split in splits or [self.split]]
+        if not (count := sum(map(len, images))):
+            raise DatasetError(f"{shown(self.data_dir)}: there are no images, and so no mean")
+        return np.asarray(sum(part.sum(axis=0, dtype=np.uint64) for part in images) / count, np.float32)
+
+    if not TYPE_CHECKING:  # it would hide misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError; it names the new name of a method of tensorpack's."""
+            if advice := new_method(name):
+                raise AttributeError(f"{type(self).__name__} has no {name}{advice}", name=name, obj=self)
+            return object.__getattribute__(self, name)  # which raises the error
+
     def locate(self, number: int) -> str:
         """Return the folder, and the number of an image."""
         return f"{shown(self.data_dir)}: image {number} of {self.split}"
@@ -64,7 +92,7 @@ def found(folders: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def missing(data_dir: str, names: Sequence[str], what: str) -> FileNotFoundError:
-    """Return an error that says which file there is not, and that nobody fetches it."""
+    """Return an error that names the missing file, and explains that highway does not download it."""
     return FileNotFoundError(
         f"{shown(data_dir)!r}: no {' or '.join(names)} there or in the folders that they are usually in; download {what} and unpack it: "
         "highway does not"

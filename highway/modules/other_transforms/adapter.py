@@ -70,7 +70,12 @@ class Adapter(ABC):
             if stage not in ("", self._owner):
                 raise ConfigError(f"{self._owner}: {transform} is of another package; the stage {stage}([...]) applies it")
         fields = (self.field, self.boxes, self.points, self.mask, self.with_boxes or ())
-        self._targets = Targets(self._owner, *fields, moves=False, all_named=self.with_boxes is not None)
+        moves = any(self._moves_pixels(transform) for transform in with_inner(self._given) if not hasattr(transform, "transforms"))
+        self._targets = Targets(self._owner, *fields, moves=moves, all_named=self.with_boxes is not None)
+
+    @abstractmethod
+    def _moves_pixels(self, transform: Any) -> bool:
+        """Return whether a transform moves pixels, so that boxes have to follow."""
 
     @abstractmethod
     def _changed(self, target: Target, rng: Generator) -> Changed:

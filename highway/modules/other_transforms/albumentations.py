@@ -60,8 +60,9 @@ class Albumentations(Adapter):
     Raises:
         ConfigError: the package is not installed, or something in ``transforms`` is none of its transforms (on construction).
         KeyError: a field is not there.
-        ValueError: an array is no image; the images of a batch come out with different shapes; a transform removes points, or makes
-            tensors; boxes, points, masks, or what goes with boxes, do not fit.
+        ValueError: an array is no image; pixels are moved, and a field of boxes such as ``"boxes"`` is not named; the images of a batch
+            come out with different shapes; a transform removes points, or makes tensors; boxes, points, masks, or fields that go with
+            boxes do not fit.
     """
 
     parallel: ClassVar[bool] = True
@@ -77,6 +78,10 @@ class Albumentations(Adapter):
                 raise ConfigError(f"Albumentations: {transform!r} is no transform of it; a function is one by A.Lambda(image=function)")
         for transform in with_inner(self._given):
             _expect_usable(A, transform)
+
+    def _moves_pixels(self, transform: Any) -> bool:
+        changes_boxes = "bboxes" in getattr(transform, "available_keys", ()) and type(transform).__name__ != "NoOp"
+        return changes_boxes and ".dropout." not in type(transform).__module__  # which covers boxes, and moves none
 
     @opened
     def _composes(self) -> OfThread[Any]:

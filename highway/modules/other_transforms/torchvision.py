@@ -47,8 +47,9 @@ class TorchvisionV2(Adapter):
     Raises:
         ConfigError: torchvision is not installed, or a transform is one of version 1 or converts boxes (when it is first used).
         KeyError: a field is not there.
-        ValueError: an array is no image; the images of a batch come out with different shapes; a transform removes points, or makes
-            no tensors; boxes, points, masks, or what goes with boxes, do not fit.
+        ValueError: an array is no image; pixels are moved, and a field of boxes such as ``"boxes"`` is not named; the images of a batch
+            come out with different shapes; a transform removes points, or makes no tensors; boxes, points, masks, or fields that go with
+            boxes do not fit.
     """
 
     def __post_init__(self) -> None:
@@ -58,6 +59,10 @@ class TorchvisionV2(Adapter):
         for transform in with_inner(self._given):
             if type(transform).__module__ == "torchvision.transforms.transforms":
                 raise ConfigError(f"TorchvisionV2: {type(transform).__name__} is of version 1; take that of torchvision.transforms.v2")
+
+    def _moves_pixels(self, transform: Any) -> bool:
+        modules = {cls.__module__.rpartition(".v2.")[2] for cls in type(transform).__mro__}
+        return not modules.isdisjoint(("_geometry", "_auto_augment"))
 
     @opened
     def _compose(self) -> Any:

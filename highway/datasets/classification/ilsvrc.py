@@ -1,0 +1,104 @@
+"""Files that come with ILSVRC (ImageNet): Caffe's mean image, and the boxes of the objects in the images.
+
+The images and their labels are read by :class:`~highway.datasets.ImageFolder` and :class:`~highway.datasets.Files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from highway.datasets.detection.voc_xml import read_objects
+from highway.datasets.records.protobuf import BYTES, FIXED32, VARINT, read_fields, read_int64s
+from highway.engine.cancel import check_cancelled
+from highway.errors import DatasetError
+from highway.stores.file import read_whole
+from highway.stores.url import join, shown
+
+# Caffe's BlobProto: num, channels, height and width (in old files), data, shape; https://github.com/BVLC/caffe, src/caffe/proto/caffe.proto
+_OLD_SHAPE, _DATA, _SHAPE = (1, 2, 3, 4), 5, 7
+_DIM = 1  # of BlobShape
+_FIRST_PIXEL = np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1, and its reader subtracts that
+
+
+def read_mean_image(path: str) -> np.ndarray:
+    """Read a mean image that Caffe has written, such as ``imagenet_mean.binaryproto``.
+
+    Args:
+        path: The file, or its URL. It is in ``caffe_ilsvrc12.tar.gz``, with ``synset_words.txt`` and ``val.txt``. Nothing is downloaded.
+
+    Returns:
+        float32 ``(H, W, 3)`` in RGB, from 0 to 255. ILSVRC's has 256 x 256 pixels; :func:`highway.functional.resize` gives other sizes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DatasetError: the file is no image of three channels, is damaged or cut short.
+    """
+    data = read_whole(path)
+    try:
+        image = _blob(data)
+    except ValueError as error:
+        raise DatasetError(f"{shown(path)}: no mean image of Caffe, damaged or cut short: {error}") from error
+    return np.ascontiguousarray(image[::-1].transpose(1, 2, 0), np.float32)
+
+
+def _blob(data: bytes) -> np.ndarray:
+    """Return the array in a BlobProto, ``(3, H, W)``. Raises ValueError."""
+    old_shape, shape, values = dict.fromkeys(_OLD_SHAPE, 1), list[int](), list[bytes]()
+    for tag, begin, end in read_fields(data, 0, len(data)):
+        number, kind = tag >> 3, tag & 7
+        if number in old_shape and kind == VARINT:
+            old_shape[number] = begin
+        elif number == _DATA and kind in (BYTES, FIXED32):
+            values.append(data[begin:end])
+        elif number == _SHAPE and kind == BYTES:
+            shape = _dimensions(data, begin, end)
+    shape = shape or list(old_shape.values())
+    content = b"".join(values)
+    *others, channels, height, width = [1, 1, 1, *shape]
+    if channels != 3 or set(others) != {1} or 4 * channels * height * width != len(content) or not content:
+        raise ValueError(f"{len(content)} bytes of float32 of the shape {tuple(shape)}; expected those of (1, 3, height, width)")
+    return np.frombuffer(content, "<f4").reshape(channels, height, width)
+
+
+def _dimensions(data: bytes, begin: int, end: int) -> list[int]:
+    """Return the lengths in a BlobShape; they are packed, or each is a field."""
+    found = list[int]()
+    for tag, first, last in read_fields(data, begin, end):
+        if tag == _DIM << 3 | BYTES:
+            found += read_int64s(data, first, last).tolist()
+        elif tag == _DIM << 3 | VARINT:
+            found.append(first)
+    return found
+
+
+def read_training_boxes(data_dir: str, keys: Iterable[str]) -> list[np.ndarray]:
+    """Read the boxes of the objects in training images of ILSVRC.
+
+    Args:
+        data_dir: Folder that ``ILSVRC2012_bbox_train_v2.tar.gz`` was unpacked to, or its URL. It holds ``n01440764/n01440764_10040.xml``.
+        keys: The images' paths, such as ``ImageFolder("imagenet/train").keys``.
+
+    Returns:
+        For each image float32 ``(N, 4)``, in the order of the file: xmin, ymin, xmax, ymax in pixels, as the file has them. N is 0 for an
+        image without a file, since only some images have one.
+
+    Raises:
+        FileNotFoundError: no image has a file.
+        DatasetError: a file is no annotation, is damaged or cut short.
+    """
+    found, any_file = list[np.ndarray](), False
+    for key in keys:
+        check_cancelled()
+        path = join(data_dir, f"{key.rpartition('.')[0] or key}.xml")
+        try:
+            data = read_whole(path)
+        except FileNotFoundError:
+            found.append(np.empty((0, 4), np.float32))
+        else:
+            found.append(read_objects(shown(path), data).boxes + _FIRST_PIXEL)
+            any_file = True
+    if found and not any_file:
+        raise FileNotFoundError(f"{shown(path)!r}: no such file, nor one for another image; data_dir is the folder that holds n01440764")
+    return found
