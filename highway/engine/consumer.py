@@ -56,6 +56,7 @@ class Consumer:
         self._taken = 0  # items that came behind it
         self._last: tuple[int, int] | None = None  # epoch and index of the last item,
         self._previous: tuple[int, int] | None = None  # and of the item before it
+        self._ranks_before: Ranks | None = None  # the ranks of ``_last``, if it was another rank of as many that has given it
         self._loops = 0  # loops that have begun
         self.has_ended = False  # whether the end of the stream was reached, here or in the run that this run continues
         self._repeated = 0  # how many of those are left out, since the run that this one goes on from has given them already
@@ -105,7 +106,7 @@ class Consumer:
         self._taken += 1
         if self._taken <= self._repeated:
             return False
-        self._repeated = 0
+        self._repeated, self._ranks_before = 0, None
         self.epoch, self._has_begun = stamped.passport.epoch, True
         self._previous, self._last = self._last, stamped.passport[:2]
         if self._unordered is not None:
@@ -247,7 +248,7 @@ class Consumer:
         return {
             "format": FORMAT,
             "seed": self._run.seed,
-            "ranks": ranks_of(source.stage.op),
+            "ranks": self._ranks_before or ranks_of(source.stage.op),
             "last": self._last,
             "ended": self.has_ended,
             "epoch": self.epoch,
@@ -349,6 +350,7 @@ class Consumer:
             return state["items"], state["last"]
         before, now = state["ranks"][0], ranks[0]
         if before[1] == now[1]:
+            self._ranks_before = state["ranks"]
             return state["items"], state["last"]
         try:
             dealt = source.traits.deal_anew(_state_of(state), state["last"], before)

@@ -274,3 +274,24 @@ def test_samples_that_ranks_left_out_of_an_epoch_are_not_read_in_the_next_one_on
             list(other)
             pipeline.load_state_dict(state)
             assert numbers(pipeline) == numbers(other)
+
+
+@pytest.mark.parametrize("chain", [(3, 4, 4, 1), (5, 5, 1), (2, 5, 5, 1), (4, 4, 2)])
+def test_a_state_of_another_rank_that_is_saved_again_is_exact(chain):
+    """Only the state of rank 0 was kept: each rank loads it, and saves again before its first item."""
+    states, read = [None] * chain[0], []
+    for place, world_size in enumerate(chain):
+        saved_states = []
+        for rank in range(world_size):
+            with Pipeline([reader(rank, world_size, 4, total=239), double]) as pipeline:
+                if states[0] is not None:
+                    pipeline.load_state_dict(states[0] if place == 1 else states[-1])
+                if place == 0:
+                    read += numbers([pipeline.dequeue() for _ in range(5)])
+                elif place == len(chain) - 1:
+                    read += numbers(pipeline)
+                saved_states.append(json.loads(json.dumps(pipeline.state_dict())))
+        states = saved_states
+    times = Counter(read)
+    assert set(times) == set(range(0, 478, 2))
+    assert sum(times.values()) - 239 < 4 * max(chain)
