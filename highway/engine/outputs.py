@@ -29,6 +29,8 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
     if result is None:
         raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
     if type(result) is Stamped:
+        if result.passport[:2] != passport[:2]:
+            workers.note_renumbered()
         return _complete(result, passport.origin, passport.times)
     if type(result) is Several:
         made_of = zip(repeat(workers.number), repeat((passport,)), result.parts)

@@ -276,6 +276,14 @@ class StageWorkers:
             why = counted if self.is_counted else f"all {world_size} ranks must get equally many items"
             raise PipelineError(f"{self.stage.name} returned DROP, which it does not declare: {why}; declare it: Stage(map, drops=True)")
 
+    def note_renumbered(self) -> None:
+        """Raise PipelineError if the map returned an item with another epoch or index, and ranks count on these."""
+        if self._world_size > 1 and self.traits.one_to_one is None:
+            raise PipelineError(
+                f"{self.stage.name} returned an item with another epoch or index, by which {self._world_size} ranks share the samples; "
+                "keep them: Stamped(item, passport._replace(keys=...)), or number the items in a stream"
+            )
+
     @cached_property
     def _world_size(self) -> int:
         return max((world_size for _, world_size in ranks_of(self.before[0].stage.op)), default=1)

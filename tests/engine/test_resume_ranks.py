@@ -295,3 +295,14 @@ def test_a_state_of_another_rank_that_is_saved_again_is_exact(chain):
     times = Counter(read)
     assert set(times) == set(range(0, 478, 2))
     assert sum(times.values()) - 239 < 4 * max(chain)
+
+
+def test_a_map_that_numbers_items_itself_is_an_error_on_several_ranks():
+    def renumbered(number):
+        return Stamped(number, Passport(0, int(number)))
+
+    with Pipeline([reader(0, 2), renumbered]) as pipeline, pytest.raises(PipelineError, match="another epoch or index, by which 2 ranks"):
+        for _ in pipeline:
+            pass
+    with Pipeline([reader(0, 1), renumbered]) as pipeline:
+        assert len(list(pipeline.stamped())) == 2 * TOTAL
