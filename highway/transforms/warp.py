@@ -134,10 +134,10 @@ class Rotate(Warp):
         return angle, uniform(*self.center_range, rng) * size[1], uniform(*self.center_range, rng) * size[0]
 
     def output(self, params: float | tuple[float, float, float], size: Size) -> Size:
-        return F.rotated_size(size, params, self.reshape) if isinstance(params, float) else size
+        return size if isinstance(params, tuple) else F.rotated_size(size, params, self.reshape)
 
     def matrix(self, params: float | tuple[float, float, float], size: Size) -> np.ndarray | None:
-        angle, *centre = (params,) if isinstance(params, float) else params
+        angle, *centre = params if isinstance(params, tuple) else (params,)
         if angle % 360 == 0:
             return None
         matrix = F.rotation(size, angle, self.reshape)
