@@ -42,8 +42,12 @@ class Identities:
             stage, op = worker.stage, written(worker.stage.op)
             parts = [("class", Hashed(" ".join(type(layer).__qualname__ for layer in layers(stage.op)).encode()))]
             parts += [("ordered", hasher.of(stage.ordered))] if worker.shape == "map" else []
+            unseen: list[str] = []
             try:
-                parts += [] if any(op is other for other in known) else hasher.parameters(op)
+                for name, found in () if any(op is other for other in known) else hasher.parameters(op):
+                    parts.append((name, found))
+                    unseen += [f"{name or 'itself'} ({kind})" for kind in hasher.unseen]
+                    hasher.unseen.clear()
             except Exception as error:  # of the user's classes; only a state needs the hash
                 self._failure = self._failure or (stage.name, error)
             known.append(op)
@@ -53,6 +57,8 @@ class Identities:
             parameters = {name: _short(value, 4) for name, value in values.items()}
             code = b"".join(part.code for _, part in parts)
             self._stages[stage.name] = {"parameters": parameters, "code": _short(code, 6) if code else ""}
+            if unseen:
+                self._stages[stage.name]["unseen"] = unseen
             own = worker.traits.identity
             self._data[stage.name] = [*([own] if own is not None else []), *hasher.data]
             hasher.data = []
@@ -122,6 +128,13 @@ def expect_same(saved: Mapping[str, Mapping[str, Any]], current: Mapping[str, Ma
                 "load_state_dict: the code of %s, or a value that it reads from its class or module, is not what it was when the state was "
                 "saved; the rest of the run may differ",
                 name,
+            )
+        if unseen := stage.get("unseen"):
+            log.warning(
+                "load_state_dict: of %s, %s cannot be compared with what it was when the state was saved; the rest of the run may differ. "
+                "A method fingerprint() of the object can return a text that changes with it",
+                name,
+                ", ".join(unseen),
             )
     if changed:
         what = "; ".join(f"{name}: {', '.join(found)}" for name, found in changed.items())

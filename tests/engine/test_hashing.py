@@ -6,6 +6,8 @@ import functools
 import inspect
 import json
 import logging
+import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -23,6 +25,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import transform_instances
+from hashed_objects import hashes, objects, other_package
 
 from highway import Pipeline, Stage
 from highway.datasets import MixedDataset
@@ -412,6 +415,46 @@ def test_ordinary_objects_give_states_that_can_be_loaded(tmp_path):
     assert len(rest(second, state)) == 2980
     for stages in (first, second):
         stages[1].file.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # of files and loops that are left to the garbage collector
+def test_objects_of_other_packages_are_the_same_when_they_are_used_or_built_again(tmp_path):
+    changed = {}
+    for name, (build, use) in objects(tmp_path).items():
+        one, other = build(), build()
+        before = hashes(one)
+        use(one)
+        if not before == hashes(other) == hashes(one):
+            changed[name] = before, hashes(other), hashes(one)
+    assert changed == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_objects_of_other_packages_are_the_same_in_another_process(tmp_path):
+    script = [sys.executable, "-W", "ignore", Path(__file__).parent / "hashed_objects.py", tmp_path]
+    one, other = (
+        subprocess.run(script, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=300) for seed in "12"
+    )
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == other.stdout
+
+
+def test_what_is_handed_to_objects_of_other_packages_counts(tmp_path):
+    other = other_package(tmp_path)
+    found = [
+        *[other.Lookup({"k": 1}), other.Lookup({"k": 2}), other.Lookup({"k": 1}, 2), other.Pickled({"k": 1}), other.Pickled({"k": 2})],
+        *[other.Wrapped("ab"), other.Wrapped("ac"), other.Scaler(), other.Scaler(2), other.Scaler().fit(1), other.Scaler().fit(2)],
+    ]
+    assert len({values(one) for one in found}) == len(found)
+
+
+def test_a_state_names_what_cannot_be_compared(caplog):
+    build = lambda: [NUMBERS, Stage(functools.partial(lambda rng, n: n, random.Random(1)), name="odd"), Stage(abs)]  # noqa: E731
+    _, state = state_after(build())
+    with caplog.at_level("WARNING", "highway"):
+        assert len(rest(build(), state)) == 2980
+    assert "of odd, argument 0 (Random) cannot be compared with what it was when the state was saved" in caplog.text
+    assert caplog.text.count("cannot be compared") == 1
 
 
 def test_a_model_that_is_trained_is_known_by_its_class_and_a_frozen_one_by_its_weights():

@@ -186,7 +186,19 @@ def changed_while_running(cls: type) -> Names:
     return Names(frozenset(), frozenset(assigned), frozenset(filled))
 
 
-_RUNNING = ("__call__", "__iter__", "__next__", "__getitem__", "__getitems__", "__len__", "stream", "consume", "forward", "remake")
+_RUNNING = (
+    "__call__",
+    "__iter__",
+    "__next__",
+    "__getitem__",
+    "__getitems__",
+    "__len__",
+    "stream",
+    "consume",
+    "forward",
+    "remake",
+    *("set_epoch", "transform", "encode", "decode"),
+)  # which other code calls
 
 
 def functions_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:

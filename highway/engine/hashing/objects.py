@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from highway.engine.hashing.code import changed_while_running
-from highway.parameters.hints import parameters_of
+from highway.engine.hashing.code import changed_while_running, is_users
+from highway.parameters.hints import NAMED, parameters_of
 from highway.parameters.ranges import Unhashed
 
 FLAT = {type(None), bool, int, float, complex, str, bytes}  # whose marshalled bytes are always the same
 LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.generic, np.ndarray, np.dtype, np.ufunc, enum.Enum, PurePath)
-INERT = ("_thread", "threading", "logging", "concurrent.futures.thread", "concurrent.futures.process")  # they change no item
+_INERT = {"_thread", "threading", "logging", "concurrent", "queue", "_queue", "weakref", "_weakref", "_weakrefset"}
+_RESOURCES = {"io", "_io", "tempfile", "sqlite3", "socket", "ssl", "subprocess", "multiprocessing", "asyncio", "_contextvars", "random"}
 
 
 @functools.cache
@@ -58,42 +59,58 @@ def _notes(hint: Any) -> Iterator[Unhashed]:
 def attributes_held(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that an object was made with, by name, in the order of a dataclass's fields or else of the names.
 
-    Not what it opens, caches or counts while it runs: properties that are kept, the fields of a dataclass that are no parameters, and
-    attributes that its methods assign or fill.
+    Not what it opens, caches or counts while it runs: properties that are kept, the fields of a dataclass that are no parameters,
+    attributes that its methods assign or fill, and private attributes of other packages' classes that keep all their parameters.
     """
     cls = type(value)
-    own = getattr(value, "__dict__", {})
-    held = {**own, **{name: getattr(value, name) for name in slots_of(cls) if hasattr(value, name)}}
-    names = sorted(name for name in held if isinstance(name, str) and name.isidentifier())  # not what @opened has kept
+    held = _held(value)
+    names = sorted(held)
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
         yield from ((field.name, getattr(value, field.name, None)) for field in fields if field.init)
+        if not is_users(cls):  # whose other attributes follow from the fields
+            return
         taken = {field.name for field in fields}
         has_more = any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in cls.__dataclass_fields__.values())  # type: ignore[attr-defined]
         names = [name for name in names if name not in taken and (has_more or not name.startswith("_"))]
-        if cls.__module__.partition(".")[0] == "highway":  # whose other attributes follow from the fields
-            return
     kept = _kept(cls)  # type: ignore[arg-type]  # mypy takes a class for not hashable
+    if not is_users(cls):
+        names = [name for name in names if _plain(name) in kept.given or not is_hidden(held[name])]
+        own = [name for name in names if _plain(name) in kept.given or not name.startswith("_")]
+        names = own if kept.needed <= {*map(_plain, own)} and own else names
     yield from ((name, held[name]) for name in names if not (name in kept.assigned or (name in kept.filled and is_container(held[name]))))
 
 
+def _held(value: Any) -> dict[str, Any]:
+    held = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots_of(type(value)) if hasattr(value, name)}}
+    return {name: part for name, part in held.items() if isinstance(name, str) and name.isidentifier()}  # not what @opened has kept
+
+
+def _plain(name: str) -> str:
+    """Return the name of an attribute without what makes it private."""
+    return name.split("__")[-1].lstrip("_")
+
+
 class _Kept(NamedTuple):
+    given: set[str]
+    needed: set[str]
     assigned: set[str]
     filled: set[str]
 
 
 @functools.cache
 def _kept(cls: type) -> _Kept:
-    """Return the attributes that objects of a class get while they are used, and that are no parameters of the constructor."""
+    """Return the parameters of a constructor, and the other attributes that objects of the class get while they are used."""
     changed = changed_while_running(cls)
     names = {name for base in cls.__mro__ for name, value in vars(base).items() if _is_kept_property(value)}
     names |= {chain[0] for chain in changed.assigned if len(chain) == 1}
     try:
-        parameters = {*inspect.signature(cls).parameters}
+        parameters = {name: one for name, one in inspect.signature(cls).parameters.items() if one.kind in NAMED}
     except (TypeError, ValueError):
-        parameters = set()
-    given = {name for name in names if name.lstrip("_") in parameters}
-    return _Kept(names - given, {chain[0] for chain in changed.filled if len(chain) == 1 and chain[0].lstrip("_") not in parameters})
+        parameters = {}
+    needed = {name for name, one in parameters.items() if one.default is one.empty}
+    filled = {chain[0] for chain in changed.filled if len(chain) == 1}
+    return _Kept({*parameters}, needed, *({name for name in found if _plain(name) not in parameters} for found in (names, filled)))
 
 
 def _is_kept_property(value: Any) -> bool:
@@ -113,23 +130,40 @@ def slots_of(cls: type) -> list[str]:
     return sorted(set(names) - {"__dict__", "__weakref__"})
 
 
+def is_module(value: Any) -> bool:
+    """Return whether a value is a module of torch."""
+    return all(callable(getattr(type(value), name, None)) for name in ("parameters", "buffers", "children", "state_dict"))
+
+
 def is_trained(value: Any) -> bool:
-    """Return whether a value is a torch module with parameters that are trained."""
-    parameters = getattr(type(value), "parameters", None)
-    if not callable(parameters) or not callable(getattr(type(value), "state_dict", None)):
-        return False
-    try:
-        return any(getattr(parameter, "requires_grad", False) for parameter in value.parameters())
-    except Exception:  # it is something else
-        return False
+    """Return whether a module of torch has parameters that are trained."""
+    return any(getattr(parameter, "requires_grad", False) for parameter in value.parameters())
+
+
+def seed_of(value: Any) -> Any:
+    """Return the seed of a random number generator of NumPy or torch, which does not change when it is used; ``None`` if it has none."""
+    if isinstance(value, (np.random.Generator, np.random.BitGenerator)):
+        own: Any = getattr(value, "bit_generator", value)
+        seeds = own.seed_seq
+        entropy = getattr(seeds, "entropy", None)  # of 128 bits that NumPy has drawn if there is no seed
+        return None if entropy is None or (isinstance(entropy, int) and entropy >> 96) else (entropy, seeds.spawn_key)
+    return value.initial_seed() if hasattr(type(value), "initial_seed") else None
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether a value is a random number generator, whose state changes while it is used."""
+    return isinstance(value, (np.random.Generator, np.random.BitGenerator, np.random.RandomState)) or hasattr(type(value), "initial_seed")
 
 
 def pickled(value: Any) -> tuple[bool, tuple[Any, ...] | None]:
-    """Return whether an object's class says how it is pickled, and as what; ``None`` if it cannot be."""
+    """Return whether it is for an object's class to say how it is pickled, and as what; ``None`` if it cannot be."""
     cls = type(value)
     own = copyreg.dispatch_table.get(cls)
-    if own is None and all(getattr(cls, name, None) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")):
-        return False, None
+    changed = [name for name in ("__reduce_ex__", "__reduce__", "__getstate__") if getattr(cls, name) is not getattr(object, name)]
+    if own is None and changed in ([], ["__getstate__"]):
+        needed = set() if is_users(cls) or hasattr(cls, "__array_interface__") else _kept(cls).needed  # type: ignore[arg-type]
+        if not changed or (needed and needed <= {*map(_plain, _held(value))}):
+            return False, None
     try:
         found: Any = own(value) if own is not None else value.__reduce_ex__(5)
     except Exception:  # it raises what it likes
@@ -151,11 +185,27 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
 
 
+def is_inert(value: Any) -> bool:
+    """Return whether a value changes no item, such as a lock or a logger."""
+    return type(value).__module__.partition(".")[0] in _INERT
+
+
+def is_hidden(value: Any) -> bool:
+    """Return whether a value changes whenever it is used, such as a file, an iterator or a random number generator without a seed."""
+    cls = type(value)
+    if is_users(cls):
+        return False
+    is_used_up = hasattr(cls, "__next__") or cls.__module__.partition(".")[0] in _RESOURCES
+    return is_used_up or (is_generator(value) and seed_of(value) is None)
+
+
 def is_unknown(value: Any) -> bool:
     """Return whether only the type of a value can be hashed."""
-    if isinstance(value, (*FLAT, *LEAVES, list, tuple, dict, set, frozenset, types.FunctionType, types.MethodType)):
+    if isinstance(value, (*FLAT, *LEAVES, list, tuple, dict, set, frozenset, types.FunctionType, types.MethodType)) or is_inert(value):
         return False
-    if type(value).__module__ in INERT or is_tensor(value) or as_array(value) is not None:
+    if is_hidden(value):
+        return True
+    if is_generator(value) or is_tensor(value) or as_array(value) is not None:
         return False
     is_own, state = pickled(value)
     if is_own:

@@ -23,16 +23,19 @@ from highway.engine.hashing.bounded import MOST_NESTED, Bounded, Hashed, summed
 from highway.engine.hashing.code import Names, attributes_of, functions_of, is_users, name_and_version, names_of, text_of
 from highway.engine.hashing.objects import (
     FLAT,
-    INERT,
     LEAVES,
     as_array,
     attributes_held,
     is_container,
+    is_hidden,
+    is_inert,
+    is_module,
     is_tensor,
     is_trained,
     is_unknown,
     left_out,
     pickled,
+    seed_of,
     slots_of,
 )
 from highway.errors import HighwayError
@@ -52,7 +55,7 @@ class Hasher(Bounded):
 
     Attributes:
         data: The methods ``fingerprint`` and ``identity`` of what was hashed since this was emptied, to be called when time permits.
-        unseen: The names that code refers to, of values that cannot be hashed.
+        unseen: What cannot be hashed: if the hasher is strict, the names in code that refer to it, else the types of values.
     """
 
     def __init__(self, strict: bool, seed: int | None = None) -> None:
@@ -137,16 +140,22 @@ class Hasher(Bounded):
             return self._method(value)
         if isinstance(value, types.FunctionType):
             return self._function(value)
-        if isinstance(value, LEAVES) or type(value).__module__ in INERT:
+        if isinstance(value, LEAVES) or is_inert(value) or is_hidden(value):
             return None
+        if isinstance(value, types.MappingProxyType):
+            return iter([("", self.of(value.copy()))])
         if type(value).__module__ == "functools" and hasattr(value, "__wrapped__"):  # cache, lru_cache
             return self._partial(functools.partial(value.__wrapped__))
         if "stages" in getattr(value, "__dict__", ()) and Traits.of(value).stamped is not None:  # a pipeline
             return iter([("seed", self.of(value.seed)), ("stages", self.of(value.stages))])
         if self._note_data(value, whole) and type(value).__module__.partition(".")[0] != "highway":
             return iter([("class", Hashed(type(value).__qualname__.encode()))])
-        if not self._strict and is_trained(value):
-            return self._trained(value)
+        if not is_users(type(value)) and isinstance(text := getattr(value, "_fingerprint", None), str):  # a table of Hugging Face
+            return iter([("fingerprint", self.text(text))])
+        if (seed := seed_of(value)) is not None:
+            return iter([("seed", self.of(seed)), ("kind", self._class(type(getattr(value, "bit_generator", value))))])
+        if is_module(value):
+            return self._module(value)
         if dataclasses.is_dataclass(value):
             return self._object(value, whole)
         if isinstance(value, (list, tuple, dict, set, frozenset)) or as_array(value) is not None or is_tensor(value):
@@ -240,12 +249,22 @@ class Hasher(Bounded):
                 if not name.startswith("_") or (part is not None and (self._strict or not is_unknown(part))):
                     yield name, self.of(part)
 
-    def _trained(self, value: Any) -> Iterator[tuple[str, Hashed]]:
-        """Yield what a torch module holds whose parameters are trained, without what belongs to the model's checkpoint."""
+    def _module(self, value: Any) -> Iterator[tuple[str, Hashed]]:
+        """Yield what a module of torch holds; if it is trained, without what belongs to the model's checkpoint."""
         yield "class", self._class(type(value))
-        for name, part in attributes_held(value):
-            if name not in ("_parameters", "_buffers", "training"):
-                yield name, self.of(part)
+        if (original := getattr(value, "_orig_mod", None)) is not None:  # of torch.compile
+            yield from self._module(original)
+            return
+        if isinstance(source := getattr(value, "code", None), str):  # of torch.jit
+            yield "code", self.text(source)
+        else:
+            yield from ((name, self.of(part)) for name, part in attributes_held(value) if not name.startswith("_") and name != "training")
+        for name, part in value.named_children():
+            yield name, self.of(part)
+        if self._strict or not is_trained(value):
+            changes = value.training and getattr(value, "track_running_stats", False)  # BatchNorm counts what it has seen
+            for parts in (value.named_parameters(recurse=False), () if changes else value.named_buffers(recurse=False)):
+                yield from ((name, self.of(part)) for name, part in parts)
 
     def _state(self, value: Any, state: tuple[Any, ...]) -> Iterator[tuple[str, Hashed]]:
         yield "class", self._class(type(value))
@@ -296,8 +315,10 @@ class Hasher(Bounded):
             return self.text(f"{kind} {value.dtype} {tuple(value.shape)}")
         if (array := as_array(value)) is not None:
             return self.array(kind, array)
-        if self._strict and is_unknown(value):
-            raise UnknownValueError(f"{value!r:.200}")
+        if is_unknown(value):
+            if self._strict:
+                raise UnknownValueError(f"{value!r:.200}")
+            self.unseen.append(kind)
         return summed(kind, [("class", self._class(type(value)))])
 
     def _own(self, value: Any) -> Iterator[tuple[str, Hashed]]:
@@ -366,8 +387,11 @@ class Hasher(Bounded):
         kind = Hashed(type(value).__qualname__.encode())
         if isinstance(value, dict) and type(value) is not dict:  # a Counter, a defaultdict
             return kind
+        count = len(self.unseen)
         try:
-            return self.of(value) if code is None else summed("", self._read(name, value, code))
+            found = self.of(value) if code is None else summed("", self._read(name, value, code))
+            del self.unseen[count:]
+            return found
         except (UnknownValueError, RecursionError):
             self.unseen.append(name)
             return kind
