@@ -24,7 +24,7 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
 
     Raises:
         TypeError: the result is ``None``.
-        PipelineError: the result is ``DROP``, which the map has to declare here.
+        PipelineError: the result is ``DROP``, or without items, which the map has to declare here.
     """
     if result is None:
         raise TypeError(f"{workers.stage.name} returned None; return the item, or return DROP to leave it out")
@@ -35,7 +35,10 @@ def returned(workers: StageWorkers, result: Any, passport: Passport) -> Any:
     if type(result) is Several:
         made_of = zip(repeat(workers.number), repeat((passport,)), result.parts)
         passports = zip(repeat(passport.epoch), result.indexes, repeat(passport.origin), result.keys, repeat(passport.times), made_of)
-        return Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True))) or DROP
+        together = Together(map(_STAMPED, zip(result.items, map(_PASSPORT, passports), strict=True)))
+        if not together and workers.traits.stands_for is None:  # a reader plans its samples, and counts those that it skips
+            workers.note_drop("Several without items")
+        return together or DROP
     if result is DROP:
         workers.note_drop()
         return DROP

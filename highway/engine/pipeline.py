@@ -361,3 +361,8 @@ class Pipeline:
     def numbers_epochs(self) -> bool:
         """Whether a loop is one epoch."""
         return self._run.numbers_epochs
+
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs it has; ``None``: without end, or it cannot be known."""
+        return self._run.epochs()

@@ -224,6 +224,7 @@ class StageWorkers:
             first: The number of the first output that says none.
         """
         numbers, clock, scope, is_source = itertools.count(first), MarkerClock(), self.scope, self.shape == "source"
+        begins = is_source and self.traits.numbers_epochs and self.resumed is None
         try:
             for output in outputs:
                 if type(output) is Together:
@@ -236,6 +237,9 @@ class StageWorkers:
                     last = items.passport
                     passport = Passport(last.epoch, next(numbers), self.origin, (), last.times or (time.time(),))
                     output = Stamped(output, passport)
+                if begins:
+                    self._expect_first_epoch(passport.epoch)
+                    begins = False
                 if passport.epoch > scope.skipped:
                     count, size, more = weight(output)
                     self.outbox.put(output, more, meter)
@@ -252,6 +256,15 @@ class StageWorkers:
             if isinstance(outputs, (Generator, OpenSource)):
                 outputs.close()
 
+    def _expect_first_epoch(self, epoch: int) -> None:
+        """Raise PipelineError if the first item of a user's source is of a later epoch: the loops before it would be empty."""
+        is_own = self.traits.skips_epochs and type(self.stage.op).__module__.partition(".")[0] != "highway"
+        if is_own and epoch > self.scope.skipped + 1:
+            raise PipelineError(
+                f"{self.stage.name}: its first item is of epoch {epoch}; number epochs from 0: each loop over the pipeline is one epoch, "
+                f"and the first {epoch} would be empty. To begin in a later epoch, load a state"
+            )
+
     # --- what the stage's code says of itself ---
 
     @property
@@ -261,7 +274,7 @@ class StageWorkers:
             return self.traits.one_to_one == "in order" and self.stage.ordered
         return self.shape == "map" and self.stage.ordered and not self.drops and self.stage.on_error != "skip"
 
-    def note_drop(self) -> None:
+    def note_drop(self, returned: str = "DROP") -> None:
         """Note that the map has dropped an item.
 
         Raises:
@@ -274,7 +287,9 @@ class StageWorkers:
         if self.is_counted or world_size > 1:
             counted = "len(pipeline), which list(pipeline) calls, counted this item"
             why = counted if self.is_counted else f"all {world_size} ranks must get equally many items"
-            raise PipelineError(f"{self.stage.name} returned DROP, which it does not declare: {why}; declare it: Stage(map, drops=True)")
+            raise PipelineError(
+                f"{self.stage.name} returned {returned}, which it does not declare: {why}; declare it: Stage(map, drops=True)"
+            )
 
     def note_renumbered(self) -> None:
         """Raise PipelineError if the map returned an item with another epoch or index, and ranks count on these."""

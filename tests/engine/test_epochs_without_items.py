@@ -5,6 +5,8 @@ import json
 import pytest
 
 from highway import DROP, EndOfStream, Pipeline, Stage
+from highway.engine.stage import Passport, Stamped
+from highway.errors import PipelineError
 from highway.modules import Batch, Reader, Shuffle, Take
 
 
@@ -32,12 +34,49 @@ def loops(pipeline):
             return found
 
 
-@pytest.mark.parametrize("kept", [(0, 2), (0,), (2,), (1,), (), (0, 1, 2)])
+KEPT = [(0, 2), (0,), (2,), (1,), (), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("stages", [[], [Shuffle(4)], [Batch(5)]])
 def test_such_an_epoch_is_an_empty_loop(kept, stages):
     with pipeline_of(kept, *stages) as pipeline:
         found = loops(pipeline)
     assert [len(items) > 0 for items in found] == [epoch in kept for epoch in range(3)]
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_such_an_epoch_of_a_pipeline_in_another_is_an_empty_loop_too(kept):
+    with pipeline_of(kept) as pipeline:
+        expected = loops(pipeline)
+    inner = Pipeline([pipeline_of(kept), Batch(1)])
+    with Pipeline([inner, Stage(lambda batch: int(batch[0]), name="first")]) as pipeline:
+        assert loops(pipeline) == expected
+
+
+class Numbered:
+    """A source of three epochs, of which the first has any number."""
+
+    numbers_epochs = True
+
+    def __init__(self, first):
+        self.first = first
+
+    def __iter__(self):
+        for epoch in range(self.first, self.first + 3):
+            for index in range(2):
+                yield Stamped(epoch, Passport(epoch, index))
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_source_numbers_its_epochs_from_0(isolated):
+    with Pipeline([Numbered(0)], isolated=isolated) as pipeline:
+        assert loops(pipeline) == [[0, 0], [1, 1], [2, 2]]
+    with (
+        Pipeline([Numbered(1)], isolated=isolated) as pipeline,
+        pytest.raises(PipelineError, match="Numbered: its first item is of epoch 1; number epochs from 0"),
+    ):
+        list(pipeline)
 
 
 def test_the_number_of_the_epoch_counts_it():

@@ -10,7 +10,7 @@ import pytest
 
 from highway import DROP, Pipeline, Stage
 from highway.engine.resume import Saved, keep, saved
-from highway.engine.stage import Passport, Stamped
+from highway.engine.stage import Passport, Several, Stamped
 from highway.errors import PipelineError
 from highway.modules import Batch, Cache, Concat, Mix, Processes, Reader, Repeat, Shuffle, Tee, Zip
 
@@ -163,6 +163,24 @@ def test_an_undeclared_drop_is_an_error_on_several_ranks():
     ):
         for _ in pipeline:
             pass
+
+
+def some_of_each(item):
+    count = min(item % 3, 1)
+    return Several([item] * count, range(count), [()] * count, range(count))
+
+
+def test_so_is_several_without_items():
+    with (
+        Pipeline([reader(0, 2), some_of_each]) as pipeline,
+        pytest.raises(PipelineError, match=r"some_of_each returned Several without items, which .*all 2 ranks must get"),
+    ):
+        for _ in pipeline:
+            pass
+    with Pipeline([reader(0, 1), some_of_each]) as pipeline:
+        assert sum(1 for _ in pipeline) == 160
+        with pytest.raises(TypeError, match="some_of_each has dropped items"):
+            len(pipeline)
 
 
 def test_a_declared_drop_is_none_and_one_rank_needs_no_declaration():
